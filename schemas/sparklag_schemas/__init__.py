@@ -1,0 +1,49 @@
+"""The contracts: what is said on the two topics, and how both halves reach Kafka."""
+
+from sparklag_schemas.codec import decode_lag_event, decode_observation, encode
+from sparklag_schemas.errors import (
+    ContractError,
+    MalformedMessage,
+    SettingsError,
+    SparklagError,
+    UnsupportedVersion,
+)
+from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.observation import Batch, Observation, SourcePosition
+from sparklag_schemas.settings import KafkaSettings, Settings, load_settings
+from sparklag_schemas.vocabulary import (
+    SCHEMA_VERSION,
+    Cause,
+    IsolationLevel,
+    ObservationCause,
+    Offsets,
+    Status,
+    TimeLagMethod,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Batch",
+    "Cause",
+    "ContractError",
+    "IsolationLevel",
+    "KafkaSettings",
+    "LagEvent",
+    "MalformedMessage",
+    "Observation",
+    "ObservationCause",
+    "Offsets",
+    "PartitionLag",
+    "Settings",
+    "SettingsError",
+    "SourcePosition",
+    "SparklagError",
+    "Status",
+    "TimeLagMethod",
+    "TopicLag",
+    "UnsupportedVersion",
+    "decode_lag_event",
+    "decode_observation",
+    "encode",
+    "load_settings",
+]

@@ -1,0 +1,116 @@
+"""How both halves connect to Kafka, and why a connection failed, in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+from aiokafka.helpers import create_ssl_context
+
+from sparklag_schemas.errors import SettingsError, SparklagError
+from sparklag_schemas.settings import KafkaSettings
+
+_PROBE_TIMEOUT_S = 5.0
+
+
+class KafkaUnavailable(SparklagError):
+    """No broker could be talked to; the text names the broker and the cause."""
+
+
+def client_options(bootstrap_servers: str, kafka: KafkaSettings) -> dict[str, Any]:
+    """Keyword arguments for any aiokafka client. Raises SettingsError for unusable TLS files."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": bootstrap_servers,
+        "client_id": kafka.client_id,
+        "request_timeout_ms": int(kafka.request_timeout_s * 1000),
+        "security_protocol": kafka.security_protocol,
+    }
+    if kafka.security_protocol.endswith("SSL"):
+        options["ssl_context"] = _ssl_context(kafka)
+    if kafka.security_protocol.startswith("SASL"):
+        options["sasl_mechanism"] = kafka.sasl_mechanism
+        options["sasl_plain_username"] = kafka.sasl_username
+        options["sasl_plain_password"] = kafka.sasl_password
+    return options
+
+
+def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
+    try:
+        context: ssl.SSLContext = create_ssl_context(
+            cafile=kafka.ssl_cafile,
+            certfile=kafka.ssl_certfile,
+            keyfile=kafka.ssl_keyfile,
+            password=kafka.ssl_key_password,
+        )
+    except (OSError, ValueError) as error:
+        # ssl.SSLError is an OSError. None of these say which file they mean.
+        files = [kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile]
+        named = ", ".join(name for name in files if name)
+        raise SettingsError(f"TLS files of kafka ({named}): {error}") from error
+    context.check_hostname = kafka.ssl_check_hostname
+    return context
+
+
+async def explain_failure(bootstrap_servers: str, kafka: KafkaSettings) -> str | None:
+    """Why no broker of `bootstrap_servers` takes a connection; None when one does.
+
+    aiokafka raises the same error whatever the cause, so each broker is asked again by itself.
+    """
+    causes = []
+    options = client_options(bootstrap_servers, kafka)
+    del options["bootstrap_servers"]
+    options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
+    for host, port, _ in collect_hosts(bootstrap_servers):
+        try:
+            connection = await create_conn(host, port, **options)
+        except (OSError, KafkaError, asyncio.TimeoutError) as error:
+            causes.append(f"{host}:{port}: {_cause(error, kafka)}")
+        else:
+            connection.close()
+            return None
+    return "; ".join(causes)
+
+
+def _cause(error: BaseException, kafka: KafkaSettings) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the broker's certificate is not trusted ({error.verify_message}):"
+            " set kafka.ssl_cafile to its CA"
+        )
+    if isinstance(error, ssl.SSLError):
+        return (
+            f"TLS failed ({error.reason or error}): is this a TLS port, and does the broker want"
+            " a client certificate (kafka.ssl_certfile, kafka.ssl_keyfile)?"
+        )
+    if isinstance(error, SaslAuthenticationFailed):
+        return f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"
+    if isinstance(error, UnsupportedSaslMechanismError):
+        return f"the broker does not take SASL mechanism {kafka.sasl_mechanism}"
+    if isinstance(error, asyncio.TimeoutError):
+        return f"no answer within {_PROBE_TIMEOUT_S:g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: is a broker listening there?"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, IllegalSaslStateError):
+        return "this port does not speak SASL: kafka.security_protocol does not fit it"
+    return (
+        f"the connection was closed ({type(error).__name__}): does"
+        f" kafka.security_protocol={kafka.security_protocol} fit this port, and is a client"
+        " certificate wanted?"
+    )
+
+
+def quiet_client_logs() -> None:
+    """aiokafka logs each failed attempt as an error; we say once what failed, and go on."""
+    for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,154 @@
+"""The lag event: one query's lag at one moment, whole.
+
+The same document is the value on `consumer-lag`, the answer of `GET /lag/{query}` and an item of
+the live stream. A number that is not known is null, and `reason` says why; it is never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from sparklag_schemas.observation import Batch
+from sparklag_schemas.vocabulary import (
+    SCHEMA_VERSION,
+    Cause,
+    IsolationLevel,
+    Status,
+    TimeLagMethod,
+)
+
+NotNegative = Annotated[int, Meta(ge=0)]
+
+
+class PartitionLag(Struct, frozen=True, kw_only=True):
+    """The lag of one partition of one source."""
+
+    partition: Annotated[int, Meta(ge=0, description="Partition number.")]
+    processed_offset: Annotated[
+        int | None, Meta(description="Next offset the query will read.")
+    ] = None
+    planned_offset: Annotated[
+        int | None, Meta(description="Exclusive end of the batch now running, where known.")
+    ] = None
+    latest_offset: Annotated[
+        int | None,
+        Meta(description="Log end: high watermark, or last stable offset with `read_committed`."),
+    ] = None
+    earliest_offset: Annotated[int | None, Meta(description="Log start offset.")] = None
+    lag: Annotated[
+        NotNegative | None,
+        Meta(description="`latest_offset - processed_offset`, records. Null: see `reason`."),
+    ] = None
+    time_lag_s: Annotated[
+        float | None, Meta(description="Age of the first unprocessed record, seconds.")
+    ] = None
+    time_lag_method: Annotated[
+        TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
+    ] = None
+    status: Annotated[Status, Meta(description="State of this partition.")] = "UNKNOWN"
+    reason: Annotated[
+        str | None, Meta(description="Why, in a sentence, where `status` is not OK.")
+    ] = None
+
+
+class TopicLag(Struct, frozen=True, kw_only=True):
+    """The lag of one topic as one source of the query reads it.
+
+    A query that reads a topic through two sources has two of these, told apart by `source`.
+    """
+
+    topic: Annotated[str, Meta(description="Topic name.")]
+    source: Annotated[int, Meta(ge=0, description="Index of the source in the query.")]
+    partitions: Annotated[list[PartitionLag], Meta(description="In the order of their numbers.")]
+    isolation_level: Annotated[IsolationLevel, Meta(description="What the source reads up to.")] = (
+        "read_uncommitted"
+    )
+    total_lag: Annotated[
+        int | None, Meta(description="Sum of the known partitions' lag, records. Null: none known.")
+    ] = None
+
+
+class LagEvent(Struct, frozen=True, kw_only=True):
+    """One query's lag at one moment.
+
+    (`observed_at`, `measured_at`) is the event's version: of two events of a query, the one with
+    the higher version is the newer.
+    """
+
+    event_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
+    query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
+    run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
+    cause: Annotated[Cause, Meta(description="What made this event.")]
+    status: Annotated[Status, Meta(description="State of the query.")]
+    observed_at: Annotated[
+        int, Meta(description="When the query was last heard of, epoch milliseconds.")
+    ]
+    measured_at: Annotated[
+        int, Meta(description="When the latest offsets were read, epoch milliseconds.")
+    ]
+    topics: Annotated[list[TopicLag], Meta(description="By source, then topic.")]
+    schema_version: Annotated[
+        str,
+        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
+    ] = SCHEMA_VERSION
+    query: Annotated[
+        str | None, Meta(description="The query's name, an alias. Null where it has none.")
+    ] = None
+    cluster: Annotated[
+        str, Meta(description="Alias of the Kafka cluster the query reads from.")
+    ] = "default"
+    batch_id: Annotated[
+        int | None, Meta(description="The last completed batch. Null before the first.")
+    ] = None
+    reason: Annotated[
+        str | None, Meta(description="Why, in a sentence, where `status` is not OK.")
+    ] = None
+    total_lag: Annotated[
+        int | None,
+        Meta(
+            description="Sum of the known partitions' lag, records. Null: none known."
+            " `unknown_partitions` says how many it leaves out."
+        ),
+    ] = None
+    max_lag: Annotated[
+        int | None, Meta(description="Lag of the worst known partition, records.")
+    ] = None
+    unknown_partitions: Annotated[
+        int, Meta(ge=0, description="Partitions whose lag is not known.")
+    ] = 0
+    max_time_lag_s: Annotated[
+        float | None, Meta(description="Highest known `time_lag_s`, seconds.")
+    ] = None
+    processed_rate: Annotated[float | None, Meta(description="Records processed per second.")] = (
+        None
+    )
+    input_rate: Annotated[
+        float | None, Meta(description="Records arriving in the topics per second.")
+    ] = None
+    catch_up_s: Annotated[
+        float | None,
+        Meta(description="Seconds until the lag is 0 at these rates. Null: never, or not known."),
+    ] = None
+    processed_at: Annotated[
+        int | None,
+        Meta(description="When the last batch completed, epoch milliseconds. Null before it."),
+    ] = None
+    batch: Annotated[
+        Batch | None, Meta(description="The last completed batch, by Spark's own account.")
+    ] = None
+    checkpoint_location: Annotated[
+        str | None, Meta(description="The query's resolved checkpoint root.")
+    ] = None
+    exception: Annotated[str | None, Meta(description="Why the query failed, where it did.")] = None
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Rises with every event of a query."""
+        return (self.observed_at, self.measured_at)
+
+    @property
+    def display_name(self) -> str:
+        """The query's name, or its id where it has none."""
+        return self.query or self.query_id

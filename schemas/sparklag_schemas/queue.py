@@ -1,0 +1,79 @@
+"""The asyncio queue between what observes and what publishes or measures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class NewestQueue(asyncio.Queue[Item], Generic[Item]):
+    """A bounded queue on which putting never waits and never loses the newest of a key.
+
+    When it holds `limit` items, an older item gives way to a newer one of its own key (of the key
+    being put if that has one waiting, else of the key that has waited longest with more than one).
+    Where every item is the newest of its key there is nothing to give way: the queue then grows
+    to as many items as there are keys.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        key: Callable[[Item], Hashable],
+        on_drop: Callable[[Item], None] = lambda item: None,
+    ) -> None:
+        self._limit = limit
+        self._key = key
+        self._on_drop = on_drop
+        self.dropped = 0
+        super().__init__()
+
+    def _init(self, maxsize: int) -> None:
+        self._items: dict[int, Item] = {}
+        self._numbers = count()
+        self._waiting: dict[Hashable, deque[int]] = {}
+        self._crowded: dict[Hashable, None] = {}
+
+    def qsize(self) -> int:
+        return len(self._items)
+
+    def empty(self) -> bool:
+        return not self._items
+
+    def _put(self, item: Item) -> None:
+        if len(self._items) >= self._limit:
+            self._make_room(self._key(item))
+        number = next(self._numbers)
+        key = self._key(item)
+        self._items[number] = item
+        waiting = self._waiting.setdefault(key, deque())
+        waiting.append(number)
+        if len(waiting) > 1:
+            self._crowded[key] = None
+
+    def _get(self) -> Item:
+        number = next(iter(self._items))
+        item = self._items[number]
+        self._remove_oldest(self._key(item))
+        return item
+
+    def _make_room(self, key: Hashable) -> None:
+        if key not in self._waiting:
+            if not self._crowded:
+                return
+            key = next(iter(self._crowded))
+        self.dropped += 1
+        self._on_drop(self._remove_oldest(key))
+
+    def _remove_oldest(self, key: Hashable) -> Item:
+        waiting = self._waiting[key]
+        number = waiting.popleft()
+        if len(waiting) == 1:
+            del self._crowded[key]
+        elif not waiting:
+            del self._waiting[key]
+        return self._items.pop(number)

@@ -1,0 +1,207 @@
+"""One frozen settings object, read once at the edge.
+
+In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
+underscores: `SPARKLAG_KAFKA__SASL_USERNAME`), files of a secrets folder (named like the variable,
+the content is the value), and what the caller passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from sparklag_schemas.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PREFIX = "SPARKLAG_"
+_NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
+"""Variables of ours that say where to look, and are not settings themselves."""
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to connect to Kafka. The names are aiokafka's and librdkafka's."""
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_key_password: str | None = None
+    ssl_check_hostname: bool = True
+    client_id: str = "sparklag"
+    request_timeout_s: Seconds = 10.0
+
+    def __post_init__(self) -> None:
+        if self.security_protocol.startswith("SASL") and not (
+            self.sasl_username and self.sasl_password
+        ):
+            raise ValueError(
+                f"security_protocol={self.security_protocol} needs sasl_username and sasl_password"
+            )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={'***' if name.endswith('password') and value else repr(value)}"
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        )
+        return f"KafkaSettings({shown})"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything sparklag can be told. Durations are seconds."""
+
+    bootstrap_servers: str | None = None
+    """Brokers that carry sparklag's topics. In a driver, None takes those the query reads from."""
+    kafka: KafkaSettings = KafkaSettings()
+    cluster: str = "default"
+    """Alias of that Kafka cluster in every message."""
+
+    offsets_topic: str = "processed-offsets"
+    lag_topic: str = "consumer-lag"
+    create_topics: bool = True
+    """Create them where they are missing and the rights allow it."""
+    topic_partitions: Annotated[int, Meta(ge=1)] = 12
+    topic_replication_factor: Annotated[int, Meta(ge=-1)] = -1
+    """-1: the broker's default."""
+
+    group_id: str = "sparklag"
+    queue_size: Annotated[int, Meta(ge=1)] = 10_000
+    """Observations held, in a driver or the service, before older ones of a query give way."""
+
+    refresh_interval_s: Seconds = 1.0
+    """How often lag is measured again without any event."""
+    publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
+    """A query's refreshed lag is published at most this often."""
+    heartbeat_s: Seconds = 10.0
+    """Every query is published at least this often, changed or not."""
+    earliest_interval_s: Seconds = 10.0
+    metadata_interval_s: Seconds = 30.0
+    measure_timeout_s: Seconds = 5.0
+    """Deadline of one broker's answer in a measuring pass."""
+    keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
+    """How long a query that was terminated is still measured and shown."""
+    shutdown_timeout_s: Seconds = 10.0
+
+    http_host: str = "127.0.0.1"
+    http_port: Port = 8085
+    """0 takes a free one."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+def load_settings(
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings from file, environment, secret files and `overrides` (None values ignored).
+
+    `config`: the TOML file; without it SPARKLAG_CONFIG, else `sparklag.toml` here if it is there.
+    Raises SettingsError with one line naming the setting, what it got and what it takes.
+    """
+    environ = os.environ if environ is None else environ
+    merged: dict[str, Any] = {}
+    path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
+    if path is not None or Path("sparklag.toml").is_file():
+        merged = _read_toml(path or Path("sparklag.toml"))
+    _merge(merged, _from_variables(environ, "environment"))
+    _merge(merged, _from_variables(_secret_files(environ), "secret file"))
+    _merge(merged, {k: v for k, v in (overrides or {}).items() if v is not None})
+    return _convert(merged)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"no settings file at {path}") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    _refuse_unknown(found, Settings, str(path))
+    return found
+
+
+def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, value in variables.items():
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
+        place = found
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
+    return found
+
+
+def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
+    if not folder.is_dir():
+        return {}
+    return {
+        file.name.upper(): file.read_text(encoding="utf-8").strip()
+        for file in folder.iterdir()
+        if file.name.upper().startswith(_PREFIX) and file.is_file()
+    }
+
+
+def _refuse_unknown(
+    found: Mapping[str, Any], into: type[Struct], origin: str, *, prefix: str = "", path: str = ""
+) -> None:
+    for name, value in found.items():
+        if name not in into.__struct_fields__:
+            near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
+            hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
+            raise SettingsError(f"{origin}: unknown setting {_shown(path + name, prefix)}{hint}")
+        if name == "kafka" and isinstance(value, Mapping):
+            _refuse_unknown(value, KafkaSettings, origin, prefix=prefix, path="kafka.")
+
+
+def _shown(dotted: str, prefix: str) -> str:
+    return prefix + dotted.replace(".", "__").upper() if prefix else dotted
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _convert(merged: dict[str, Any]) -> Settings:
+    try:
+        return msgspec.convert(merged, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        # msgspec says "Expected `int`, got `str` - at `$.http_port`".
+        expectation, _, place = str(error).partition(" - at ")
+        dotted = place.strip("`").removeprefix("$.")
+        if not dotted or dotted == "$":
+            raise SettingsError(f"settings: {expectation}") from error
+        got: Any = merged
+        for part in dotted.split("."):
+            got = got.get(part) if isinstance(got, Mapping) else got
+        if isinstance(got, Mapping):
+            raise SettingsError(f"setting {dotted}: {expectation}") from error
+        shown = "***" if "password" in dotted else repr(got)
+        raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error

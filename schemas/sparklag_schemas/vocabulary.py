@@ -1,0 +1,33 @@
+"""The closed sets of words that both messages use."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+SCHEMA_VERSION: Final = "1.0"
+"""`major.minor`. A reader takes every minor version of its own major version."""
+
+Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
+"""Why a message was written. Only a lag event can be caused by `refresh`, the service's clock."""
+
+ObservationCause = Literal["started", "progress", "idle", "terminated", "checkpoint", "group"]
+
+Status = Literal[
+    "OK",
+    "WARN",
+    "STALL",
+    "STOP",
+    "REWIND",
+    "RECREATED",
+    "DATA_LOSS",
+    "FINISHED",
+    "FAILED",
+    "UNKNOWN",
+]
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+TimeLagMethod = Literal["sampled", "interpolated", "floor"]
+
+Offsets = dict[str, dict[int, int]]
+"""Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""
