@@ -1,0 +1,32 @@
+"""Become the given command, and on Linux die when the process that asked for it dies.
+
+`python -I -S exec_with_parent.py PARENT_PID COMMAND...`: run by path, before anything is imported.
+
+A child's end must not depend on its owner's cleaning up: `kill -9` leaves no time for that, and
+neither Kafka nor a stopped JVM notices a closed pipe. The kernel's PR_SET_PDEATHSIG does. It is
+set here, after the fork and before the exec, because `subprocess`'s preexec_fn may deadlock where
+the owner has threads. Elsewhere than on Linux this only runs the command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # The parent may have died before the line above: nobody would send the signal then.
+        if os.getppid() != parent:
+            sys.exit("the process that started this one is gone")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Find a Java that runs Spark 4 and Kafka 4."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from sparklag_pipeline.errors import JavaMissing
+
+MINIMUM_JAVA: Final = 17
+
+_HINT: Final = (
+    f"install Java {MINIMUM_JAVA} or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless;"
+    " macOS: brew install openjdk@17) or point JAVA_HOME at one"
+)
+
+
+@functools.cache
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, as Spark itself does it, or else of PATH.
+
+    Raises JavaMissing where there is none, or only an older one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None:
+        raise JavaMissing(f"no java in PATH: {_HINT}")
+    try:
+        said = subprocess.run(
+            [found, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaMissing(f"{found} does not run ({error}): {_HINT}") from error
+    version = java_version(said)
+    if version is not None and version < MINIMUM_JAVA:
+        raise JavaMissing(f"{found} is Java {version}: {_HINT}")
+    return Path(found)
+
+
+def java_version(said: str) -> int | None:
+    """The feature release in what `java -version` says (17 of `17.0.2`, 8 of `1.8.0`), if any."""
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,278 @@
+"""A real Kafka broker on this machine, for the demo and for tests."""
+
+from __future__ import annotations
+
+import atexit
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from sparklag_pipeline.broker_answer import broker_answers
+from sparklag_pipeline.broker_properties import (
+    LOGGING,
+    Ports,
+    broker_properties,
+    new_cluster_id,
+    scram_properties,
+)
+from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_end
+from sparklag_pipeline.errors import BrokerFailed
+from sparklag_pipeline.java import find_java
+from sparklag_pipeline.maven import kafka_jars
+
+HOST: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 60.0
+
+_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_PORT_ATTEMPTS: Final = 5
+# Below the range from which systems take the ports of outgoing connections: while the broker is
+# down, a client that keeps trying could otherwise be given the broker's own port, connect to
+# itself and keep the broker from coming back.
+_PORT_RANGE: Final = (20_000, 30_000)
+
+
+class LocalKafka:
+    """One Kafka node, broker and controller, on free loopback ports.
+
+    As a context manager it is started on entry; on exit it is stopped and its own data are gone.
+    `stop` and `kill` keep ports and data, so that `start` and `restart` bring back the same
+    broker. It dies with its owner (see ChildProcess).
+
+    The client listener is `bootstrap_servers`, with `security_protocol`; a second one,
+    `internal_servers`, is always PLAINTEXT, so that a test may administer a secured broker.
+    `scram_users` (name to password) may log in by SCRAM-SHA-256 and SCRAM-SHA-512.
+    `properties` override the broker's own; listener settings go by `listener.name.client.`.
+    `format_args` are passed to Kafka's storage tool. With `directory` the files are there, and
+    stay; else in a temporary folder. `advertised` is the host:port clients are sent to, for a
+    proxy in between.
+    """
+
+    def __init__(
+        self,
+        *,
+        properties: Mapping[str, str] | None = None,
+        auto_create_topics: bool = False,
+        security_protocol: str = "PLAINTEXT",
+        scram_users: Mapping[str, str] | None = None,
+        format_args: Sequence[str] = (),
+        advertised: str | None = None,
+        directory: Path | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self._properties = {"auto.create.topics.enable": str(auto_create_topics).lower()}
+        if scram_users:
+            self._properties |= scram_properties()
+        self._properties |= properties or {}
+        self._security_protocol = security_protocol
+        self._format_args = [
+            *(
+                f"--add-scram={mechanism}=[name={name},password={password}]"
+                for name, password in (scram_users or {}).items()
+                for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+            ),
+            *format_args,
+        ]
+        self._advertised = advertised
+        self._directory = directory
+        self._owns_directory = directory is None
+        self._cache_dir = cache_dir
+        self._cluster_id = new_cluster_id()
+        self._ports: Ports | None = None
+        self._process: ChildProcess | None = None
+
+    def __enter__(self) -> LocalKafka:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of the client listener. Raises BrokerFailed before the first start."""
+        return f"{HOST}:{self._known_ports().client}"
+
+    @property
+    def internal_servers(self) -> str:
+        """host:port of the listener that is always PLAINTEXT."""
+        return f"{HOST}:{self._known_ports().internal}"
+
+    @property
+    def directory(self) -> Path:
+        """Where its configuration, data and log are."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="sparklag-kafka-"))
+        return self._directory
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise BrokerFailed("the broker was not started")
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether its process runs; also a frozen one does."""
+        return self._process is not None and self._process.is_alive()
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start the broker and return once it answers.
+
+        The first start takes free ports, and others where one is taken in the meantime. Raises
+        JavaMissing, DownloadFailed, BrokerFailed (with the end of the log).
+        """
+        if self.is_alive():
+            return
+        deadline = time.monotonic() + timeout_s
+        # The client listener's place is known before only where it was started before.
+        first_start = self._ports is None
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            if self._ports is None:
+                self._ports = _free_ports()
+            log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+            try:
+                self._start_once(deadline)
+                return
+            except BrokerFailed:
+                taken = self._port_was_taken(log_start)
+                if not (first_start and taken and attempt < _PORT_ATTEMPTS):
+                    raise
+                self._ports = None
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop it, keeping ports and data; after `timeout_s` by SIGKILL. Idempotent."""
+        if self._process is not None:
+            self._process.stop(timeout_s)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would (SIGKILL). Ports and data stay."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stop it if it runs, and start it on the same ports and data."""
+        self.stop()
+        self.start(timeout_s)
+
+    def freeze(self) -> None:
+        """Hold it (SIGSTOP): connections stay open, and nothing is answered until `thaw`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen broker go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop it and remove its folder, if that is its own. Idempotent."""
+        self.stop()
+        atexit.unregister(self.close)
+        if self._owns_directory and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _known_ports(self) -> Ports:
+        if self._ports is None:
+            raise BrokerFailed("the broker has no address before it is started")
+        return self._ports
+
+    def _start_once(self, deadline: float) -> None:
+        jars = kafka_jars(self._cache_dir)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        configuration = self._write_configuration()
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format(jars, configuration, max(1.0, deadline - time.monotonic()))
+        self._process = ChildProcess(
+            "the Kafka broker",
+            [*self._java(jars), "kafka.Kafka", str(configuration)],
+            log_path=self.log_path,
+        )
+        atexit.register(self.close)
+        self._process.start()
+        while not broker_answers(self.internal_servers, self._cluster_id):
+            if not self._process.is_alive():
+                raise BrokerFailed(self._process.describe_end())
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise BrokerFailed(f"the Kafka broker does not answer:\n{self._process.log_end()}")
+            time.sleep(0.1)
+
+    def _java(self, jars: Sequence[Path]) -> list[str]:
+        return [
+            str(find_java()),
+            *_JVM_OPTIONS,
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            "-cp",
+            f"{jars[0].parent}/*",
+        ]
+
+    def _write_configuration(self) -> Path:
+        (self.directory / "log4j2.properties").write_text(LOGGING)
+        ports = self._known_ports()
+        settings = broker_properties(
+            host=HOST,
+            ports=ports,
+            data_dir=self.directory / "data",
+            security_protocol=self._security_protocol,
+            advertised=self._advertised or f"{HOST}:{ports.client}",
+            overrides=self._properties,
+        )
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _format(self, jars: Sequence[Path], configuration: Path, timeout_s: float) -> None:
+        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        command += ["-t", self._cluster_id, "-c", str(configuration), *self._format_args]
+        with self.log_path.open("ab") as log:
+            try:
+                subprocess.run(
+                    command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
+                )
+            except subprocess.SubprocessError as error:
+                # Not the command itself: it may hold passwords.
+                raise BrokerFailed(
+                    f"cannot format the broker's storage:\n{log_end(self.log_path)}"
+                ) from error
+
+    def _port_was_taken(self, log_start: int) -> bool:
+        with self.log_path.open("rb") as log:
+            log.seek(log_start)
+            return b"Address already in use" in log.read()
+
+
+def _free_ports() -> Ports:
+    sockets: list[socket.socket] = []
+    try:
+        # All are held at once, so that they differ.
+        while len(sockets) < len(Ports._fields):
+            candidate = socket.socket()
+            sockets.append(candidate)
+            try:
+                candidate.bind((HOST, random.randrange(*_PORT_RANGE)))
+            except OSError:
+                sockets.pop().close()
+        return Ports(*(held.getsockname()[1] for held in sockets))
+    finally:
+        for held in sockets:
+            held.close()

@@ -1,0 +1,25 @@
+"""Fixtures every package's tests share."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalKafka]:
+    """A real broker for the whole run. A test that stops or freezes one makes its own."""
+    with LocalKafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A name no other test uses. The topic is not created."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return f"{test[:60]}-{uuid.uuid4().hex[:8]}"
