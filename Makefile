@@ -1,0 +1,73 @@
+# Everything below runs from .venv, which `make setup` builds from requirements/*.txt.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# The Python that .venv is built with: python3 unless that is too old or too new.
+PYTHON ?=
+# Passed to the command of demo, test, unit, bench: make demo ARGS="--seconds 60"
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+LOCKS := requirements/bootstrap.txt requirements/build.txt requirements/dev.txt
+
+# What needs no broker, no Spark and no build; `make test` runs the rest after it.
+QUICK := not kafka and not spark and not packaging
+
+WITH_JAVA := JAVA_HOME="$$(sh scripts/ensure_java.sh)" && export JAVA_HOME
+
+help: ## What can be made here
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  PYTHON=python3.12 names the Python for .venv, ARGS="..." goes to the command.'
+
+setup: $(STAMP) java ## .venv with locked packages, and Java 17 where it is missing
+
+$(BIN)/uv: requirements/bootstrap.txt
+	@set -e; python="$$(sh scripts/find_python.sh $(PYTHON))"; \
+	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi; \
+	$(BIN)/python -m ensurepip -q >/dev/null; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+$(STAMP): $(BIN)/uv $(LOCKS) pyproject.toml
+	@$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes \
+		--build-constraints requirements/build.txt requirements/dev.txt
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+java:
+	@sh scripts/ensure_java.sh >/dev/null
+
+demo: setup ## Broker, producer, PySpark query and service here; the lag, live (Ctrl-C ends it)
+	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
+
+check: $(STAMP) ## Lint, format, types, tests that need nothing else: what CI runs first
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m "$(QUICK)"
+
+unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
+	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
+
+test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
+	@$(WITH_JAVA) && $(BIN)/pytest -m "not ($(QUICK))" $(ARGS)
+
+bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
+	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
+
+schemas: $(STAMP) ## Writes the JSON Schema and AsyncAPI documents anew from the types
+	$(BIN)/python -m sparklag_schemas
+
+lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
+	sh scripts/lock.sh $(BIN)/uv $(ARGS)
+
+compose-test: ## The compose stack on a real engine: up, a lag, hardening, down
+	bash scripts/compose_test.sh $(ARGS)
+
+clean: ## Removes .venv and everything else that was made here
+	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.PHONY: help setup java demo check unit test bench schemas lock compose-test clean

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Resolves the requirement files: lock.sh <uv> [--upgrade]. What is pinned stays where it can.
+# dev.txt is resolved first and holds the others, so that a version is the same in all of them.
+set -eu
+uv=$1
+shift
+cd "$(dirname "$0")/../requirements"
+
+export UV_CUSTOM_COMPILE_COMMAND="make lock"
+resolve() {
+    "$uv" pip compile --quiet --generate-hashes --universal --python-version 3.10 \
+        --no-annotate --no-emit-index-url --no-emit-find-links "$@"
+}
+
+resolve "$@" bootstrap.in -o bootstrap.txt
+resolve "$@" build.in -o build.txt
+resolve "$@" ../pyproject.toml bootstrap.in build.in --all-extras --group ../pyproject.toml:dev \
+    -c bootstrap.txt -c build.txt -c pins.in -o dev.txt
+resolve ../pyproject.toml -c dev.txt -o driver.txt
+resolve ../pyproject.toml --extra service -c dev.txt -o service.txt
+resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
