@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Final
 from sparklag_pipeline.errors import ProcessFailed
 
 STOP_TIMEOUT_S: Final = 8.0
+_FRAME: Final = re.compile(r"\s+(at [\w.$/<>]+\(|\.\.\. \d+ more)")
 _EXEC_WITH_PARENT: Final = Path(__file__).with_name("exec_with_parent.py")
 
 
@@ -132,10 +134,11 @@ class ChildProcess:
 
 
 def log_end(path: Path, lines: int = 12) -> str:
-    """The last lines of a log, indented; says so where there are none."""
+    """The last lines of a log, indented, without Java's stack frames, which hide the reason."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
         return f"  ({error})"
-    last = [line for line in text.splitlines() if line.strip()][-lines:]
+    telling = [line for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    last = telling[-lines:]
     return "\n".join(f"  {line}" for line in last) or "  (empty)"
