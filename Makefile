@@ -26,7 +26,7 @@ setup: $(STAMP) java ## .venv with locked packages, and Java 17 where it is miss
 $(BIN)/uv: requirements/bootstrap.txt
 	@set -e; python="$$(sh scripts/find_python.sh $(PYTHON))"; \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi; \
-	$(BIN)/python -m ensurepip -q >/dev/null; \
+	$(BIN)/python -m ensurepip >/dev/null; \
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
