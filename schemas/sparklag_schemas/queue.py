@@ -68,6 +68,7 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
             key = next(iter(self._crowded))
         self.dropped += 1
         self._on_drop(self._remove_oldest(key))
+        self.task_done()
 
     def _remove_oldest(self, key: Hashable) -> Item:
         waiting = self._waiting[key]

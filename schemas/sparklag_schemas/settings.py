@@ -78,8 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     create_topics: bool = True
     """Create them where they are missing and the rights allow it."""
     topic_partitions: Annotated[int, Meta(ge=1)] = 12
-    topic_replication_factor: Annotated[int, Meta(ge=-1)] = -1
-    """-1: the broker's default."""
+    topic_replication_factor: Annotated[int, Meta(ge=1)] | None = None
+    """None: 3, or as many as there are brokers."""
 
     group_id: str = "sparklag"
     queue_size: Annotated[int, Meta(ge=1)] = 10_000

@@ -19,8 +19,8 @@ class TopicSpec:
 
     name: str
     partitions: int
-    replication_factor: int
-    """-1: the broker's default."""
+    replication_factor: int | None
+    """None: 3, or as many as there are brokers."""
     cleanup_policy: frozenset[str]
     config: Mapping[str, str] = field(default_factory=dict)
     shortest_retention_ms: int = _HOUR_MS
@@ -51,7 +51,7 @@ class TopicSpec:
         return found
 
 
-def offsets_topic(name: str, partitions: int, replication_factor: int) -> TopicSpec:
+def offsets_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`processed-offsets`: every observation counts, so it is never compacted."""
     return TopicSpec(
         name,
@@ -66,7 +66,7 @@ def offsets_topic(name: str, partitions: int, replication_factor: int) -> TopicS
     )
 
 
-def lag_topic(name: str, partitions: int, replication_factor: int) -> TopicSpec:
+def lag_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
     """`consumer-lag`: the newest event of a query counts, the older ones for a day."""
     return TopicSpec(
         name,

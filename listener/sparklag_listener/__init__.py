@@ -1,0 +1,22 @@
+"""Runs inside the Spark driver: observes its queries and publishes their positions."""
+
+from sparklag_listener.counters import Stats
+from sparklag_listener.errors import (
+    ListenerError,
+    MissingService,
+    SessionStopped,
+    UnsupportedSession,
+    UnsupportedSpark,
+)
+from sparklag_listener.observe import ObserverHandle, observe
+
+__all__ = [
+    "ListenerError",
+    "MissingService",
+    "ObserverHandle",
+    "SessionStopped",
+    "Stats",
+    "UnsupportedSession",
+    "UnsupportedSpark",
+    "observe",
+]

@@ -1,0 +1,32 @@
+"""What a handle counts: written by the loop and the callbacks, read by `handle.stats()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Stats:
+    """Counts since `observe`."""
+
+    observed: int = 0
+    """Events Spark handed over."""
+    published: int = 0
+    """Observations Kafka acknowledged, or, embedded, the service took."""
+    dropped: int = 0
+    """Observations that gave way to a newer one of their query, or that Kafka refuses by size."""
+    ignored: int = 0
+    """Events of queries without Kafka sources, and events older than one seen already."""
+    failed: int = 0
+    """Events that could not be read, and attempts to publish that failed (they are repeated)."""
+    queued: int = 0
+    """Observations that wait."""
+    last_error: str | None = None
+    """The newest failure, in one line."""
+    last_published_at_ms: int | None = None
+    """Epoch milliseconds."""
+
+    def fail(self, error: str) -> None:
+        """Count a failure and remember it."""
+        self.failed += 1
+        self.last_error = error

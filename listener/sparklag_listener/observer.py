@@ -1,0 +1,148 @@
+"""Turns query events into observations: remembers each query's position between its events.
+
+Pure: no clock, no Spark, no Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from sparklag_listener.progress import Progress, parse_progress
+from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started
+from sparklag_listener.spark_session import KafkaSource, QueryDescription
+from sparklag_schemas import Batch, Observation, ObservationCause, Offsets, SourcePosition
+
+
+@dataclass
+class _Query:
+    run_id: str
+    name: str | None = None
+    description: QueryDescription = field(default_factory=QueryDescription)
+    processed: dict[int, Offsets | None] = field(default_factory=dict)
+    batch_id: int | None = None
+    processed_at_ms: int | None = None
+
+
+class Observer:
+    """The position of every query of one session.
+
+    Each observation is whole: one that says a query is idle or has ended repeats its position.
+    """
+
+    def __init__(self, cluster: str, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
+        self._cluster = cluster
+        self._new_id = new_id
+        self._queries: dict[str, _Query] = {}
+
+    def knows(self, query_id: str, run_id: str) -> bool:
+        """Whether this run was described already."""
+        query = self._queries.get(query_id)
+        return query is not None and query.run_id == run_id
+
+    def describe(self, query_id: str, run_id: str, description: QueryDescription) -> None:
+        """Remember what a run says of itself."""
+        query = self._queries.setdefault(query_id, _Query(run_id))
+        query.run_id = run_id
+        if description.sources or not query.description.sources:
+            query.description = description
+
+    def observe(self, event: QueryEvent) -> Observation | None:
+        """The observation `event` makes.
+
+        None for a query without Kafka sources, and for a progress older than one seen already.
+        Raises MalformedMessage where Spark's JSON cannot be read.
+        """
+        if isinstance(event, Progressed):
+            return self._progressed(parse_progress(event.text), event.at_ms)
+        query = self._queries.setdefault(event.query_id, _Query(event.run_id))
+        query.run_id = event.run_id
+        if isinstance(event, Started):
+            query.name = event.name
+            return self._observation(event.query_id, query, "started", event.at_ms)
+        if isinstance(event, Idled):
+            return self._observation(event.query_id, query, "idle", event.at_ms)
+        # A restart begins anew: the service remembers the position, a driver that starts many
+        # short queries must not.
+        del self._queries[event.query_id]
+        return self._observation(
+            event.query_id, query, "terminated", event.at_ms, exception=event.exception
+        )
+
+    def _progressed(self, progress: Progress, at_ms: int) -> Observation | None:
+        query = self._queries.setdefault(progress.query_id, _Query(progress.run_id))
+        if query.run_id == progress.run_id and _older(progress.batch_id, query.batch_id):
+            return None
+        query.run_id = progress.run_id
+        query.name = progress.name
+        query.batch_id = progress.batch_id
+        query.processed_at_ms = progress.completed_at_ms
+        for source, offsets in progress.processed.items():
+            if offsets is not None or source not in query.processed:
+                query.processed[source] = offsets
+        return self._observation(progress.query_id, query, "progress", at_ms, batch=progress.batch)
+
+    def _observation(
+        self,
+        query_id: str,
+        query: _Query,
+        cause: ObservationCause,
+        at_ms: int,
+        *,
+        batch: Batch | None = None,
+        exception: str | None = None,
+    ) -> Observation | None:
+        sources = _positions(query)
+        if not sources:
+            return None
+        return Observation(
+            observation_id=self._new_id(),
+            cluster=self._cluster,
+            query_id=query_id,
+            run_id=query.run_id,
+            query=query.name,
+            cause=cause,
+            observed_at=at_ms,
+            batch_id=query.batch_id,
+            processed_at=query.processed_at_ms,
+            sources=sources,
+            batch=batch,
+            checkpoint_location=query.description.checkpoint_location,
+            exception=exception,
+        )
+
+
+def _older(batch_id: int, known: int | None) -> bool:
+    return known is not None and batch_id < known
+
+
+def _positions(query: _Query) -> list[SourcePosition]:
+    if not query.processed:
+        return [_position(source.index, None, source) for source in query.description.sources]
+    # Spark may number the sources of a plan otherwise than they stand in it (a source that is
+    # read twice), so they are told apart by their topics.
+    left = list(query.description.sources)
+    positions = []
+    for index, offsets in sorted(query.processed.items()):
+        topics = set(offsets or ())
+        source = next((source for source in left if source.reads(topics)), None)
+        if source is not None:
+            left.remove(source)
+        else:
+            source = next((s for s in query.description.sources if s.reads(topics)), None)
+        positions.append(_position(index, offsets, source))
+    return positions
+
+
+def _position(index: int, offsets: Offsets | None, source: KafkaSource | None) -> SourcePosition:
+    if source is None:
+        return SourcePosition(source=index, processed=offsets)
+    return SourcePosition(
+        source=index,
+        processed=offsets,
+        topics=list(source.topics) if source.topics is not None else None,
+        topic_pattern=source.topic_pattern,
+        bootstrap_servers=source.bootstrap_servers,
+        isolation_level=source.isolation_level,
+    )

@@ -1,0 +1,95 @@
+"""Reads Spark's progress JSON. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import msgspec
+from msgspec import Struct, field
+
+from sparklag_schemas import Batch, MalformedMessage, Offsets
+
+
+class _Source(Struct):
+    description: str = ""
+    endOffset: msgspec.Raw = msgspec.Raw(b"null")  # noqa: N815 - Spark's name
+
+
+class _Progress(Struct, rename="camel"):
+    id: str
+    run_id: str
+    timestamp: str
+    batch_id: int
+    sources: list[_Source]
+    name: str | None = None
+    num_input_rows: int = 0
+    duration_ms: dict[str, int] = field(default_factory=dict)
+
+
+class Progress(Struct, frozen=True):
+    """One progress event. `processed` holds the Kafka sources by their index."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int
+    completed_at_ms: int
+    batch: Batch
+    processed: dict[int, Offsets | None]
+    """None: this source had nothing in this batch; its position is as before."""
+
+
+_decoder = msgspec.json.Decoder(_Progress)
+_offsets = msgspec.json.Decoder(Offsets)
+_text = msgspec.json.Decoder(str)
+
+
+def parse_progress(text: str) -> Progress:
+    """The progress in `text`, as Spark 3.4 to 4.x write it, or a Connect client.
+
+    Raises MalformedMessage with what is missing or wrong.
+    """
+    try:
+        found = _decoder.decode(text)
+        started_at_ms = _epoch_ms(found.timestamp)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedMessage(f"progress of a query: {error}") from error
+    duration = found.duration_ms.get("triggerExecution")
+    return Progress(
+        query_id=found.id,
+        run_id=found.run_id,
+        name=found.name,
+        batch_id=found.batch_id,
+        completed_at_ms=started_at_ms + (duration or 0),
+        batch=Batch(
+            started_at=started_at_ms,
+            rows=max(found.num_input_rows, 0),
+            duration_ms=duration,
+            phases_ms=found.duration_ms,
+        ),
+        processed={
+            index: _end_offsets(source)
+            for index, source in enumerate(found.sources)
+            if source.description.startswith("Kafka")
+        },
+    )
+
+
+def _end_offsets(source: _Source) -> Offsets | None:
+    raw = bytes(source.endOffset)
+    if raw == b"null":
+        return None
+    try:
+        if raw.startswith(b'"'):
+            return _offsets.decode(_text.decode(raw))
+        return _offsets.decode(raw)
+    except msgspec.DecodeError as error:
+        raise MalformedMessage(f"endOffset of {source.description}: {error}") from error
+
+
+def _epoch_ms(timestamp: str) -> int:
+    # Python 3.10 does not read the Z.
+    time = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=timezone.utc)
+    return round(time.timestamp() * 1000)

@@ -1,0 +1,45 @@
+"""What Spark's listener says, as values: taken from the JVM, not yet read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run of a query began, or was found running."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """A batch completed. `text` is Spark's progress as JSON."""
+
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class Idled:
+    """A trigger found nothing to read."""
+
+    query_id: str
+    run_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """A run ended. `exception` is None where it was stopped."""
+
+    query_id: str
+    run_id: str
+    exception: str | None
+    at_ms: int
+
+
+QueryEvent = Started | Progressed | Idled | Terminated

@@ -1,0 +1,164 @@
+"""What is asked of the Spark session through Py4J, apart from the events themselves.
+
+Each answer is a value: no Java object leaves this module but the listener's wrapper.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from sparklag_listener.errors import SessionStopped, UnsupportedSession, UnsupportedSpark
+from sparklag_listener.py4j_listener import Py4jListener
+from sparklag_listener.query_events import Progressed, QueryEvent, Started
+from sparklag_schemas import IsolationLevel
+
+_OLDEST_SPARK = (3, 4)
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A Kafka source as the query was given it. No other option is ever read: some are secret."""
+
+    index: int
+    """Its place among the query's streaming sources."""
+    topics: tuple[str, ...] | None
+    topic_pattern: str | None
+    bootstrap_servers: str | None
+    isolation_level: IsolationLevel
+
+    def reads(self, topics: set[str]) -> bool:
+        """Whether all of `topics` can be this source's."""
+        if self.topics is not None:
+            return topics <= set(self.topics)
+        if self.topic_pattern is None:
+            return False
+        try:
+            return all(re.fullmatch(self.topic_pattern, topic) for topic in topics)
+        except re.error:
+            # Java's expressions know more than Python's: take the pattern at its word.
+            return True
+
+
+@dataclass(frozen=True)
+class QueryDescription:
+    """What a query says of itself: where it reads, and where its checkpoint is."""
+
+    sources: tuple[KafkaSource, ...] = ()
+    checkpoint_location: str | None = None
+
+
+def require_observable(spark: Any) -> None:
+    """Raise the error that says why `spark` cannot be observed, if it cannot."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedSession(
+            "observe() needs a classic Spark session, this is a Spark Connect session:"
+            " call it where the driver runs"
+        )
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None or spark._jvm is None:
+        raise UnsupportedSession(
+            f"observe() takes a SparkSession, got {type(spark).__module__}.{type(spark).__name__}"
+        )
+    try:
+        stopped = session.sparkContext().isStopped()
+    except (Py4JError, OSError, AttributeError):
+        stopped = True
+    if stopped:
+        raise SessionStopped("observe() was called on a Spark session that is stopped")
+    version = spark.version
+    numbers = re.findall(r"\d+", version)
+    if tuple(int(number) for number in numbers[:2]) < _OLDEST_SPARK:
+        raise UnsupportedSpark(f"observe() needs Spark 3.4 or newer, this is {version}")
+
+
+def add_listener(spark: Any, listener: Py4jListener) -> Any:
+    """Register with the session. The answer is what `remove_listener` takes."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
+    wrapper = spark._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(
+        listener
+    )
+    spark._jsparkSession.streams().addListener(wrapper)
+    return wrapper
+
+
+def remove_listener(spark: Any, wrapper: Any) -> None:
+    """Unregister. A session or JVM that is already gone is fine."""
+    try:
+        spark._jsparkSession.streams().removeListener(wrapper)
+    except (Py4JError, OSError, AttributeError):
+        # AttributeError: pyspark's own state after stop().
+        return
+
+
+def running_queries(spark: Any) -> list[QueryEvent]:
+    """Queries already running, as the events the listener came too late for."""
+    found: list[QueryEvent] = []
+    for query in spark._jsparkSession.streams().active():
+        at_ms = time.time_ns() // 1_000_000
+        found.append(Started(query.id().toString(), query.runId().toString(), query.name(), at_ms))
+        progress = query.lastProgress()
+        if progress is not None:
+            found.append(Progressed(progress.json(), at_ms))
+    return found
+
+
+def describe_query(spark: Any, query_id: str) -> QueryDescription:
+    """Kafka sources and checkpoint of a running query; empty where Spark does not say."""
+    try:
+        query = spark._jsparkSession.streams().get(query_id)
+        if query is None:
+            return QueryDescription()
+        execution = query.streamingQuery()
+        return QueryDescription(_kafka_sources(execution), execution.resolvedCheckpointRoot())
+    except (Py4JError, OSError, AttributeError, TypeError):
+        # Another kind of query, a Spark with other internals, or one that is stopping.
+        return QueryDescription()
+
+
+def _kafka_sources(execution: Any) -> tuple[KafkaSource, ...]:
+    leaves = execution.analyzedPlan().collectLeaves()
+    found = []
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if leaf.nodeName() not in ("StreamingRelationV2", "StreamingRelation"):
+            continue
+        if leaf.sourceName() != "kafka":
+            continue
+        options = leaf.extraOptions().asCaseSensitiveMap()
+        found.append(_kafka_source(index, options))
+    return tuple(found)
+
+
+def _kafka_source(index: int, options: Any) -> KafkaSource:
+    # Option names are case-insensitive, values are not. Only these are taken.
+    wanted = {"subscribe", "subscribepattern", "assign"}
+    wanted |= {"kafka.bootstrap.servers", "kafka.isolation.level"}
+    taken = {
+        name.lower(): str(options.get(name))
+        for name in (str(key) for key in options.keySet())
+        if name.lower() in wanted
+    }
+    topics: tuple[str, ...] | None = None
+    if "subscribe" in taken:
+        topics = tuple(topic.strip() for topic in taken["subscribe"].split(",") if topic.strip())
+    elif "assign" in taken:
+        topics = tuple(sorted(set(re.findall(r'"([^"]+)"\s*:\s*\[', taken["assign"]))))
+    return KafkaSource(
+        index=index,
+        topics=topics,
+        topic_pattern=taken.get("subscribepattern"),
+        bootstrap_servers=taken.get("kafka.bootstrap.servers"),
+        isolation_level=(
+            "read_committed"
+            if taken.get("kafka.isolation.level", "").lower() == "read_committed"
+            else "read_uncommitted"
+        ),
+    )
