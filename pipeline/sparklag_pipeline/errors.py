@@ -4,9 +4,8 @@ SparklagError
 └── PipelineError
     ├── JavaMissing           no Java, or one that is too old
     ├── DownloadFailed        a jar could not be had
-    ├── ProcessFailed         a process died, or did not come up
-    │   └── BrokerFailed
-    └── TopicFailed           the topic cannot be created, or does not fit
+    └── ProcessFailed         a process died, or did not come up
+        └── BrokerFailed
 """
 
 from __future__ import annotations
@@ -32,7 +31,3 @@ class ProcessFailed(PipelineError):
 
 class BrokerFailed(ProcessFailed):
     """The local Kafka broker did not come up."""
-
-
-class TopicFailed(PipelineError):
-    """A topic cannot be created, or is not what the program needs."""
