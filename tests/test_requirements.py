@@ -1,0 +1,87 @@
+"""The locked requirements: whole, hashed, and saying nothing about where packages come from."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ENVIRONMENT = {"python_version": "3.10", "python_full_version": "3.10.0"}
+
+
+def locked(lock: str) -> dict[str, set[str]]:
+    """Name to the versions in a lock file; several where they differ by Python version."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(
+        r"^([A-Za-z0-9._-]+)==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE
+    ):
+        found.setdefault(canonical(name), set()).add(version)
+    return found
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_files_are_there() -> None:
+    assert {path.name for path in LOCKS} == {
+        "bootstrap.txt",
+        "build.txt",
+        "demo.txt",
+        "dev.txt",
+        "driver.txt",
+        "service.txt",
+    }
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.name))
+def test_a_lock_file_names_no_address(path: Path) -> None:
+    text = path.read_text()
+    assert "://" not in text
+    assert not re.search(r"^\s*-(-|[if]\b)(?!-hash)(?!hash=)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.name))
+def test_every_locked_package_has_a_hash(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if "==" in line and not line.startswith(" "):
+            assert following.strip().startswith("--hash=sha256:"), line
+
+
+@pytest.mark.parametrize(
+    ("lock", "wanted"),
+    [
+        ("driver.txt", PROJECT["project"]["dependencies"]),
+        ("service.txt", PROJECT["project"]["optional-dependencies"]["service"]),
+        ("demo.txt", PROJECT["project"]["optional-dependencies"]["demo"]),
+        ("dev.txt", PROJECT["dependency-groups"]["dev"]),
+        ("build.txt", PROJECT["build-system"]["requires"]),
+    ],
+)
+def test_the_lock_satisfies_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
+    versions = locked(lock)
+    for requirement in map(Requirement, wanted):
+        if requirement.name == PROJECT["project"]["name"]:
+            continue
+        found = versions.get(canonical(requirement.name))
+        assert found, f"{requirement.name} is not in {lock}: make lock"
+        assert all(requirement.specifier.contains(v) for v in found), f"{requirement}: make lock"
+
+
+def test_a_package_has_the_same_versions_in_every_lock() -> None:
+    dev = locked("dev.txt")
+    for path in LOCKS:
+        for name, versions in locked(path.name).items():
+            assert versions <= dev[name], f"{name} in {path.name}: make lock"
