@@ -63,7 +63,7 @@ schemas: $(STAMP) ## Writes the JSON Schema and AsyncAPI documents anew from the
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(BIN)/uv $(ARGS)
 
-compose-test: ## The compose stack on a real engine: up, a lag, hardening, down
+compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
 	bash scripts/compose_test.sh $(ARGS)
 
 clean: ## Removes .venv and everything else that was made here

@@ -1,0 +1,4 @@
+#!/bin/sh
+# shellcheck disable=SC2086  # the variable holds several options
+exec java ${KAFKA_HEAP_OPTS:--Xmx256m} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+    -cp '/opt/kafka/libs/*' "$@"
