@@ -29,10 +29,10 @@ from sparklag_pipeline.orders import (
     orders_topic,
     random_order,
 )
-from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas.connection import client_options, quiet_client_logs
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.settings import KafkaSettings
-from sparklag_schemas.topic_setup import create_missing
 
 TICK_S: Final = 0.05
 REPORT_S: Final = 5.0
@@ -58,17 +58,15 @@ async def produce(
     TopicUnavailable where the topic is missing and may not be created. Once it runs, a broker
     that goes away is waited for.
     """
+    await create_topics(bootstrap_servers, [orders_topic(topic, partitions)])
     options = client_options(bootstrap_servers, KafkaSettings(client_id="order-producer"))
+    producer = AIOKafkaProducer(
+        **options, partitioner=OrderPartitioner(), linger_ms=20, compression_type="lz4"
+    )
     try:
-        for name in await create_missing(options, [orders_topic(topic, partitions)]):
-            log.info("created topic %s with %d partitions", name, partitions)
-        producer = AIOKafkaProducer(
-            **options, partitioner=OrderPartitioner(), linger_ms=20, compression_type="lz4"
-        )
         await producer.start()
     except (KafkaError, OSError) as error:
-        cause = await explain_failure(bootstrap_servers, KafkaSettings()) or str(error)
-        raise PipelineError(f"cannot use Kafka at {cause}") from error
+        raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     run = _Run(producer, topic, wave, chance or random.Random())
     try:
         await run.send_until(stop)
