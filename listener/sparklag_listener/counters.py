@@ -24,7 +24,9 @@ class Stats:
     last_error: str | None = None
     """The newest failure, in one line."""
     last_published_at_ms: int | None = None
-    """Epoch milliseconds."""
+    """Epoch milliseconds. Standalone only."""
+    url: str | None = None
+    """Embedded only: where the service answers, once it does."""
 
     def fail(self, error: str) -> None:
         """Count a failure and remember it."""

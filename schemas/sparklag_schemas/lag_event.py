@@ -15,6 +15,7 @@ from sparklag_schemas.vocabulary import (
     SCHEMA_VERSION,
     Cause,
     IsolationLevel,
+    MeasuredBy,
     Status,
     TimeLagMethod,
 )
@@ -81,6 +82,10 @@ class LagEvent(Struct, frozen=True, kw_only=True):
     query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
     run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
     cause: Annotated[Cause, Meta(description="What made this event.")]
+    measured_by: Annotated[
+        MeasuredBy,
+        Meta(description="An instance of the service, or the service embedded in the driver."),
+    ]
     status: Annotated[Status, Meta(description="State of the query.")]
     observed_at: Annotated[
         int, Meta(description="When the query was last heard of, epoch milliseconds.")

@@ -25,6 +25,8 @@ Status = Literal[
     "UNKNOWN",
 ]
 
+MeasuredBy = Literal["service", "embedded"]
+
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 TimeLagMethod = Literal["sampled", "interpolated", "floor"]

@@ -1,0 +1,189 @@
+"""JSON Schema of both messages and AsyncAPI of both topics, made from the types.
+
+`python -m sparklag_schemas.documents` writes them beside this file; a test holds them to the code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sparklag_schemas.codec import CONTENT_TYPE
+from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.topics import lag_topic, offsets_topic
+from sparklag_schemas.vocabulary import SCHEMA_VERSION
+
+FOLDER: Final = Path(__file__).parent / "documents"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def lag_event_components(ref_template: str) -> dict[str, Any]:
+    """Schemas by name of the lag event and its parts, which refer to each other as the template
+    says (`{name}` stands for the name)."""
+    return _components([LagEvent], ref_template)
+
+
+def json_schema(message: type[Observation] | type[LagEvent]) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a message. Other fields are allowed: newer minor
+    versions add some."""
+    definitions = _components([message], "#/$defs/{name}")
+    top = definitions.pop(message.__name__)
+    return {
+        "$schema": _DIALECT,
+        "$id": f"tag:sparklag,2026:schema/{message.__name__}/{SCHEMA_VERSION}",
+        **top,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def asyncapi() -> dict[str, Any]:
+    """The AsyncAPI 3 document of both topics, names and settings as they are by default."""
+    topics = {
+        "processedOffsets": (
+            "processed-offsets",
+            offsets_topic,
+            Observation,
+            OBSERVATION_TYPE,
+            "Every observation, from the drivers to the service.",
+        ),
+        "consumerLag": (
+            "consumer-lag",
+            lag_topic,
+            LagEvent,
+            LAG_EVENT_TYPE,
+            "Lag events, from the service to whoever acts on them. A query that is forgotten"
+            " leaves a record without a value.",
+        ),
+    }
+    channels, operations, messages = {}, {}, {}
+    for channel, (address, spec, message, event_type, description) in topics.items():
+        name = message.__name__
+        channels[channel] = {
+            "address": address,
+            "description": description,
+            "messages": {name: {"$ref": f"#/components/messages/{name}"}},
+            "bindings": {"kafka": _topic_binding(spec(address, 12, None).config)},
+        }
+        messages[name] = _message(name, event_type)
+    operations["receiveLagEvents"] = _operation("receive", "consumerLag", "LagEvent")
+    operations["sendLagEvents"] = _operation("send", "consumerLag", "LagEvent")
+    operations["sendObservations"] = _operation("send", "processedOffsets", "Observation")
+    operations["receiveObservations"] = _operation("receive", "processedOffsets", "Observation")
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "sparklag",
+            "version": SCHEMA_VERSION,
+            "description": "Consumer lag of Spark Structured Streaming queries. Records are keyed"
+            " by query id, so a query's messages stay in order. Delivery is at least once:"
+            " deduplicate by `ce_id`.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": CONTENT_TYPE,
+        "channels": channels,
+        "operations": operations,
+        "components": {
+            "messages": messages,
+            "schemas": {
+                **_components([LagEvent, Observation], "#/components/schemas/{name}"),
+                "CloudEventHeaders": _headers(),
+            },
+        },
+    }
+
+
+def write() -> list[Path]:
+    """Write every document to `FOLDER`; the files."""
+    FOLDER.mkdir(exist_ok=True)
+    files = []
+    for name, document in documents().items():
+        file = FOLDER / name
+        file.write_text(document, encoding="utf-8")
+        files.append(file)
+    return files
+
+
+def documents() -> dict[str, str]:
+    """File name to text."""
+    made = {
+        "observation.schema.json": json_schema(Observation),
+        "lag_event.schema.json": json_schema(LagEvent),
+        "asyncapi.json": asyncapi(),
+    }
+    return {name: json.dumps(document, indent=2) + "\n" for name, document in made.items()}
+
+
+def _components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components(types, ref_template=ref_template)
+    return dict(components)
+
+
+def _message(name: str, event_type: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": name,
+        "contentType": CONTENT_TYPE,
+        "headers": {
+            "allOf": [
+                {"$ref": "#/components/schemas/CloudEventHeaders"},
+                {"properties": {"ce_type": {"const": event_type}}},
+            ]
+        },
+        "payload": {"$ref": f"#/components/schemas/{name}"},
+        "bindings": {
+            "kafka": {
+                "key": {"type": "string", "description": "The query id."},
+                "bindingVersion": "0.5.0",
+            }
+        },
+    }
+
+
+def _headers() -> dict[str, Any]:
+    described = {
+        "ce_specversion": "Version of CloudEvents.",
+        "ce_id": "Unique id of the message.",
+        "ce_source": "Who wrote it.",
+        "ce_type": "Kind and major version of the message.",
+        "ce_time": "Its moment, RFC 3339 in UTC.",
+        "ce_subject": "The query id.",
+        "content-type": "Form of the value.",
+    }
+    return {
+        "type": "object",
+        "description": "CloudEvents 1.0, binary content mode.",
+        "required": list(described),
+        "properties": {
+            name: {"type": "string", "description": description}
+            for name, description in described.items()
+        },
+    }
+
+
+def _topic_binding(config: Any) -> dict[str, Any]:
+    return {
+        "topicConfiguration": {
+            "cleanup.policy": config["cleanup.policy"].split(","),
+            "retention.ms": int(config["retention.ms"]),
+            "max.message.bytes": int(config["max.message.bytes"]),
+        },
+        "bindingVersion": "0.5.0",
+    }
+
+
+def _operation(action: str, channel: str, message: str) -> dict[str, Any]:
+    return {
+        "action": action,
+        "channel": {"$ref": f"#/channels/{channel}"},
+        "messages": [{"$ref": f"#/channels/{channel}/messages/{message}"}],
+    }
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,36 @@
+"""The whole service inside the driver, on the listener's loop."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from sparklag_listener.counters import Stats
+from sparklag_schemas import Observation, Settings
+from sparklag_schemas.queue import NewestQueue
+from sparklag_service.errors import PortInUse
+from sparklag_service.intakes.in_process import InProcessIntake
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.server import bind, run_until_http_ends
+
+_log = logging.getLogger("sparklag")
+
+
+async def serve_embedded(
+    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: Stats
+) -> None:
+    """Run the service on the driver's own queue until cancelled.
+
+    A taken HTTP port is no reason to stop: another one is taken, and `stats.url` tells.
+    """
+    try:
+        listening = bind(settings.http_host, settings.http_port)
+    except PortInUse as error:
+        listening = bind(settings.http_host, 0)
+        _log.warning("sparklag: %s; took port %d", error, listening.getsockname()[1])
+    host, port = listening.getsockname()[:2]
+    stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    pipeline = Pipeline(
+        settings, bootstrap_servers, partial(InProcessIntake, queue, stats), "embedded"
+    )
+    await run_until_http_ends(pipeline, listening)

@@ -1,0 +1,46 @@
+"""The embedded intake: the driver's own queue."""
+
+from __future__ import annotations
+
+from sparklag_listener.counters import Stats
+from sparklag_schemas import Observation
+from sparklag_schemas.queue import NewestQueue
+from sparklag_service.counters import Counters
+from sparklag_service.intakes import Delivery
+
+
+class InProcessIntake:
+    """Moves observations from the driver's queue, and marks each done there when it is safe."""
+
+    def __init__(
+        self,
+        source: NewestQueue[Observation],
+        stats: Stats,
+        queue: NewestQueue[Delivery],
+        counters: Counters,
+    ) -> None:
+        self._source = source
+        self._stats = stats
+        self._queue = queue
+        self.ready: str | None = None
+
+    def adopts(self, query_id: str) -> bool:
+        """Queries of other drivers are theirs, or the service's."""
+        return False
+
+    def keeps(self, query_id: str) -> bool:
+        """A query of this driver stays here."""
+        return True
+
+    def pause(self) -> None:
+        """The driver's queue ends with the driver."""
+
+    async def run(self) -> None:
+        """Move until cancelled."""
+        while True:
+            observation = await self._source.get()
+            self._queue.put_nowait(Delivery(observation, self._done))
+
+    def _done(self) -> None:
+        self._source.task_done()
+        self._stats.published += 1

@@ -1,0 +1,78 @@
+"""Errors of the REST interface, as RFC 9457 problem documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE_PREFIX = "tag:sparklag,2026:problem/"
+
+
+class Problem(Exception):
+    """A refused request. `kind` names it for programs and never changes."""
+
+    def __init__(self, status: int, kind: str, title: str, detail: str, **members: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.document = {
+            "type": _TYPE_PREFIX + kind,
+            "title": title,
+            "status": status,
+            "detail": detail,
+            **members,
+        }
+
+
+def unknown_query(name: str) -> Problem:
+    """404."""
+    return Problem(
+        404,
+        "unknown-query",
+        "Unknown query",
+        f"no query has the name or id {name!r}; GET /lag lists those there are",
+    )
+
+
+def ambiguous_name(name: str, query_ids: list[str]) -> Problem:
+    """409."""
+    return Problem(
+        409,
+        "ambiguous-query-name",
+        "More than one query has this name",
+        f"{len(query_ids)} queries have the name {name!r}: ask for one of them by its id",
+        query_ids=query_ids,
+    )
+
+
+async def answer_problem(request: Request, problem: Exception) -> JSONResponse:
+    """Exception handler for Problem."""
+    assert isinstance(problem, Problem)
+    return _response(problem)
+
+
+async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Exception handler for what the router refuses: unknown paths, wrong methods."""
+    assert isinstance(error, HTTPException)
+    kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
+    return _response(Problem(error.status_code, kind, str(error.detail), request.url.path))
+
+
+async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Exception handler for parameters of the wrong type or value."""
+    assert isinstance(error, RequestValidationError)
+    faults = [f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()]
+    return _response(Problem(422, "invalid-parameter", "Invalid parameter", "; ".join(faults)))
+
+
+def invalid_parameter(name: str, detail: str) -> Problem:
+    """422."""
+    return Problem(422, "invalid-parameter", "Invalid parameter", f"{name}: {detail}")
+
+
+def _response(problem: Problem) -> JSONResponse:
+    return JSONResponse(problem.document, problem.status, media_type=MEDIA_TYPE)

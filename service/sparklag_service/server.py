@@ -1,0 +1,83 @@
+"""A service's whole life: bind, start, serve, shut down."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from functools import partial
+
+import uvicorn
+
+from sparklag_schemas import Settings, SettingsError
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_service.errors import PortInUse, ServiceError
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import create_app
+from sparklag_service.tasks import run_together
+
+_log = logging.getLogger(__name__)
+_OPEN_REQUESTS_S = 2
+
+
+async def serve(settings: Settings) -> None:
+    """Run the standalone service until SIGINT or SIGTERM.
+
+    Raises SettingsError without `bootstrap_servers`, PortInUse. A Kafka that is away is waited for.
+    """
+    if not settings.bootstrap_servers:
+        raise SettingsError(
+            "setting bootstrap_servers is not set: where Kafka is, as host:port"
+            " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
+        )
+    quiet_client_logs()
+    bootstrap_servers = settings.bootstrap_servers
+    listening = bind(settings.http_host, settings.http_port)
+    pipeline = Pipeline(
+        settings,
+        bootstrap_servers,
+        partial(TopicIntake, settings, bootstrap_servers),
+        "service",
+    )
+    _log.info("serving http://%s:%d", *listening.getsockname()[:2])
+    await run_until_http_ends(pipeline, listening)
+
+
+async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
+    """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
+    http = uvicorn.Server(
+        uvicorn.Config(
+            create_app(pipeline),
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_OPEN_REQUESTS_S,
+            lifespan="off",
+        )
+    )
+
+    async def serve_http() -> None:
+        # uvicorn owns the signals, in the main thread.
+        await http.serve(sockets=[listening])
+        if not await pipeline.drain(pipeline.settings.shutdown_timeout_s / 2):
+            _log.warning("ended before every observation was published; they are read again")
+
+    await run_together(serve_http(), pipeline.run())
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes a free one. Raises PortInUse, or ServiceError for the rest."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"port {port} on {host} is in use: choose another with --http-port or"
+                " SPARKLAG_HTTP_PORT (0 takes a free one)"
+            ) from error
+        raise ServiceError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listening
