@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from aiokafka.partitioner import murmur2
 
+from sparklag_schemas.settings import Settings
+
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588
@@ -81,6 +83,15 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
         },
         shortest_retention_ms=600_000,
     )
+
+
+def own_topics(settings: Settings) -> list[TopicSpec]:
+    """Both topics as the settings want them."""
+    partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
+    return [
+        offsets_topic(settings.offsets_topic, partitions, replicas),
+        lag_topic(settings.lag_topic, partitions, replicas),
+    ]
 
 
 def key_of(query_id: str) -> bytes:

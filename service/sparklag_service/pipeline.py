@@ -19,7 +19,7 @@ from sparklag_schemas import Cause, LagEvent, MeasuredBy, Settings, SparklagErro
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topic_setup import create_missing, find_problems
-from sparklag_schemas.topics import lag_topic, offsets_topic
+from sparklag_schemas.topics import own_topics
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
 from sparklag_service.evaluator import Measurement, evaluate
@@ -115,13 +115,7 @@ class Pipeline:
 
     async def _prepare_topics(self) -> None:
         settings = self.settings
-        specs = [
-            make(name, settings.topic_partitions, settings.topic_replication_factor)
-            for make, name in (
-                (offsets_topic, settings.offsets_topic),
-                (lag_topic, settings.lag_topic),
-            )
-        ]
+        specs = own_topics(settings)
         options = client_options(self.bootstrap_servers, settings.kafka)
         if settings.create_topics:
             for name in await create_missing(options, specs):

@@ -1,0 +1,28 @@
+"""`sparklag check`"""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
+from sparklag_service.diagnosis import diagnose
+
+
+def check(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
+    """Say whether Kafka is reachable, the topics and the rights are there, and what to do."""
+    settings, where = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    findings = asyncio.run(diagnose(settings, where))
+    console = Console(highlight=False, soft_wrap=True)
+    for finding in findings:
+        mark = "[green]ok [/green]" if finding.good else "[red]BAD[/red]"
+        console.print(f"{mark} {escape(finding.text)}")
+        if finding.remedy:
+            console.print(f"    [dim]{escape(finding.remedy)}[/dim]")
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(1)

@@ -1,0 +1,34 @@
+"""`sparklag serve`"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated
+
+import typer
+
+from sparklag_schemas import load_settings
+from sparklag_service.cli.options import BootstrapServers, Config
+from sparklag_service.server import serve as serve_until_told
+
+
+def serve(
+    bootstrap_servers: BootstrapServers = None,
+    http_host: Annotated[str | None, typer.Option(help="Address to serve on.")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port to serve on; 0: a free one.")] = None,
+    config: Config = None,
+) -> None:
+    """Run the service: read observations, measure lag, publish it, answer over REST."""
+    settings = load_settings(
+        config=config,
+        overrides={
+            "bootstrap_servers": bootstrap_servers,
+            "http_host": http_host,
+            "http_port": http_port,
+        },
+    )
+    logging.basicConfig(
+        level=settings.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
+    asyncio.run(serve_until_told(settings))

@@ -1,0 +1,56 @@
+"""Asks a running service, and turns every way that can fail into one line."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from sparklag_schemas import LagEvent, decode_lag_event
+from sparklag_service.errors import ServiceError
+
+_TIMEOUT_S = 10.0
+
+
+def get_lag(url: str, query: str) -> tuple[LagEvent, str]:
+    """A query's event, and the JSON it came as. Raises ServiceError."""
+    answer = _get(url, f"/lag/{quote(query, safe='')}", {})
+    return decode_lag_event(answer.content), answer.text
+
+
+def list_lag(url: str, **conditions: str | None) -> list[dict[str, Any]]:
+    """The summaries of all queries that keep `conditions`, over all pages. Raises ServiceError."""
+    parameters = {name: value for name, value in conditions.items() if value is not None}
+    found: list[dict[str, Any]] = []
+    while True:
+        page = _get(url, "/lag", parameters).json()
+        found += page["queries"]
+        if page["next_cursor"] is None:
+            return found
+        parameters["cursor"] = page["next_cursor"]
+
+
+def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
+    try:
+        answer = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
+    except httpx.InvalidURL as error:
+        raise ServiceError(f"{url} is not an address of a service: {error}") from error
+    except httpx.TimeoutException as error:
+        raise ServiceError(f"the service at {url} did not answer in {_TIMEOUT_S:g} s") from error
+    except httpx.HTTPError as error:
+        raise ServiceError(
+            f"no service at {url} ({error}):"
+            " start one with `sparklag serve`, or say where with --url"
+        ) from error
+    if answer.is_success:
+        return answer
+    try:
+        document = answer.json()
+        detail = document["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = f"status {answer.status_code}: is this a sparklag service?"
+        document = {}
+    if "query_ids" in document:
+        detail += ": " + ", ".join(document["query_ids"])
+    raise ServiceError(f"{url}: {detail}")

@@ -1,0 +1,73 @@
+"""`sparklag tail`"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+
+from sparklag_schemas import ContractError, LagEvent, Settings, decode_lag_event
+from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_service.cli.lag import records
+from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
+from sparklag_service.errors import ServiceError
+
+
+def tail(
+    query: Annotated[str | None, typer.Argument(help="Only this query, by name or id.")] = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="End after so many; 0: never.")] = 0,
+    bootstrap_servers: BootstrapServers = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Follow lag events as they are published."""
+    settings, where = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    asyncio.run(_follow(settings, where, query, count, json))
+
+
+async def _follow(
+    settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
+) -> None:
+    consumer = AIOKafkaConsumer(
+        settings.lag_topic,
+        **client_options(bootstrap_servers, settings.kafka),
+        enable_auto_commit=False,
+        auto_offset_reset="latest",
+    )
+    shown = 0
+    try:
+        await consumer.start()
+        async for record in consumer:
+            if record.value is None:
+                continue
+            try:
+                event = decode_lag_event(record.value)
+            except ContractError as error:
+                where = f"{record.topic}[{record.partition}]@{record.offset}"
+                typer.echo(f"sparklag: skipped a message at {where}: {error}", err=True)
+                continue
+            if query is not None and query not in (event.query, event.query_id):
+                continue
+            typer.echo(record.value.decode() if json else _line(event))
+            shown += 1
+            if shown == count:
+                return
+    except KafkaError as error:
+        cause = await explain_failure(bootstrap_servers, settings.kafka)
+        raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error
+    finally:
+        await consumer.stop()
+
+
+def _line(event: LagEvent) -> str:
+    time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
+    why = f"  {event.reason}" if event.reason else ""
+    return (
+        f"{time}  {event.display_name:<24} {event.status:<9} lag {records(event.total_lag):>12}"
+        f"  worst {records(event.max_lag):>12}  {event.cause}{why}"
+    )

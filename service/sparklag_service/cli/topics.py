@@ -1,0 +1,41 @@
+"""`sparklag topics`"""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+from aiokafka.errors import KafkaError
+
+from sparklag_schemas import Settings
+from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_schemas.topic_setup import create_missing
+from sparklag_schemas.topics import own_topics
+from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
+from sparklag_service.errors import ServiceError
+
+app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True)
+
+
+@app.callback()
+def _topics() -> None:
+    """sparklag's own topics."""
+
+
+@app.command("create")
+def create(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
+    """Create the topics that are missing, with the settings they need."""
+    settings, where = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    created = asyncio.run(_create(settings, where))
+    for spec in own_topics(settings):
+        typer.echo(f"{spec.name}: {'created' if spec.name in created else 'already there'}")
+
+
+async def _create(settings: Settings, bootstrap_servers: str) -> list[str]:
+    options = client_options(bootstrap_servers, settings.kafka)
+    try:
+        return await create_missing(options, own_topics(settings))
+    except KafkaError as error:
+        cause = await explain_failure(bootstrap_servers, settings.kafka)
+        raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error

@@ -1,0 +1,132 @@
+"""Finds out what keeps sparklag from working with a Kafka, without writing anything to it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import Settings
+from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.topic_setup import find_problems
+from sparklag_schemas.topics import own_topics
+
+_NO_SUCH_PARTITION = 2**31 - 2
+_FETCH_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    good: bool
+    text: str
+    remedy: str | None = None
+
+
+async def diagnose(settings: Settings, bootstrap_servers: str) -> list[Finding]:
+    """Look at the broker, then the topics, then the rights; ends where nothing more can be seen."""
+    cause = await explain_failure(bootstrap_servers, settings.kafka)
+    if cause is not None:
+        return [Finding(False, f"Kafka at {bootstrap_servers}: {cause}")]
+    findings = [Finding(True, f"Kafka at {bootstrap_servers} answers")]
+    options = client_options(bootstrap_servers, settings.kafka)
+    client = AIOKafkaClient(**options)
+    try:
+        await client.bootstrap()
+        topics = [settings.offsets_topic, settings.lag_topic]
+        seen = await _look_at_topics(client, topics, settings)
+        findings += seen
+        if all(finding.good for finding in seen):
+            findings += await _look_at_settings(options, settings)
+            findings.append(await _may_write(client, settings.lag_topic, "the service publishes"))
+            findings.append(await _may_write(client, settings.offsets_topic, "drivers publish"))
+            for topic in topics:
+                findings.append(await _may_read(options, topic, settings.group_id))
+    except (KafkaError, OSError, asyncio.TimeoutError) as error:
+        findings.append(Finding(False, f"Kafka stopped answering: {error or type(error).__name__}"))
+    finally:
+        await client.close()
+    return findings
+
+
+async def _look_at_topics(
+    client: AIOKafkaClient, topics: list[str], settings: Settings
+) -> list[Finding]:
+    request = MetadataRequest(topics, allow_auto_topic_creation=False)
+    answer = await client.send(client.get_random_node(), request)
+    findings = []
+    for error_code, topic, _internal, partitions in answer.topics:
+        error = for_code(error_code)
+        if error_code == 0:
+            findings.append(Finding(True, f"topic {topic} is there, {len(partitions)} partitions"))
+        elif error is TopicAuthorizationFailedError:
+            findings.append(
+                Finding(
+                    False, f"topic {topic}: no right to see it", "grant Describe and Read on it"
+                )
+            )
+        elif settings.create_topics:
+            findings.append(
+                Finding(
+                    False,
+                    f"topic {topic} is not there",
+                    "`sparklag topics create` makes it now, the service when it starts",
+                )
+            )
+        else:
+            findings.append(
+                Finding(False, f"topic {topic} is not there", "`sparklag topics create` makes it")
+            )
+    return findings
+
+
+async def _look_at_settings(options: dict[str, Any], settings: Settings) -> list[Finding]:
+    problems = await find_problems(options, own_topics(settings))
+    if not problems:
+        return [Finding(True, "the topics' settings keep what is needed")]
+    return [Finding(False, problem) for problem in problems]
+
+
+async def _may_write(client: AIOKafkaClient, topic: str, who: str) -> Finding:
+    # Kafka looks at the rights before it looks for the partition: a write to one that cannot be
+    # tells whether the right is there, and writes nothing.
+    request = ProduceRequest(
+        required_acks=1, timeout=5_000, topics=[(topic, [(_NO_SUCH_PARTITION, b"")])]
+    )
+    answer = await client.send(client.get_random_node(), request)
+    error = for_code(answer.topics[0][1][0][1])
+    if error is TopicAuthorizationFailedError:
+        return Finding(False, f"no right to write to topic {topic}", f"grant Write: {who} there")
+    return Finding(True, f"may write to topic {topic}")
+
+
+async def _may_read(options: dict[str, Any], topic: str, group_id: str) -> Finding:
+    partition = TopicPartition(topic, 0)
+    consumer = AIOKafkaConsumer(
+        **options, group_id=group_id, enable_auto_commit=False, auto_offset_reset="latest"
+    )
+    consumer.assign([partition])
+    try:
+        await consumer.start()
+        await consumer.committed(partition)
+        await consumer.getmany(partition, timeout_ms=_FETCH_MS)
+    except TopicAuthorizationFailedError:
+        return Finding(False, f"no right to read topic {topic}", "grant Read on it")
+    except GroupAuthorizationFailedError:
+        return Finding(False, f"no right to group {group_id}", "grant Read on the group")
+    finally:
+        await consumer.stop()
+    return Finding(True, f"may read topic {topic}, as group {group_id}")
