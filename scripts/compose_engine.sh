@@ -19,6 +19,13 @@ ensure_engine() {
         unpack_engine
         PATH="$cache/engine/usr/bin:$cache/engine/usr/sbin:$PATH"
     fi
+    # Not for the machine's own rules: containers find each other's names through rules in their own
+    # network namespace, which the engine sets with this command.
+    if ! command -v iptables >/dev/null; then
+        apt-get update -q >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends iptables >&2 ||
+            give_up "the engine needs the iptables command"
+    fi
     export DOCKER_HOST="unix://$run/docker.sock"
     note "starting an engine of our own (log: $cache/dockerd.log)"
     dockerd --host "$DOCKER_HOST" --data-root "$cache/data" --exec-root "$run/exec" \
@@ -88,7 +95,8 @@ ensure_images() {
         has_image "$PYTHON_IMAGE" || make_python_stand_in "$PYTHON_IMAGE"
     fi
     if ! is_available "$kafka_image"; then
-        KAFKA_IMAGE=sparklag-stand-in/$kafka_image
+        # Made anew when the scripts it is made from change.
+        KAFKA_IMAGE=sparklag-stand-in/$kafka_image-$(cat scripts/standins/* | cksum | cut -d' ' -f1)
         stand_ins="$stand_ins $KAFKA_IMAGE"
         has_image "$KAFKA_IMAGE" || make_kafka_stand_in "$KAFKA_IMAGE"
     fi
@@ -138,9 +146,14 @@ make_kafka_stand_in() {
 import shutil
 import sys
 
-from sparklag_pipeline.maven import kafka_jars
+from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
 
-for jar in kafka_jars():
+wanted = [
+    Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+]
+for jar in resolve_jars(wanted):
     shutil.copy(jar, sys.argv[1])
 PYTHON
     install -m 755 scripts/standins/kafka_run.sh "$context/run"

@@ -3,7 +3,7 @@
 set -euo pipefail
 properties=/opt/kafka/config/server.properties
 while IFS='=' read -r name value; do
-    case $name in KAFKA_OPTS | KAFKA_HEAP_OPTS | KAFKA_JVM_*) continue ;; esac
+    case $name in KAFKA_OPTS | KAFKA_HEAP_OPTS | KAFKA_LOG_LEVEL) continue ;; esac
     name=${name#KAFKA_}
     name=${name,,}
     name=${name//___/-}
@@ -14,4 +14,4 @@ done < <(env | grep '^KAFKA_') >"$properties"
 
 /opt/kafka/bin/kafka-run-class.sh kafka.tools.StorageTool format --ignore-formatted \
     --cluster-id "${CLUSTER_ID:-5L6g3nShT-eMCtK--X86sw}" --config "$properties"
-exec /opt/kafka/bin/kafka-run-class.sh kafka.Kafka "$properties"
+KAFKA_LOG_LEVEL=WARN exec /opt/kafka/bin/kafka-run-class.sh kafka.Kafka "$properties"
