@@ -88,3 +88,14 @@ def new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if "-" not in text:
             return text
+
+
+def formatted_cluster_id(data_dir: Path) -> str | None:
+    """The id of the cluster the folder was formatted for; None where it was not."""
+    try:
+        lines = (data_dir / "meta.properties").read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    return next(
+        (line[len("cluster.id=") :] for line in lines if line.startswith("cluster.id=")), None
+    )

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,8 @@ class ChildProcess:
     children in the order that is right. On Linux the child dies with its owner, however that
     ends, if it was started from the main thread: the kernel ties a child to the *thread* that
     started it, so one that another thread starts is left to `stop`.
+
+    `environment` is all of it; without, the owner's. It runs in `directory`, or the owner's.
     """
 
     def __init__(
@@ -36,11 +39,13 @@ class ChildProcess:
         *,
         log_path: Path,
         environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
         self.name = name
         self.log_path = log_path
         self._command = list(command)
-        self._environment = None if environment is None else {**os.environ, **environment}
+        self._environment = environment
+        self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._is_swept = False
 
@@ -59,6 +64,7 @@ class ChildProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=self._environment,
+                    cwd=self._directory,
                     start_new_session=True,
                 )
             self._is_swept = False
@@ -131,6 +137,15 @@ class ChildProcess:
         self._is_swept = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+
+
+def stop_all(children: Sequence[ChildProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Stop them all at once: together they have `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    for child in children:
+        child.send_signal(signal.SIGTERM)
+    for child in children:
+        child.stop(max(0.0, deadline - time.monotonic()))
 
 
 def log_end(path: Path, lines: int = 12) -> str:

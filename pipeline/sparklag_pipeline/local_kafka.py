@@ -20,6 +20,7 @@ from sparklag_pipeline.broker_properties import (
     LOGGING,
     Ports,
     broker_properties,
+    formatted_cluster_id,
     new_cluster_id,
     scram_properties,
 )
@@ -50,9 +51,9 @@ class LocalKafka:
     `internal_servers`, is always PLAINTEXT, so that a test may administer a secured broker.
     `scram_users` (name to password) may log in by SCRAM-SHA-256 and SCRAM-SHA-512.
     `properties` override the broker's own; listener settings go by `listener.name.client.`.
-    `format_args` are passed to Kafka's storage tool. With `directory` the files are there, and
-    stay; else in a temporary folder. `advertised` is the host:port clients are sent to, for a
-    proxy in between.
+    `format_args` are passed to Kafka's storage tool. With `directory` the files are there, stay,
+    and are taken up again by the next broker; else they are in a temporary folder. `advertised`
+    is the host:port clients are sent to, for a proxy in between.
     """
 
     def __init__(
@@ -135,6 +136,12 @@ class LocalKafka:
         """Whether its process runs; also a frozen one does."""
         return self._process is not None and self._process.is_alive()
 
+    def describe_end(self) -> str:
+        """How its process ended, and the last lines of its log."""
+        if self._process is None:
+            return "the broker was not started"
+        return self._process.describe_end()
+
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the broker and return once it answers.
 
@@ -200,7 +207,10 @@ class LocalKafka:
         jars = kafka_jars(self._cache_dir)
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
-        if not (self.directory / "data" / "meta.properties").exists():
+        known_as = formatted_cluster_id(self.directory / "data")
+        if known_as is not None:
+            self._cluster_id = known_as
+        else:
             self._format(jars, configuration, max(1.0, deadline - time.monotonic()))
         self._process = ChildProcess(
             "the Kafka broker",

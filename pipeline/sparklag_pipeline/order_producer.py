@@ -67,6 +67,7 @@ async def produce(
         await producer.start()
     except (KafkaError, OSError) as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
+    log.info("writing orders to topic %s", topic)
     run = _Run(producer, topic, wave, chance or random.Random())
     try:
         await run.send_until(stop)

@@ -26,12 +26,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_listener import observe
 from sparklag_pipeline.maven import spark_kafka_jars
-from sparklag_pipeline.orders import ORDERS_TOPIC, orders_topic
+from sparklag_pipeline.orders import ORDERS_TOPIC, QUERY_NAME, orders_topic
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.topics import TopicSpec
 
-QUERY_NAME: Final = "orders"
 TOTALS_TOPIC: Final = "order-totals"
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"

@@ -14,6 +14,7 @@ from aiokafka.partitioner import murmur2
 from sparklag_schemas.topics import TopicSpec
 
 ORDERS_TOPIC: Final = "orders"
+QUERY_NAME: Final = "orders"
 ORDER_PARTITIONS: Final = 4
 BUSIEST_CUSTOMER: Final = "acme"
 BUSIEST_SHARE: Final = 0.4

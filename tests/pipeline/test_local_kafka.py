@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -174,3 +175,4 @@ with LocalKafka() as broker:
 
     wait_for(lambda: process_is_gone(int(pid)), timeout_s=20, what="the broker's end")
     assert Path(folder).exists() == (end is signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)

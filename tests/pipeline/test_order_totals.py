@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -40,7 +41,7 @@ def _query(
         command,
         log_path=tmp_path / "query.log",
         # spark-submit would take the first python3 of PATH.
-        environment={"PYSPARK_PYTHON": sys.executable},
+        environment={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
 
 
