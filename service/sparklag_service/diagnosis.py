@@ -104,7 +104,10 @@ async def _may_write(client: AIOKafkaClient, topic: str, who: str) -> Finding:
     # Kafka looks at the rights before it looks for the partition: a write to one that cannot be
     # tells whether the right is there, and writes nothing.
     request = ProduceRequest(
-        required_acks=1, timeout=5_000, topics=[(topic, [(_NO_SUCH_PARTITION, b"")])]
+        transactional_id=None,
+        required_acks=1,
+        timeout=5_000,
+        topics=[(topic, [(_NO_SUCH_PARTITION, b"")])],
     )
     answer = await client.send(client.get_random_node(), request)
     error = for_code(answer.topics[0][1][0][1])

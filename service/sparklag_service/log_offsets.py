@@ -29,6 +29,8 @@ from sparklag_schemas import IsolationLevel
 
 _LATEST, _EARLIEST = -1, -2
 _NO_LEADER = -1
+_CONSUMER = -1
+"""The replica id of one that is no replica."""
 _METADATA_TOPICS = 200
 """Topics asked for in one metadata request: decoding an answer blocks the loop."""
 
@@ -61,6 +63,7 @@ class LogOffsets(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no typ
             metadata_max_age_ms=24 * 3_600_000,
             enable_auto_commit=False,
         )
+        self._up_to = 1 if isolation_level == "read_committed" else 0
         self._timeout_s = timeout_s
         self._metadata_interval_s = metadata_interval_s
         self._leaders: dict[str, dict[int, int]] = {}
@@ -116,7 +119,7 @@ class LogOffsets(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no typ
     async def _ask(
         self, leader: int, topics: dict[str, list[tuple[int, int]]], answer: Offsets
     ) -> set[TopicPartition]:
-        request = OffsetRequest(-1, self._isolation_level, list(topics.items()))
+        request = OffsetRequest(_CONSUMER, self._up_to, list(topics.items()))
         try:
             response = await asyncio.wait_for(self._client.send(leader, request), self._timeout_s)
         except (KafkaError, OSError, asyncio.TimeoutError) as error:

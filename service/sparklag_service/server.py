@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
+import signal
 import socket
 from functools import partial
 
@@ -41,7 +43,16 @@ async def serve(settings: Settings) -> None:
         "service",
     )
     _log.info("serving http://%s:%d", *listening.getsockname()[:2])
+    _survive_signals()
     await run_until_http_ends(pipeline, listening)
+
+
+def _survive_signals() -> None:
+    """uvicorn ends on SIGINT and SIGTERM, and then raises them again for whoever was there
+    before it. Nobody must be killed by that: there is draining to do."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: None)
 
 
 async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
