@@ -46,6 +46,9 @@ stop_engine() {
     kill "$engine_pid" 2>/dev/null
     wait "$engine_pid" 2>/dev/null
     engine_pid=""
+    # A mount that the engine leaves at times would keep its folder from being removed.
+    umount "$run/exec/netns/default" 2>/dev/null
+    return 0
 }
 
 # The engine's Debian packages, unpacked beside the system instead of installed into it.
