@@ -71,7 +71,7 @@ def _is_over(story: Story, seconds: float | None) -> bool:
 
 def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) -> int:
     """The whole demo, its files in `directory`; the exit code."""
-    story = Story(query=QUERY_NAME, started_at=time.monotonic())
+    story = Story(query=QUERY_NAME, started_at=time.monotonic(), command=_own_command())
     parts = DemoParts(story, directory, arguments.http_port)
     failure: SparklagError | None = None
     screen = open_screen(story)
@@ -94,8 +94,18 @@ def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) ->
         screen.say(f"the demo failed: {failure}")
         screen.say(f"its files are in {directory}")
         return 1
-    screen.say(f"{story.summary()}; {time.monotonic() - story.started_at:.0f} s in all")
+    screen.say(story.summary())
     return 0
+
+
+def _own_command() -> str:
+    """How `sparklag` is to be typed here: by its path where PATH has another one, or none."""
+    own = Path(sys.executable).with_name("sparklag")
+    if shutil.which("sparklag") == str(own) or not own.exists():
+        return "sparklag"
+    with contextlib.suppress(ValueError):
+        return str(own.relative_to(Path.cwd()))
+    return str(own)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -63,7 +63,7 @@ class _LiveScreen:
         """Nothing to do."""
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, emoji=False)
+        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
 
     def _draw(self) -> RenderableType:
         return draw(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sparklag_schemas.lag_event import LagEvent
 
 TREND_S: Final = 120
-_DIRECTION_S: Final = 4.0
+_RATE_S: Final = 10.0
+# Longer than a batch: within one the lag only ever rises, and then drops.
+_DIRECTION_S: Final = 8.0
 
 StepState = Literal["waiting", "busy", "done", "failed"]
 
@@ -40,6 +42,14 @@ class Step:
         return (self.ended_at if self.ended_at is not None else now) - self.began_at
 
 
+class _Position(NamedTuple):
+    """Where a query was: sums of all its partitions' offsets."""
+
+    measured_at: int
+    latest: int
+    processed: int
+
+
 @dataclass
 class Story:
     """All of the demo that is worth showing. `started_at` is on the monotonic clock."""
@@ -48,11 +58,10 @@ class Story:
     started_at: float
     jars: Step = field(default_factory=lambda: Step("Jars", "Kafka, and Spark's connector for it"))
     broker: Step = field(default_factory=lambda: Step("Kafka", "one broker on this machine"))
-    producer: Step = field(
-        default_factory=lambda: Step("Producer", "writes orders, once the query runs")
-    )
-    spark: Step = field(default_factory=lambda: Step("Query", "PySpark, reads orders"))
     service: Step = field(default_factory=lambda: Step("Service", "sparklag serve"))
+    spark: Step = field(default_factory=lambda: Step("Query", "PySpark, reads orders"))
+    producer: Step = field(default_factory=lambda: Step("Producer", "when the query runs"))
+    command: str = "sparklag"
     bootstrap_servers: str | None = None
     http_url: str | None = None
     event: LagEvent | None = None
@@ -63,9 +72,11 @@ class Story:
     last_lag: int | None = None
     trend: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20 * TREND_S))
 
+    _positions: deque[_Position] = field(default_factory=deque)
+
     @property
     def steps(self) -> tuple[Step, ...]:
-        return (self.jars, self.broker, self.producer, self.spark, self.service)
+        return (self.jars, self.broker, self.service, self.spark, self.producer)
 
     def take(self, event: LagEvent, now: float) -> None:
         """Take a lag event from the topic. Other queries', and late ones, do not count."""
@@ -82,17 +93,55 @@ class Story:
         self.last_lag = event.total_lag
         self.highest_lag = max(event.total_lag, self.highest_lag or 0)
         self.trend.append((now, event.total_lag))
+        self._note_position(event)
+
+    def _note_position(self, event: LagEvent) -> None:
+        partitions = [partition for topic in event.topics for partition in topic.partitions]
+        latest = [partition.latest_offset for partition in partitions]
+        processed = [partition.processed_offset for partition in partitions]
+        # Of a part of the partitions the sums would jump.
+        if None in latest or None in processed:
+            return
+        position = _Position(
+            event.measured_at,
+            latest=sum(offset for offset in latest if offset is not None),
+            processed=sum(offset for offset in processed if offset is not None),
+        )
+        self._positions.append(position)
+        oldest = position.measured_at - _RATE_S * 1000
+        while self._positions[0].measured_at < oldest:
+            self._positions.popleft()
 
     def direction(self) -> Literal["rising", "falling", "steady"]:
-        """Where the lag is going, over the last seconds."""
-        if not self.trend:
+        """Where the lag is going: its mean of the last seconds against that of those before."""
+        newest_at = self.trend[-1][0] if self.trend else 0.0
+        recent = [lag for at, lag in self.trend if at > newest_at - _DIRECTION_S]
+        before = [
+            lag
+            for at, lag in self.trend
+            if newest_at - 2 * _DIRECTION_S < at <= newest_at - _DIRECTION_S
+        ]
+        if not recent or not before:
             return "steady"
-        newest_at, newest = self.trend[-1]
-        before = [lag for at, lag in self.trend if at <= newest_at - _DIRECTION_S]
-        change = newest - (before[-1] if before else newest)
+        change = sum(recent) / len(recent) - sum(before) / len(before)
         if abs(change) <= max(50, 0.05 * (self.highest_lag or 0)):
             return "steady"
         return "rising" if change > 0 else "falling"
+
+    def rates(self) -> tuple[float | None, float | None]:
+        """Records arriving and processed per second: the event's own, or else by its offsets."""
+        if self.event is None:
+            return None, None
+        arriving, processed = self.event.input_rate, self.event.processed_rate
+        if len(self._positions) > 1:
+            first, last = self._positions[0], self._positions[-1]
+            seconds = (last.measured_at - first.measured_at) / 1000
+            if seconds >= 1:
+                by_latest = (last.latest - first.latest) / seconds
+                by_processed = (last.processed - first.processed) / seconds
+                arriving = by_latest if arriving is None else arriving
+                processed = by_processed if processed is None else processed
+        return arriving, processed
 
     def columns(self, now: float, width: int, seconds: float) -> list[int | None]:
         """The lag at `width` evenly spaced moments of the last `seconds`; None before the first."""
@@ -113,7 +162,7 @@ class Story:
         if self.first_lag_s is None or self.highest_lag is None:
             return f"no lag of {self.query!r} was read from consumer-lag"
         return (
-            f"{self.events:,} lag events of {self.query!r} read from consumer-lag,"
-            f" the first {self.first_lag_s:.1f} s after the start;"
-            f" highest lag {self.highest_lag:,} records, last {self.last_lag:,}"
+            f"{self.events:,} lag events of {self.query!r} read from consumer-lag, the first lag"
+            f" after {self.first_lag_s:.1f} s.\n"
+            f"Highest lag {self.highest_lag:,} records, last {self.last_lag:,}."
         )

@@ -22,7 +22,7 @@ _MARKS: Final[dict[StepState, Text]] = {
     "failed": Text("✗", style="bold red"),
 }
 _DIRECTIONS: Final = {
-    "rising": Text("rising: orders come faster than the query may read them", style="yellow"),
+    "rising": Text("rising: orders outrun the query", style="yellow"),
     "falling": Text("falling: the query catches up", style="green"),
     "steady": Text("steady", style="dim"),
 }
@@ -62,6 +62,7 @@ def plain_line(story: Story, *, now: float) -> str:
     if event is None:
         busy = [f"{step.title} ({step.note})" for step in story.steps if step.state == "busy"]
         return f"{elapsed}  starting: {', '.join(busy) or 'waiting for the first lag event'}"
+    arriving, processed = story.rates()
     partitions = " ".join(
         f"{partition.partition}:{_number(partition.lag)}"
         for topic in event.topics
@@ -69,7 +70,7 @@ def plain_line(story: Story, *, now: float) -> str:
     )
     return (
         f"{elapsed}  {event.display_name}  {event.status:<7}  lag {_number(event.total_lag):>7}"
-        f"  in {_number(event.input_rate)}/s  out {_number(event.processed_rate)}/s"
+        f"  arriving {_rate(arriving) or '-':>7}  processed {_rate(processed) or '-':>7}"
         f"  by partition {partitions}"
     )
 
@@ -137,7 +138,7 @@ def _lag_panel(story: Story, now: float, wall_ms: int, width: int, height: int) 
     parts: list[RenderableType] = [
         headline,
         _trend(story, now, inner, chart_rows),
-        _rates(event),
+        _rates(story, event),
         Text(),
         _partitions(event),
         Text(),
@@ -170,19 +171,19 @@ def _trend(story: Story, now: float, width: int, rows: int) -> Text:
     return text
 
 
-def _rates(event: LagEvent) -> Text:
-    parts = Text.assemble(
-        ("arriving ", "dim"),
-        f"{_number(event.input_rate)}/s",
-        ("   processed ", "dim"),
-        f"{_number(event.processed_rate)}/s",
-        ("   oldest waiting ", "dim"),
-        _seconds(event.max_time_lag_s),
-        ("   caught up in ", "dim"),
-        _seconds(event.catch_up_s),
-    )
-    parts.no_wrap = True
-    return parts
+def _rates(story: Story, event: LagEvent) -> Text:
+    arriving, processed = story.rates()
+    line = Text(no_wrap=True)
+    for title, value in (
+        ("arriving", _rate(arriving)),
+        ("processed", _rate(processed)),
+        ("oldest waiting", _seconds(event.max_time_lag_s)),
+        ("caught up in", _seconds(event.catch_up_s)),
+    ):
+        if value is not None:
+            line.append(f"{title} ", style="dim")
+            line.append(f"{value}   ")
+    return line
 
 
 def _partitions(event: LagEvent) -> Table:
@@ -193,7 +194,9 @@ def _partitions(event: LagEvent) -> Table:
     for title in ("processed", "latest", "lag"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", width=_BAR_WIDTH)
-    table.add_column("oldest", justify="right", no_wrap=True)
+    # The age of the first unprocessed record, where the service knows it.
+    ages_known = any(partition.time_lag_s is not None for _, partition in rows)
+    table.add_column("oldest" if ages_known else "", justify="right", no_wrap=True)
     for topic, partition in rows:
         table.add_row(
             Text.assemble((f"{topic} ", "dim"), str(partition.partition)),
@@ -201,7 +204,7 @@ def _partitions(event: LagEvent) -> Table:
             _number(partition.latest_offset),
             Text(_number(partition.lag), style="bold"),
             _bar(partition, worst),
-            _seconds(partition.time_lag_s),
+            _seconds(partition.time_lag_s) or "",
         )
     return table
 
@@ -214,22 +217,25 @@ def _bar(partition: PartitionLag, worst: int) -> Text:
 
 
 def _ages(story: Story, event: LagEvent, wall_ms: int) -> Text:
-    batch = "no batch yet" if event.batch_id is None else f"batch {event.batch_id:,}"
-    processed = _age(event.processed_at, wall_ms)
-    return Text(
-        f"{batch}, completed {processed} · measured {_age(event.measured_at, wall_ms)}"
-        f" · event {story.events:,} on consumer-lag",
-        style="dim",
-    )
+    parts = ["no batch yet" if event.batch_id is None else f"batch {event.batch_id:,}"]
+    if event.batch is not None and event.batch.duration_ms is not None:
+        parts[0] += f": {event.batch.rows:,} orders in {event.batch.duration_ms / 1000:.1f} s"
+    if event.processed_at is not None:
+        parts[0] += f", {_age(event.processed_at, wall_ms)}"
+    parts.append(f"measured {_age(event.measured_at, wall_ms)}")
+    parts.append(f"event {story.events:,}")
+    return Text(" · ".join(parts), style="dim", no_wrap=True)
 
 
 def _addresses(story: Story) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
-    table.add_row("the same, over REST", f"curl {story.http_url}/lag/{story.query}")
-    table.add_row("every call, to try", f"{story.http_url}/docs")
-    table.add_row("the broker", f"{story.bootstrap_servers}, lag events on topic consumer-lag")
+    table.add_row("the lag, over REST", f"curl {story.http_url}/lag/{story.query}")
+    table.add_row("every REST call", f"{story.http_url}/docs")
+    table.add_row(
+        "the lag events", f"{story.command} tail --bootstrap-servers {story.bootstrap_servers}"
+    )
     return table
 
 
@@ -237,9 +243,13 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f} s"
+def _rate(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}/s"
 
 
-def _age(epoch_ms: int | None, wall_ms: int) -> str:
-    return "-" if epoch_ms is None else f"{max(0, wall_ms - epoch_ms) / 1000:.1f} s ago"
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f} s"
+
+
+def _age(epoch_ms: int, wall_ms: int) -> str:
+    return f"{max(0, wall_ms - epoch_ms) / 1000:.1f} s ago"
