@@ -58,7 +58,7 @@ bench: setup ## The figures of benchmarks/, as ratios to the bare work in the sa
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
 
 schemas: $(STAMP) ## Writes the JSON Schema and AsyncAPI documents anew from the types
-	$(BIN)/python -m sparklag_schemas
+	$(BIN)/python -m sparklag_schemas.documents
 
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(BIN)/uv $(ARGS)

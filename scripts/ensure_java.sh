@@ -65,12 +65,12 @@ install_one_of() {
 
 apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -q --no-install-recommends "$1"
+        apt-get install -y -qq --no-install-recommends "$1"
 }
 
 install_java() {
     if have apt-get && may_be_root; then
-        as_root apt-get update -q >&2 </dev/null
+        as_root apt-get update -qq >&2 </dev/null
         install_one_of apt_install openjdk-17-jre-headless openjdk-21-jre-headless
     elif have dnf && may_be_root; then
         install_one_of 'as_root dnf install -y' java-17-openjdk-headless java-21-openjdk-headless
