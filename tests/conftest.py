@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from tests.second_client import SecondClient
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,9 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     """A name no other test uses. The topic is not created."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def second_client(kafka: LocalKafka) -> SecondClient:
+    """The shared broker, seen by a client that is not ours."""
+    return SecondClient(kafka.bootstrap_servers)

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -149,6 +149,8 @@ def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]
         place = found
         for parent in parents:
             place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise SettingsError(f"{origin}: {variable} and {_PREFIX}{parent.upper()} clash")
         place[leaf] = value
     _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
     return found
@@ -204,4 +206,13 @@ def _convert(merged: dict[str, Any]) -> Settings:
         if isinstance(got, Mapping):
             raise SettingsError(f"setting {dotted}: {expectation}") from error
         shown = "***" if "password" in dotted else repr(got)
+        if expectation.startswith("Invalid enum value"):
+            expectation = f"takes {_choices(dotted)}"
         raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error
+
+
+def _choices(dotted: str) -> str:
+    struct, _, name = dotted.rpartition(".")
+    kind = get_type_hints(KafkaSettings if struct else Settings)[name]
+    *most, last = get_args(kind)
+    return f"{', '.join(most)} or {last}"

@@ -1,0 +1,83 @@
+"""Messages for tests, complete and valid: a test names what it is about, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklag_schemas import (
+    Batch,
+    LagEvent,
+    Observation,
+    PartitionLag,
+    SourcePosition,
+    TopicLag,
+)
+
+QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
+RUN_ID = "79f1bf68-0000-4000-8000-000000000001"
+
+
+def position(processed: dict[str, dict[int, int]] | None = None, **fields: Any) -> SourcePosition:
+    """A source, at 5 of `orders` 0 unless `fields` or `processed` say otherwise."""
+    return SourcePosition(**{"source": 0, "processed": processed or {"orders": {0: 5}}, **fields})
+
+
+def observation(**fields: Any) -> Observation:
+    """A progress of query `orders`."""
+    return Observation(
+        **{
+            "observation_id": "0b5e",
+            "query_id": QUERY_ID,
+            "run_id": RUN_ID,
+            "query": "orders",
+            "cause": "progress",
+            "observed_at": 1_790_000_000_200,
+            "processed_at": 1_790_000_000_123,
+            "batch_id": 41,
+            "batch": Batch(
+                started_at=1_790_000_000_000, rows=5, duration_ms=123, phases_ms={"addBatch": 100}
+            ),
+            "checkpoint_location": "file:/checkpoints/orders",
+            "sources": [position()],
+            **fields,
+        }
+    )
+
+
+def lag_event(**fields: Any) -> LagEvent:
+    """An event of query `orders`: 65 behind in its only partition."""
+    return LagEvent(
+        **{
+            "event_id": "e7e7",
+            "query_id": QUERY_ID,
+            "run_id": RUN_ID,
+            "query": "orders",
+            "batch_id": 41,
+            "cause": "progress",
+            "measured_by": "service",
+            "status": "OK",
+            "total_lag": 65,
+            "max_lag": 65,
+            "processed_at": 1_790_000_000_123,
+            "observed_at": 1_790_000_000_200,
+            "measured_at": 1_790_000_000_250,
+            "topics": [
+                TopicLag(
+                    topic="orders",
+                    source=0,
+                    total_lag=65,
+                    partitions=[
+                        PartitionLag(
+                            partition=0,
+                            processed_offset=5,
+                            latest_offset=70,
+                            earliest_offset=0,
+                            lag=65,
+                            status="OK",
+                        )
+                    ],
+                )
+            ],
+            **fields,
+        }
+    )

@@ -1,0 +1,115 @@
+"""Settings: where they come from, which one wins, and what a wrong one says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparklag_schemas import Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_any_source_the_defaults_stand() -> None:
+    assert load_settings(environ={}) == Settings()
+
+
+def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('group_id = "file"\nlag_topic = "file"\noffsets_topic = "file"\ncluster="file"')
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "sparklag_offsets_topic").write_text("secret\n")
+    (secrets / "sparklag_cluster").write_text("secret\n")
+    found = load_settings(
+        config=file,
+        environ={
+            "SPARKLAG_LAG_TOPIC": "environment",
+            "SPARKLAG_OFFSETS_TOPIC": "environment",
+            "SPARKLAG_CLUSTER": "environment",
+            "SPARKLAG_SECRETS_DIR": str(secrets),
+        },
+        overrides={"cluster": "call", "group_id": None},
+    )
+    assert (found.group_id, found.lag_topic, found.offsets_topic, found.cluster) == (
+        "file",
+        "environment",
+        "secret",
+        "call",
+    )
+
+
+def test_nested_settings_come_from_variables_with_two_underscores() -> None:
+    environ = {
+        "SPARKLAG_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+        "SPARKLAG_KAFKA__SASL_USERNAME": "me",
+        "SPARKLAG_KAFKA__SASL_PASSWORD": "hush",
+        "SPARKLAG_REFRESH_INTERVAL_S": "0.5",
+        "SPARKLAG_CREATE_TOPICS": "false",
+    }
+    found = load_settings(environ=environ)
+    assert found.kafka.sasl_username == "me"
+    assert found.refresh_interval_s == 0.5
+    assert found.create_topics is False
+
+
+def test_the_file_here_is_read_without_being_named(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text("[kafka]\nclient_id = 'mine'\n")
+    assert load_settings(environ={}).kafka.client_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        ({"SPARKLAG_HTTP_PORT": "many"}, "setting http_port = 'many': Expected `int`"),
+        ({"SPARKLAG_HTTP_PORT": "70000"}, "http_port = '70000': Expected `int` <= 65535"),
+        ({"SPARKLAG_REFRESH_INTERVAL_S": "0"}, "refresh_interval_s = '0'"),
+        ({"SPARKLAG_HTTP_PRT": "1"}, "SPARKLAG_HTTP_PRT, did you mean SPARKLAG_HTTP_PORT?"),
+        ({"SPARKLAG_KAFKA__USER": "1"}, "unknown setting SPARKLAG_KAFKA__USER"),
+        (
+            {"SPARKLAG_KAFKA__SECURITY_PROTOCOL": "TLS"},
+            "kafka.security_protocol = 'TLS': takes PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+        ),
+        (
+            {"SPARKLAG_KAFKA__SECURITY_PROTOCOL": "SASL_SSL"},
+            "needs sasl_username and sasl_password",
+        ),
+        ({"SPARKLAG_KAFKA": "x"}, "setting kafka"),
+        ({"SPARKLAG_CONFIG": "none.toml"}, "no settings file at none.toml"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(environ: dict[str, str], line: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(environ=environ)
+    assert line in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_is_not_toml_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text("http_port: 1")
+    with pytest.raises(SettingsError, match=r"sparklag\.toml is not TOML"):
+        load_settings(environ={})
+
+
+def test_an_unknown_setting_in_the_file_is_named_as_there(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text("[kafka]\nsasl_user = 'x'\n")
+    with pytest.raises(SettingsError, match=r"kafka\.sasl_user, did you mean kafka\.sasl_username"):
+        load_settings(environ={})
+
+
+def test_a_password_is_never_shown() -> None:
+    environ = {
+        "SPARKLAG_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+        "SPARKLAG_KAFKA__SASL_USERNAME": "me",
+        "SPARKLAG_KAFKA__SASL_PASSWORD": "hush",
+    }
+    found = load_settings(environ=environ)
+    assert "hush" not in repr(found)
+    assert "hush" not in str(found.kafka)
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(environ={}, overrides={"kafka": {"sasl_password": ["hush"]}})
+    assert "hush" not in str(refusal.value)

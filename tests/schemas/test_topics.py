@@ -1,0 +1,46 @@
+"""The topics: settings that lose data are found, keys land where Java puts them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic, partition_of
+
+OFFSETS = offsets_topic("processed-offsets", 12, None)
+LAG = lag_topic("consumer-lag", 12, None)
+
+
+@pytest.mark.parametrize("spec", [OFFSETS, LAG])
+def test_a_topic_as_it_is_created_has_no_problems(spec: TopicSpec) -> None:
+    assert spec.problems(spec.config) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "config", "setting"),
+    [
+        (OFFSETS, {"cleanup.policy": "compact"}, "cleanup.policy=compact"),
+        (OFFSETS, {"retention.ms": "1000"}, "retention.ms=1000"),
+        (LAG, {"retention.ms": "1000"}, "retention.ms=1000"),
+        (LAG, {"max.message.bytes": "1000"}, "max.message.bytes=1000"),
+    ],
+)
+def test_a_setting_that_loses_data_is_named_with_what_to_do(
+    spec: TopicSpec, config: dict[str, str], setting: str
+) -> None:
+    (problem,) = spec.problems({**spec.config, **config})
+    assert spec.name in problem
+    assert setting in problem
+    assert "set it to" in problem
+
+
+def test_unlimited_retention_is_no_problem() -> None:
+    assert OFFSETS.problems({"cleanup.policy": "delete", "retention.ms": "-1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    # org.apache.kafka.common.utils.Utils.murmur2, as its own test has them, modulo 100.
+    [("21", -973932308), ("foobar", -790332482), ("a-little-bit-long-string", -985981536)],
+)
+def test_a_key_lands_where_java_puts_it(key: str, partition: int) -> None:
+    assert partition_of(key, 100) == (partition & 0x7FFFFFFF) % 100

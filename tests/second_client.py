@@ -1,0 +1,100 @@
+"""Kafka through librdkafka: a client that shares no code with the one under test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.waiting import wait_for
+
+_TIMEOUT_S = 60.0
+
+
+class SecondClient:
+    """Creates, writes, reads and measures. `bootstrap_servers` speak PLAINTEXT."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = AdminClient(self._options)
+        self._producer = Producer(
+            {**self._options, "linger.ms": 0, "message.max.bytes": 64 * 1024 * 1024}
+        )
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> str:
+        """Create a topic and return once it can be used; its name. Settings with underscores."""
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        new = NewTopic(topic, partitions, 1, config=settings)
+        self._admin.create_topics([new])[topic].result(_TIMEOUT_S)
+        wait_for(lambda: self.partitions(topic) == partitions, f"topic {topic} is there")
+        return topic
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and return once it is gone."""
+        self._admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
+        wait_for(lambda: topic not in self.topics(), f"topic {topic} is gone")
+
+    def topics(self) -> set[str]:
+        """Names of all topics."""
+        return set(self._admin.list_topics(timeout=_TIMEOUT_S).topics)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 when it is not there."""
+        found = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
+        return len(found.partitions) if found is not None and found.error is None else 0
+
+    def produce(
+        self, topic: str, values: Iterable[bytes], *, key: bytes | None = None, partition: int = -1
+    ) -> None:
+        """Write records and return once all are acknowledged."""
+        for value in values:
+            self._producer.produce(topic, value, key=key, partition=partition)
+        assert self._producer.flush(_TIMEOUT_S) == 0
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The log end of each partition."""
+        with self._consumer() as consumer:
+            return {
+                number: consumer.get_watermark_offsets(
+                    TopicPartition(topic, number), timeout=_TIMEOUT_S, cached=False
+                )[1]
+                for number in range(self.partitions(topic))
+            }
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets a group has committed; partitions without one are left out."""
+        wanted = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+        with self._consumer(group) as consumer:
+            return {
+                found.partition: found.offset
+                for found in consumer.committed(wanted, timeout=_TIMEOUT_S)
+                if found.offset >= 0
+            }
+
+    def read_all(self, topic: str) -> list[Message]:
+        """Every record that is in the topic now, by partition and offset."""
+        ends = self.end_offsets(topic)
+        found: list[Message] = []
+        with self._consumer() as consumer:
+            consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+            reached = dict.fromkeys(ends, 0)
+            deadline = time.monotonic() + _TIMEOUT_S
+            while any(reached[number] < end for number, end in ends.items()):
+                assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+                for message in consumer.consume(500, timeout=0.2):
+                    assert message.error() is None, message.error()
+                    reached[message.partition()] = message.offset() + 1
+                    found.append(message)
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    @contextmanager
+    def _consumer(self, group: str = "second-client") -> Iterator[Consumer]:
+        consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": False})
+        try:
+            yield consumer
+        finally:
+            consumer.close()

@@ -1,0 +1,119 @@
+"""A real service in this process, on the shared broker, with topics and a group of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
+from sparklag_schemas.topics import key_of
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.pipeline import Pipeline
+from tests.second_client import SecondClient
+from tests.waiting import eventually
+
+
+class RunningService:
+    """A pipeline under way, and what a driver and a reader see of it."""
+
+    def __init__(self, pipeline: Pipeline, client: SecondClient) -> None:
+        self.pipeline = pipeline
+        self.settings = pipeline.settings
+        self._client = client
+
+    def observe(self, *observations: Observation) -> None:
+        """Write to `processed-offsets` as a driver does."""
+        for observation in observations:
+            self._client.produce(
+                self.settings.offsets_topic,
+                [encode(observation)],
+                key=key_of(observation.query_id),
+            )
+
+    def published(self, query_id: str) -> list[LagEvent | None]:
+        """The query's events on `consumer-lag`, in order; None is a tombstone."""
+        return [
+            decode_lag_event(value) if (value := message.value()) is not None else None
+            for message in self._client.read_all(self.settings.lag_topic)
+            if message.key() == key_of(query_id)
+        ]
+
+    async def shows(
+        self, query_id: str, condition: Callable[[LagEvent], bool], what: str
+    ) -> LagEvent:
+        """The first event in the view that keeps `condition`."""
+        found: list[LagEvent] = []
+
+        async def seen() -> bool:
+            entry = self.pipeline.view.get(query_id)
+            if entry is not None and condition(entry.event):
+                found.append(entry.event)
+            return bool(found)
+
+        await eventually(seen, what)
+        return found[0]
+
+    async def is_ready(self) -> None:
+        """Wait until every part is."""
+
+        async def ready() -> bool:
+            return not self.pipeline.not_ready()
+
+        await eventually(ready, "the service is ready")
+
+
+@pytest.fixture
+def service_settings(kafka: LocalKafka) -> Settings:
+    """Topics and a group that no other test uses; everything else as it is by default."""
+    return settings_for(kafka.bootstrap_servers)
+
+
+def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
+    unique = uuid.uuid4().hex[:8]
+    return Settings(
+        **{
+            "bootstrap_servers": bootstrap_servers,
+            "offsets_topic": f"processed-offsets-{unique}",
+            "lag_topic": f"consumer-lag-{unique}",
+            "group_id": f"sparklag-{unique}",
+            "topic_partitions": 2,
+            **fields,
+        }
+    )
+
+
+@asynccontextmanager
+async def running(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
+    """A ready service; afterwards it is drained and gone."""
+    assert settings.bootstrap_servers is not None
+    pipeline = Pipeline(
+        settings,
+        settings.bootstrap_servers,
+        partial(TopicIntake, settings, settings.bootstrap_servers),
+        "service",
+    )
+    task = asyncio.create_task(pipeline.run())
+    try:
+        service = RunningService(pipeline, client)
+        await service.is_ready()
+        yield service
+        await pipeline.drain(30)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+async def service(
+    service_settings: Settings, second_client: SecondClient
+) -> AsyncIterator[RunningService]:
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(running(service_settings, second_client))

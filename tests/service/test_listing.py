@@ -1,0 +1,52 @@
+"""Listing: paging misses no query and shows none twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_service.listing import BadCursor, Filter, page
+from tests.messages import lag_event
+
+EVENTS = [
+    lag_event(query_id=f"id-{number:02}", query=name, status=status, cluster=cluster)
+    for number, (name, status, cluster) in enumerate(
+        [
+            ("b", "OK", "east"),
+            ("a", "FAILED", "west"),
+            (None, "OK", "east"),
+            ("a", "OK", "east"),
+            ("c", "UNKNOWN", "west"),
+        ]
+    )
+]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
+def test_all_pages_together_are_every_query_once_in_order(limit: int) -> None:
+    seen: list[object] = []
+    cursor = None
+    while True:
+        found = page(EVENTS, Filter(), limit, cursor)
+        seen += [query["query_id"] for query in found.queries]
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    assert seen == ["id-02", "id-01", "id-03", "id-00", "id-04"]
+
+
+def test_filters_are_all_kept() -> None:
+    found = page(EVENTS, Filter(status="OK", cluster="east", topic="orders"), 10, None)
+    assert [query["query_id"] for query in found.queries] == ["id-02", "id-03", "id-00"]
+    assert page(EVENTS, Filter(topic="other"), 10, None).queries == []
+
+
+def test_a_summary_names_its_topics_and_leaves_their_partitions_out() -> None:
+    (query,) = page(EVENTS[:1], Filter(), 10, None).queries
+    assert query["topics"] == ["orders"]
+    assert query["total_lag"] == 65
+
+
+@pytest.mark.parametrize("cursor", ["x", "e30=", "bm90IGpzb24=", "\x00"])
+def test_a_made_up_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        page(EVENTS, Filter(), 10, cursor)

@@ -1,0 +1,284 @@
+"""The service on a real broker: from an observation to a lag event, and through what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import Observation, Settings
+from tests.messages import lag_event, observation, position
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, running, settings_for
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
+    """A progress of a query that nobody else uses."""
+    return observation(
+        **{
+            "query_id": str(uuid.uuid4()),
+            "observed_at": now_ms(),
+            "sources": [position({topic: processed})],
+            **fields,
+        }
+    )
+
+
+async def test_an_observation_becomes_a_lag_event_that_is_published_and_shown(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    second_client.produce(topic_name, [b"x"] * 70, partition=0)
+    seen_one = seen(topic_name, {0: 5, 1: 0})
+    service.observe(seen_one)
+    shown = await service.shows(seen_one.query_id, lambda e: e.total_lag == 65, "lag 65")
+    published = service.published(seen_one.query_id)[0]
+    assert published is not None
+    assert published == shown
+    assert published.cause == "progress"
+    assert published.processed_at == seen_one.processed_at
+    assert [p.lag for p in published.topics[0].partitions] == [65, 0]
+    assert [p.earliest_offset for p in published.topics[0].partitions] == [0, 0]
+
+
+async def test_lag_grows_while_nothing_is_heard_of_the_query(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    stuck = seen(topic_name, {0: 0})
+    service.observe(stuck)
+    await service.shows(stuck.query_id, lambda e: e.total_lag == 0, "no lag")
+    second_client.produce(topic_name, [b"x"] * 30)
+    grown = await service.shows(stuck.query_id, lambda e: e.total_lag == 30, "lag 30")
+    assert grown.cause == "refresh"
+    assert grown.observed_at == stuck.observed_at
+    assert grown.measured_at > stuck.observed_at
+
+
+async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 9)
+    well = seen(topic_name, {0: 4})
+    ill = seen(topic_name, {0: 4}, sources=[position({topic_name: {0: 4}, "gone": {0: 1, 1: 1}})])
+    service.observe(well, ill)
+    await service.shows(well.query_id, lambda e: e.status == "OK" and e.total_lag == 5, "lag 5")
+    event = await service.shows(ill.query_id, lambda e: e.total_lag == 5, "lag of what is there")
+    assert event.unknown_partitions == 2
+    assert event.status == "UNKNOWN"
+    assert event.reason == "2 of 3 partitions: topic gone does not exist"
+    assert "gone" not in second_client.topics()
+
+
+async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_skipped(
+    service_settings: Settings,
+    second_client: SecondClient,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    second_client.create(topic_name, 1)
+    offsets_topic = service_settings.offsets_topic
+    second_client.create(offsets_topic, 2, max_message_bytes=str(64 * 1024 * 1024))
+    good = seen(topic_name, {0: 0})
+    oversized = b" " * (17 * 1024 * 1024)
+    with caplog.at_level(logging.WARNING):
+        async with running(service_settings, second_client) as service:
+            for junk in (b"\x00\xff", b"{}", b'{"schema_version": "9.0"}', oversized):
+                second_client.produce(offsets_topic, [junk], partition=1)
+            service.observe(good)
+            await service.shows(good.query_id, lambda e: e.total_lag == 0, "the good one")
+
+            async def all_counted() -> bool:
+                return service.pipeline.counters.malformed == 4
+
+            await eventually(all_counted, "four messages are counted")
+
+            async def committed() -> bool:
+                found = second_client.committed(service_settings.group_id, offsets_topic)
+                return found.get(1, 0) >= 4
+
+            await eventually(committed, "the junk is committed, and not read again")
+    skipped = [r.getMessage() for r in caplog.records if "skipped a message" in r.getMessage()]
+    places = [line.split(": ")[0] for line in skipped]
+    assert places == [f"skipped a message at {offsets_topic}[1]@{n}" for n in range(4)]
+    assert "upgrade sparklag here" in skipped[2]
+    assert "bytes, at most" in skipped[3]
+
+
+async def test_offsets_are_committed_once_their_events_are_acknowledged(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    queries = [seen(topic_name, {0: 0}) for _ in range(20)]
+    service.observe(*queries)
+
+    async def all_committed() -> bool:
+        committed = second_client.committed(
+            service.settings.group_id, service.settings.offsets_topic
+        )
+        return sum(committed.values()) == len(queries)
+
+    await eventually(all_committed, "all 20 observations are committed")
+    assert all(service.published(query.query_id) for query in queries)
+
+
+async def test_a_service_that_starts_again_answers_and_goes_on_where_it_was(
+    service_settings: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    query = seen(topic_name, {0: 0})
+    async with running(service_settings, second_client) as first:
+        first.observe(query)
+        await first.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+    second_client.produce(topic_name, [b"x"] * 7)
+    async with running(service_settings, second_client) as second:
+        assert second.pipeline.view.get(query.query_id) is not None
+        event = await second.shows(query.query_id, lambda e: e.total_lag == 7, "lag 7")
+        assert event.batch_id == query.batch_id
+        assert second.pipeline.counters.observations == 0
+
+
+async def test_a_query_that_restarts_without_data_stands_where_it_stood(
+    service_settings: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 9)
+    query = seen(topic_name, {0: 4})
+    async with running(service_settings, second_client) as first:
+        first.observe(query)
+        await first.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
+    restarted = observation(
+        query_id=query.query_id,
+        run_id="another",
+        cause="started",
+        observed_at=now_ms(),
+        batch_id=None,
+        processed_at=None,
+        batch=None,
+        sources=[msgspec.structs.replace(query.sources[0], processed=None, topics=[topic_name])],
+    )
+    async with running(service_settings, second_client) as second:
+        second.observe(restarted)
+        event = await second.shows(query.query_id, lambda e: e.run_id == "another", "a new run")
+        assert (event.total_lag, event.status) == (5, "OK")
+
+
+async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotten(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, keep_s=3, refresh_interval_s=0.2)
+    ended = seen(topic_name, {0: 0}, cause="terminated", exception="boom\nat line 1")
+    async with running(settings, second_client) as service:
+        service.observe(ended)
+        event = await service.shows(ended.query_id, lambda e: e.status == "FAILED", "it failed")
+        assert event.reason == "the query failed: boom"
+
+        async def gone() -> bool:
+            return service.pipeline.view.get(ended.query_id) is None
+
+        await eventually(gone, "the query is forgotten")
+        assert service.published(ended.query_id)[-1] is None
+
+
+async def test_every_query_is_published_at_the_heartbeat_though_nothing_changed(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5, refresh_interval_s=0.1)
+    quiet = seen(topic_name, {0: 0})
+    async with running(settings, second_client) as service:
+        service.observe(quiet)
+        first = await service.shows(quiet.query_id, lambda e: True, "an event")
+        await service.shows(
+            quiet.query_id, lambda e: e.measured_at >= first.measured_at + 1_500, "heartbeats"
+        )
+        ids = [event.event_id for event in service.published(quiet.query_id) if event]
+        assert len(ids) == len(set(ids)) >= 3
+
+
+async def test_a_query_of_a_driver_that_died_is_adopted_from_its_events(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 8)
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
+    second_client.create(settings.lag_topic, 2)
+    orphan = msgspec.structs.replace(
+        lag_event(query_id="orphan", measured_by="embedded", observed_at=now_ms()),
+        topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
+    )
+    second_client.produce(settings.lag_topic, [msgspec.json.encode(orphan)], key=b"orphan")
+    async with running(settings, second_client) as service:
+        event = await service.shows(
+            "orphan", lambda e: e.measured_by == "service", "the service measures it"
+        )
+        assert event.total_lag == 3
+
+
+async def test_one_query_with_two_thousand_partitions_goes_through(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    wide = seen(topic_name, dict.fromkeys(range(2_000), 1))
+    service.observe(wide)
+    event = await service.shows(wide.query_id, lambda e: True, "an event")
+    assert event.unknown_partitions == 2_000
+
+
+async def test_topic_settings_that_lose_data_are_said_at_start(
+    kafka: LocalKafka, second_client: SecondClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    second_client.create(settings.offsets_topic, 1, cleanup_policy="compact")
+    second_client.create(settings.lag_topic, 1, retention_ms="1000")
+    with caplog.at_level(logging.WARNING):
+        async with running(settings, second_client):
+            pass
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in said
+    assert f"topic {settings.lag_topic}: retention.ms=1000" in said
+
+
+async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
+    topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalKafka() as broker:
+        client = SecondClient(broker.bootstrap_servers)
+        client.create(topic_name, 1)
+        settings = settings_for(broker.bootstrap_servers, measure_timeout_s=1.0)
+        query = seen(topic_name, {0: 0})
+        async with running(settings, client) as service:
+            service.observe(query)
+            await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+            broker.kill()
+
+            async def says_why() -> bool:
+                return "kafka" in service.pipeline.not_ready()
+
+            await eventually(says_why, "it says that Kafka is away")
+            entry = service.pipeline.view.get(query.query_id)
+            assert entry is not None
+            assert entry.event.total_lag == 0
+            broker.restart()
+            client.produce(topic_name, [b"x"] * 3)
+            newer = msgspec.structs.replace(
+                query, observation_id="2", observed_at=now_ms(), batch_id=42
+            )
+            service.observe(newer)
+            event = await service.shows(
+                query.query_id, lambda e: e.total_lag == 3 and e.batch_id == 42, "lag 3"
+            )
+            assert event.status == "OK"
