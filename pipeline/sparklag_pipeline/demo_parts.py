@@ -166,10 +166,12 @@ class DemoParts:
         self._service.start()
 
     def _lost_the_port(self) -> bool:
-        """Whether the service died before it answered because another took its port first."""
+        """Whether the service died because another took its port first: two demos at once.
+
+        It may seem to have answered before: that was the other's.
+        """
         port = int(str(self._story.http_url).rpartition(":")[2])
-        is_early = self._story.service.state == "busy" and self._port_attempts < _PORT_ATTEMPTS
-        return is_early and not _is_free(port)
+        return self._port_attempts < _PORT_ATTEMPTS and not _is_free(port)
 
     def _child(self, name: str, module_and_arguments: list[str]) -> ChildProcess:
         # The reader's own sparklag settings, in the environment or in a file where they stand,

@@ -24,10 +24,10 @@ from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import Order
 from tests.pipeline.conftest import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 WINDOW_MS = 10_000
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 300.0
 
 
 def _query(
