@@ -44,7 +44,9 @@ def draw(
         Text.assemble(("sparklag demo", "bold"), (f"  {elapsed // 60}:{elapsed % 60:02}", "dim")),
         Text("Ctrl-C ends everything", style="dim"),
     )
-    parts: list[RenderableType] = [title, Text()]
+    about = Text("How far a PySpark query is behind the Kafka topic it reads, live.")
+    about.stylize("dim")
+    parts: list[RenderableType] = [title, about]
     everything_is_up = all(step.state == "done" for step in story.steps)
     if story.event is not None and everything_is_up:
         parts += [_one_line(story.steps), _lag_panel(story, now, wall_ms, width, height)]
@@ -59,7 +61,7 @@ def plain_line(story: Story, *, now: float) -> str:
     """The lag, or what is being waited for, in one line."""
     elapsed = f"{now - story.started_at:6.1f} s"
     event = story.event
-    if event is None:
+    if event is None or story.first_lag_s is None:
         busy = [f"{step.title} ({step.note})" for step in story.steps if step.state == "busy"]
         return f"{elapsed}  starting: {', '.join(busy) or 'waiting for the first lag event'}"
     arriving, processed = story.rates()
