@@ -19,6 +19,8 @@ ensure_engine() {
         unpack_engine
         PATH="$cache/engine/usr/bin:$cache/engine/usr/sbin:$PATH"
     fi
+    exec 9>"$cache/lock"
+    flock -n 9 || give_up "another run uses the engine in $cache"
     # Not for the machine's own rules: containers find each other's names through rules in their own
     # network namespace, which the engine sets with this command.
     if ! command -v iptables >/dev/null; then
@@ -30,7 +32,7 @@ ensure_engine() {
     note "starting an engine of our own (log: $cache/dockerd.log)"
     dockerd --host "$DOCKER_HOST" --data-root "$cache/data" --exec-root "$run/exec" \
         --pidfile "$run/dockerd.pid" --iptables=false --ip6tables=false --ip-masq=false \
-        >"$cache/dockerd.log" 2>&1 </dev/null &
+        >"$cache/dockerd.log" 2>&1 </dev/null 9>&- &
     engine_pid=$!
     for _ in $(seq 60); do
         docker info >/dev/null 2>&1 && return
