@@ -67,7 +67,7 @@ compose-test: setup ## The compose stack on a real engine: up, a lag, hardening,
 	bash scripts/compose_test.sh $(ARGS)
 
 clean: ## Removes .venv and everything else that was made here
-	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse
+	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup java demo check unit test bench schemas lock compose-test clean
