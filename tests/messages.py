@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from sparklag_schemas import (
@@ -15,6 +16,11 @@ from sparklag_schemas import (
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"
+
+
+def now_ms() -> int:
+    """Epoch milliseconds: a service forgets queries it has not heard of for a day."""
+    return time.time_ns() // 1_000_000
 
 
 def position(processed: dict[str, dict[int, int]] | None = None, **fields: Any) -> SourcePosition:

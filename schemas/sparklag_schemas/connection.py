@@ -8,13 +8,9 @@ import ssl
 from typing import Any
 
 from aiokafka.conn import collect_hosts, create_conn
-from aiokafka.errors import (
-    IllegalSaslStateError,
-    KafkaError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
+from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.metadata import MetadataRequest
 
 from sparklag_schemas.errors import SettingsError, SparklagError
 from sparklag_schemas.settings import KafkaSettings
@@ -72,41 +68,46 @@ async def explain_failure(bootstrap_servers: str, kafka: KafkaSettings) -> str |
     for host, port, _ in collect_hosts(bootstrap_servers):
         try:
             connection = await create_conn(host, port, **options)
+            try:
+                # The first request that a broker answers only to whom it knows.
+                await connection.send(MetadataRequest([]))
+            finally:
+                connection.close()
         except (OSError, KafkaError, asyncio.TimeoutError) as error:
             causes.append(f"{host}:{port}: {_cause(error, kafka)}")
         else:
-            connection.close()
             return None
     return "; ".join(causes)
 
 
 def _cause(error: BaseException, kafka: KafkaSettings) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
+    match error:
+        case ssl.SSLCertVerificationError():
+            return (
+                f"the broker's certificate is not trusted ({error.verify_message}):"
+                " set kafka.ssl_cafile to its CA"
+            )
+        case SaslAuthenticationFailed():
+            return (
+                f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"
+            )
+        case UnsupportedSaslMechanismError():
+            return f"the broker does not take SASL mechanism {kafka.sasl_mechanism}"
+        case asyncio.TimeoutError():
+            return f"no answer within {_PROBE_TIMEOUT_S:g} s"
+        case ConnectionRefusedError():
+            return "connection refused: is a broker listening there?"
+        case OSError() if error.strerror and not isinstance(error, ssl.SSLError | ConnectionError):
+            return error.strerror
+    # The broker hung up, or does not speak TLS: it never says why.
+    if kafka.security_protocol.endswith("SSL"):
         return (
-            f"the broker's certificate is not trusted ({error.verify_message}):"
-            " set kafka.ssl_cafile to its CA"
+            "the broker ended the TLS connection: is this a TLS port, and does it want a client"
+            " certificate (kafka.ssl_certfile, kafka.ssl_keyfile)?"
         )
-    if isinstance(error, ssl.SSLError):
-        return (
-            f"TLS failed ({error.reason or error}): is this a TLS port, and does the broker want"
-            " a client certificate (kafka.ssl_certfile, kafka.ssl_keyfile)?"
-        )
-    if isinstance(error, SaslAuthenticationFailed):
-        return f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"
-    if isinstance(error, UnsupportedSaslMechanismError):
-        return f"the broker does not take SASL mechanism {kafka.sasl_mechanism}"
-    if isinstance(error, asyncio.TimeoutError):
-        return f"no answer within {_PROBE_TIMEOUT_S:g} s"
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused: is a broker listening there?"
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, IllegalSaslStateError):
-        return "this port does not speak SASL: kafka.security_protocol does not fit it"
     return (
-        f"the connection was closed ({type(error).__name__}): does"
-        f" kafka.security_protocol={kafka.security_protocol} fit this port, and is a client"
-        " certificate wanted?"
+        "the broker ended the connection:"
+        f" does kafka.security_protocol={kafka.security_protocol} fit this port?"
     )
 
 

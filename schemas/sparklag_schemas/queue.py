@@ -30,6 +30,9 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         self._key = key
         self._on_drop = on_drop
         self.dropped = 0
+        """How many items gave way."""
+        self.unfinished = 0
+        """Items put and not yet marked done, those taken included."""
         super().__init__()
 
     def _init(self, maxsize: int) -> None:
@@ -37,6 +40,20 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         self._numbers = count()
         self._waiting: dict[Hashable, deque[int]] = {}
         self._crowded: dict[Hashable, None] = {}
+
+    def put_nowait(self, item: Item) -> None:
+        """Put, at once."""
+        dropped = self.dropped
+        super().put_nowait(item)
+        self.unfinished += 1
+        if self.dropped > dropped:
+            # Not before the new one counts: `join` must not see a queue with nothing to do.
+            self.task_done()
+
+    def task_done(self) -> None:
+        """Mark an item that was taken as done."""
+        super().task_done()
+        self.unfinished -= 1
 
     def qsize(self) -> int:
         return len(self._items)
@@ -68,7 +85,6 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
             key = next(iter(self._crowded))
         self.dropped += 1
         self._on_drop(self._remove_oldest(key))
-        self.task_done()
 
     def _remove_oldest(self, key: Hashable) -> Item:
         waiting = self._waiting[key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from typing import Any
 
@@ -12,16 +11,12 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Settings
-from tests.messages import lag_event, observation, position
+from tests.messages import lag_event, now_ms, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:

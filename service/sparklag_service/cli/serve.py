@@ -10,7 +10,6 @@ import typer
 
 from sparklag_schemas import load_settings
 from sparklag_service.cli.options import BootstrapServers, Config
-from sparklag_service.server import serve as serve_until_told
 
 
 def serve(
@@ -20,6 +19,9 @@ def serve(
     config: Config = None,
 ) -> None:
     """Run the service: read observations, measure lag, publish it, answer over REST."""
+    # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
+    from sparklag_service.server import serve as serve_until_told
+
     settings = load_settings(
         config=config,
         overrides={

@@ -1,0 +1,1 @@
+"""Spark drivers that tests run as processes of their own."""

@@ -1,0 +1,35 @@
+"""A driver with the whole service inside: prints where that answers, and runs until SIGTERM.
+
+Arguments: bootstrap servers, topic, checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from sparklag_listener import observe
+from sparklag_pipeline.order_totals import build_session
+
+if __name__ == "__main__":
+    bootstrap_servers, topic, checkpoint = sys.argv[1:]
+    spark = build_session()
+    handle = observe(spark, embedded=True, http_port=0)
+    query = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 100)
+        .load()
+        .writeStream.format("noop")
+        .queryName("orders")
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="4 seconds")
+        .start()
+    )
+    while handle.stats().url is None:
+        time.sleep(0.05)
+    sys.stdout.write(f"{handle.stats().url}\n")
+    sys.stdout.flush()
+    query.awaitTermination()

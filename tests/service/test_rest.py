@@ -1,0 +1,167 @@
+"""The REST interface: documents byte for byte, and errors that a program can tell apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from sparklag_schemas import Settings, encode
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import create_app
+from sparklag_service.view import Entry
+from tests.messages import QUERY_ID, lag_event
+
+
+@pytest.fixture
+async def pipeline() -> Pipeline:
+    """Not running: nothing here needs Kafka."""
+    settings = Settings(bootstrap_servers="127.0.0.1:1")
+    return Pipeline(
+        settings, "127.0.0.1:1", partial(TopicIntake, settings, "127.0.0.1:1"), "service"
+    )
+
+
+@pytest.fixture
+async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(pipeline))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+        yield client
+
+
+def show(pipeline: Pipeline, **fields: Any) -> bytes:
+    event = lag_event(**fields)
+    document = encode(event)
+    pipeline.view.put(Entry(event, document, event.measured_at))
+    return document
+
+
+@pytest.mark.parametrize("name", ["orders", QUERY_ID])
+async def test_a_query_is_answered_by_name_and_by_id_with_the_very_document(
+    http: httpx.AsyncClient, pipeline: Pipeline, name: str
+) -> None:
+    document = show(pipeline)
+    answer = await http.get(f"/lag/{name}")
+    assert (answer.status_code, answer.content) == (200, document)
+    assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_name_with_characters_that_mean_something_is_found(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    show(pipeline, query="größe & co?")
+    assert (await http.get("/lag/gr%C3%B6%C3%9Fe%20%26%20co%3F")).status_code == 200
+
+
+async def test_an_unknown_query_is_a_problem_document(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/lag/nothing")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "tag:sparklag,2026:problem/unknown-query",
+        "title": "Unknown query",
+        "status": 404,
+        "detail": "no query has the name or id 'nothing'; GET /lag lists those there are",
+    }
+
+
+async def test_a_name_that_two_queries_carry_lists_their_ids(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    show(pipeline, query_id="b")
+    show(pipeline, query_id="a")
+    answer = await http.get("/lag/orders")
+    assert answer.status_code == 409
+    assert answer.json()["query_ids"] == ["a", "b"]
+    assert (await http.get("/lag/a")).status_code == 200
+
+
+async def test_the_list_is_paged_and_filtered(http: httpx.AsyncClient, pipeline: Pipeline) -> None:
+    for number in range(5):
+        show(pipeline, query_id=f"id-{number}", query=f"q{number}", status="OK")
+    show(pipeline, query_id="bad", query="bad", status="FAILED")
+    first = (await http.get("/lag", params={"status": "OK", "limit": 3})).json()
+    rest = (await http.get("/lag", params={"status": "OK", "cursor": first["next_cursor"]})).json()
+    names = [query["query"] for query in first["queries"] + rest["queries"]]
+    assert names == ["q0", "q1", "q2", "q3", "q4"]
+    assert rest["next_cursor"] is None
+
+
+async def test_an_empty_list_is_no_error(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/lag")).json() == {"queries": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"limit": "0"}, "limit"),
+        ({"limit": "many"}, "limit"),
+        ({"status": "FINE"}, "status"),
+        ({"cursor": "made up"}, "cursor"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(
+    http: httpx.AsyncClient, parameters: dict[str, str], named: str
+) -> None:
+    answer = await http.get("/lag", params=parameters)
+    assert answer.status_code == 422
+    assert answer.json()["type"].endswith("/invalid-parameter")
+    assert answer.json()["detail"].startswith(f"{named}: ")
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/x", 404), ("PUT", "/lag", 405)])
+async def test_what_the_router_refuses_is_a_problem_document_too(
+    http: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
+    answer = await http.request(method, path)
+    assert answer.status_code == answer.json()["status"] == status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_before_everything_is_there_it_is_live_and_not_ready(
+    http: httpx.AsyncClient,
+) -> None:
+    assert (await http.get("/health/live")).status_code == 200
+    ready = await http.get("/health/ready")
+    assert ready.status_code == 503
+    assert set(ready.json()["failing"]) == {"topics", "intake", "view"}
+
+
+async def test_the_openapi_document_describes_what_is_answered(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    show(pipeline, batch=None)
+    api = (await http.get("/openapi.json")).json()
+    for path, schema in (("/lag/orders", "LagEvent"), ("/lag", "LagPage")):
+        wanted = {"$ref": f"#/components/schemas/{schema}", "components": api["components"]}
+        jsonschema.Draft202012Validator(wanted).validate((await http.get(path)).json())
+    text = json.dumps(api)
+    for reference in {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
+        assert reference in api["components"]["schemas"]
+
+
+async def test_the_docs_page_needs_nothing_from_outside(http: httpx.AsyncClient) -> None:
+    page = (await http.get("/docs")).text
+    assert "//" not in page.replace("http://sparklag", "").split("<script>")[0]
+    for line in page.splitlines():
+        for attribute in ("src=", "href="):
+            if attribute in line:
+                path = line.split(attribute)[1].split('"')[1]
+                assert (await http.get(path)).status_code == 200, path
+
+
+async def test_the_first_page_lists_the_queries_and_escapes_their_names(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    assert "No query has been observed yet" in (await http.get("/")).text
+    show(pipeline, query="<script>", total_lag=1234)
+    page = (await http.get("/")).text
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "1,234" in page

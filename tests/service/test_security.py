@@ -1,0 +1,305 @@
+"""Security settings pass through to both sides, and each way to fail has a line of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sparklag_listener.counters import Stats
+from sparklag_listener.publisher import OffsetsPublisher
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import KafkaSettings, Observation, Settings, SettingsError
+from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.queue import NewestQueue
+from sparklag_service.diagnosis import diagnose
+from tests.messages import QUERY_ID, now_ms, observation, position
+from tests.second_client import SecondClient
+from tests.service.conftest import running, settings_for
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+_USERS = {"sparklag": "right", "stranger": "right"}
+
+
+@pytest.fixture(scope="module")
+def scram_kafka() -> Iterator[LocalKafka]:
+    """Users log in by SCRAM, and may only do what they were granted."""
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # The internal listener knows no users: who comes by it may do all.
+        "super.users": "User:ANONYMOUS",
+    }
+    with LocalKafka(
+        security_protocol="SASL_PLAINTEXT", scram_users=_USERS, properties=properties
+    ) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def internal(scram_kafka: LocalKafka) -> SecondClient:
+    return SecondClient(scram_kafka.internal_servers)
+
+
+def login(user: str, password: str = "right", mechanism: Any = "SCRAM-SHA-256") -> KafkaSettings:
+    return KafkaSettings(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username=user,
+        sasl_password=password,
+    )
+
+
+def grant(broker: LocalKafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.internal_servers})
+    bindings = [
+        AclBinding(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            "User:sparklag",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    for granted in admin.create_acls(bindings).values():
+        granted.result(60)
+
+
+def granted_settings(broker: LocalKafka, internal: SecondClient) -> Settings:
+    """Settings of the user `sparklag`, with the least rights the service needs."""
+    settings = settings_for(broker.bootstrap_servers, kafka=login("sparklag"), create_topics=False)
+    internal.create(settings.offsets_topic, 2)
+    internal.create(settings.lag_topic, 2)
+    read, write = AclOperation.READ, AclOperation.WRITE
+    grant(broker, ResourceType.TOPIC, settings.offsets_topic, read, write)
+    grant(broker, ResourceType.TOPIC, settings.lag_topic, read, write)
+    grant(broker, ResourceType.GROUP, settings.group_id, read)
+    return settings
+
+
+async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs_only_itself(
+    scram_kafka: LocalKafka, internal: SecondClient, topic_name: str
+) -> None:
+    settings = granted_settings(scram_kafka, internal)
+    forbidden = f"{topic_name}-forbidden"
+    for topic in (topic_name, forbidden):
+        internal.create(topic, 1)
+    internal.produce(topic_name, [b"x"] * 9)
+    grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
+
+    queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
+    publisher = OffsetsPublisher(queue, settings, scram_kafka.bootstrap_servers, Stats())
+    publishing = asyncio.create_task(publisher.run())
+    try:
+        both = position({topic_name: {0: 4}, forbidden: {0: 1}})
+        queue.put_nowait(observation(observed_at=now_ms(), sources=[both]))
+        await asyncio.wait_for(queue.join(), 60)
+    finally:
+        publishing.cancel()
+        with suppress(asyncio.CancelledError):
+            await publishing
+
+    async with running(settings, internal) as service:
+        event = await service.shows(QUERY_ID, lambda e: e.total_lag == 5, "lag of what it may see")
+        by_topic = {topic.topic: topic.partitions[0] for topic in event.topics}
+        assert by_topic[forbidden].lag is None
+        assert by_topic[forbidden].reason == f"no right to describe topic {forbidden}"
+
+
+async def test_check_names_the_rights_that_are_missing_and_nothing_else(
+    scram_kafka: LocalKafka, internal: SecondClient
+) -> None:
+    settings = granted_settings(scram_kafka, internal)
+    assert all(f.good for f in await diagnose(settings, scram_kafka.bootstrap_servers))
+    elsewhere = settings_for(
+        scram_kafka.bootstrap_servers, kafka=login("sparklag"), create_topics=False
+    )
+    for topic in (elsewhere.offsets_topic, elsewhere.lag_topic):
+        internal.create(topic, 1)
+        grant(scram_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    bad = [f.text for f in await diagnose(elsewhere, scram_kafka.bootstrap_servers) if not f.good]
+    assert bad == [
+        f"no right to write to topic {elsewhere.lag_topic}",
+        f"no right to write to topic {elsewhere.offsets_topic}",
+        f"no right to read topic {elsewhere.offsets_topic}",
+        f"no right to read topic {elsewhere.lag_topic}",
+        f"no right to group {elsewhere.group_id}",
+    ]
+
+
+async def test_check_names_a_topic_that_may_not_be_seen(
+    scram_kafka: LocalKafka, internal: SecondClient
+) -> None:
+    settings = settings_for(scram_kafka.bootstrap_servers, kafka=login("stranger"))
+    internal.create(settings.offsets_topic, 1)
+    texts = [f.text for f in await diagnose(settings, scram_kafka.bootstrap_servers)]
+    assert f"topic {settings.offsets_topic}: no right to see it" in texts
+
+
+@pytest.mark.parametrize(
+    ("kafka_settings", "cause"),
+    [
+        (login("sparklag", "wrong"), "wrong user name or password for 'sparklag' (SCRAM-SHA-256)"),
+        (login("nobody"), "wrong user name or password for 'nobody'"),
+        (login("sparklag", mechanism="PLAIN"), "does not take SASL mechanism PLAIN"),
+        (KafkaSettings(), "does kafka.security_protocol=PLAINTEXT fit this port"),
+        (KafkaSettings(security_protocol="SSL"), "is this a TLS port"),
+    ],
+)
+async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
+    scram_kafka: LocalKafka, kafka_settings: KafkaSettings, cause: str
+) -> None:
+    said = await explain_failure(scram_kafka.bootstrap_servers, kafka_settings)
+    assert said is not None
+    assert cause in said
+    assert "wrong'" not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_who_logs_in_rightly_has_nothing_to_explain(
+    scram_kafka: LocalKafka, mechanism: Any
+) -> None:
+    kafka_settings = login("sparklag", mechanism=mechanism)
+    assert await explain_failure(scram_kafka.bootstrap_servers, kafka_settings) is None
+
+
+async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
+    said = await explain_failure("no-such-host.invalid:9092", KafkaSettings())
+    assert said is not None
+    assert said.startswith("no-such-host.invalid:9092: ")
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files: an authority, a broker's store, a client's, and a stranger's authority."""
+
+    ca: Path
+    broker: Path
+    client_certificate: Path
+    client_key: Path
+    other_ca: Path
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def authority(name: str) -> Path:
+        certificate = folder / f"{name}.crt"
+        openssl(
+            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", f"/CN={name}"),
+            *("-keyout", str(folder / f"{name}.key"), "-out", str(certificate)),
+        )
+        return certificate
+
+    def signed(name: str, *, host: str) -> tuple[Path, Path]:
+        key, request = folder / f"{name}.key", folder / f"{name}.csr"
+        certificate, extension = folder / f"{name}.crt", folder / f"{name}.ext"
+        extension.write_text(f"subjectAltName=IP:{host}\n")
+        openssl(
+            *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
+            *("-keyout", str(key), "-out", str(request)),
+        )
+        openssl(
+            *("x509", "-req", "-in", str(request), "-days", "2", "-CAcreateserial"),
+            *("-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")),
+            *("-extfile", str(extension), "-out", str(certificate)),
+        )
+        return certificate, key
+
+    ca = authority("ca")
+    broker_certificate, broker_key = signed("broker", host="127.0.0.1")
+    store = folder / "broker.pem"
+    store.write_text(broker_key.read_text() + broker_certificate.read_text())
+    client_certificate, client_key = signed("client", host="127.0.0.1")
+    return Certificates(ca, store, client_certificate, client_key, authority("other"))
+
+
+@pytest.fixture(scope="module")
+def tls_kafka(certificates: Certificates) -> Iterator[LocalKafka]:
+    """TLS, and a client certificate is required."""
+    listener = "listener.name.client"
+    properties = {
+        f"{listener}.ssl.keystore.type": "PEM",
+        f"{listener}.ssl.keystore.location": str(certificates.broker),
+        f"{listener}.ssl.truststore.type": "PEM",
+        f"{listener}.ssl.truststore.location": str(certificates.ca),
+        f"{listener}.ssl.client.auth": "required",
+    }
+    with LocalKafka(security_protocol="SSL", properties=properties) as broker:
+        yield broker
+
+
+def tls(certificates: Certificates, **fields: Any) -> KafkaSettings:
+    return KafkaSettings(
+        **{
+            "security_protocol": "SSL",
+            "ssl_cafile": str(certificates.ca),
+            "ssl_certfile": str(certificates.client_certificate),
+            "ssl_keyfile": str(certificates.client_key),
+            **fields,
+        }
+    )
+
+
+async def test_over_tls_with_a_client_certificate_the_service_works(
+    tls_kafka: LocalKafka, certificates: Certificates, topic_name: str
+) -> None:
+    plain = SecondClient(tls_kafka.internal_servers)
+    plain.create(topic_name, 1)
+    settings = settings_for(tls_kafka.bootstrap_servers, kafka=tls(certificates))
+    async with running(settings, plain) as service:
+        service.observe(observation(observed_at=now_ms(), sources=[position({topic_name: {0: 0}})]))
+        await service.shows(QUERY_ID, lambda event: event.total_lag == 0, "lag 0")
+
+
+async def test_a_broker_whose_authority_is_not_trusted_is_named(
+    tls_kafka: LocalKafka, certificates: Certificates
+) -> None:
+    stranger = tls(certificates, ssl_cafile=str(certificates.other_ca))
+    said = await explain_failure(tls_kafka.bootstrap_servers, stranger)
+    assert said is not None
+    assert "certificate is not trusted" in said
+    assert "kafka.ssl_cafile" in said
+
+
+async def test_a_missing_client_certificate_is_named(
+    tls_kafka: LocalKafka, certificates: Certificates
+) -> None:
+    without = tls(certificates, ssl_certfile=None, ssl_keyfile=None)
+
+    async def named() -> bool:
+        said = await explain_failure(tls_kafka.bootstrap_servers, without)
+        return said is not None and "client certificate" in said
+
+    await eventually(named, "the missing certificate is named")
+
+
+@pytest.mark.parametrize("wrong", ["missing.pem", "/"])
+def test_tls_files_that_cannot_be_used_are_named(certificates: Certificates, wrong: str) -> None:
+    with pytest.raises(SettingsError, match="TLS files of kafka"):
+        client_options("127.0.0.1:1", tls(certificates, ssl_certfile=wrong))
