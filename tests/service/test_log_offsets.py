@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_service.log_offsets import LogOffsets
 from tests.second_client import SecondClient
+from tests.service.second_broker import NODE_ID, second_broker
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -139,3 +142,39 @@ async def test_read_committed_ends_at_the_last_stable_offset(
 
 async def test_asking_for_nothing_asks_nobody(offsets: LogOffsets) -> None:
     assert await offsets.end_offsets([]) == ({}, {})
+
+
+async def test_a_partition_without_a_leader_costs_only_itself(tmp_path: Path) -> None:
+    with LocalKafka() as first, second_broker(first, tmp_path) as second_node:
+        client = SecondClient(first.bootstrap_servers)
+        admin = AIOKafkaAdminClient(bootstrap_servers=first.internal_servers)
+        await admin.start()
+        try:
+
+            async def joined() -> bool:
+                brokers = (await admin.describe_cluster())["brokers"]
+                return NODE_ID in {broker["node_id"] for broker in brokers}
+
+            await eventually(joined, "the second broker has joined")
+            spread = NewTopic("spread", -1, -1, replica_assignments={0: [1], 1: [NODE_ID]})
+            await admin.create_topics([spread])
+        finally:
+            await admin.close()
+        client.produce("spread", [b"x"] * 3, partition=0)
+        here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
+        async with log_offsets(
+            first.internal_servers, metadata_interval_s=1.0, timeout_s=5.0
+        ) as offsets:
+
+            async def both() -> bool:
+                return (await offsets.end_offsets([here, there])).known == {here: 3, there: 0}
+
+            await eventually(both, "both partitions are answered for")
+            second_node.kill()
+
+            async def leaderless() -> bool:
+                found = await offsets.end_offsets([here, there])
+                assert found.known.get(here) == 3
+                return found.unknown.get(there) == "the partition has no leader"
+
+            await eventually(leaderless, "the lost partition is named as leaderless")
