@@ -1,0 +1,39 @@
+"""What Spark wrote: see README.md here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+PROGRESS = sorted(file.stem for file in (FOLDER / "progress").glob("*progress*.json"))
+"""Names of all progress events, as `progress_text` takes them."""
+
+
+def progress_text(name: str) -> str:
+    """One progress event, as Spark wrote it."""
+    return (FOLDER / "progress" / f"{name}.json").read_text(encoding="utf-8")
+
+
+def progress_document(name: str) -> dict[str, Any]:
+    """The same, read by the standard library."""
+    document: dict[str, Any] = json.loads(progress_text(name))
+    return document
+
+
+def checkpoint(name: str) -> Path:
+    """A checkpoint folder. Do not write to it."""
+    return FOLDER / "checkpoints" / name
+
+
+def committed_offsets(folder: Path, batch_id: int | None = None) -> list[Any]:
+    """What offsets/N says of each source (None for `-`), N being `batch_id` or the last committed.
+
+    Read plainly, by nothing of ours, so that tests can compare.
+    """
+    numbers = [int(file.name) for file in (folder / "commits").iterdir() if file.name.isdigit()]
+    number = max(numbers) if batch_id is None else batch_id
+    lines = (folder / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "v1"
+    return [None if line == "-" else json.loads(line) for line in lines[2:]]
