@@ -8,7 +8,8 @@ from sparklag_listener.errors import (
     UnsupportedSession,
     UnsupportedSpark,
 )
-from sparklag_listener.observe import ObserverHandle, observe
+from sparklag_listener.handle import ObserverHandle
+from sparklag_listener.observe import observe
 
 __all__ = [
     "ListenerError",

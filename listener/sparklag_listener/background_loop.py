@@ -6,25 +6,27 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
+
+from sparklag_listener.daemon_threads import DaemonThreads
 
 Result = TypeVar("Result")
 
+_TASKS_END_S = 1.0
+
 
 class BackgroundLoop:
-    """Runs coroutines for threads that have no loop. Nothing here waits for the thread to end."""
+    """Runs coroutines for threads that have no loop. The interpreter exits without waiting for it.
+
+    Blocking calls go to `loop.run_in_executor(None, ...)`: see DaemonThreads.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonThreads())
         self._thread = threading.Thread(target=self._run, name="sparklag", daemon=True)
         self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Run `function` on the loop soon. RuntimeError once the loop is stopped."""
@@ -39,44 +41,26 @@ class BackgroundLoop:
             raise
 
     def stop(self, timeout_s: float) -> bool:
-        """Stop the loop; whether its thread ended in time. Idempotent."""
-        if not self._loop.is_closed():
-            try:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            except RuntimeError:
-                return True
+        """Cancel what runs and stop the loop; whether its thread ended in time. Idempotent."""
+        # RuntimeError: stopped before. Its thread may still be on the way out.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-
-async def in_daemon_thread(function: Callable[[], Result]) -> Result:
-    """Run a blocking `function` in a thread that an exiting interpreter does not wait for.
-
-    asyncio's own executor joins its threads at exit, and a call into the JVM may never return.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]  # there is one without an error
-
-    def run() -> None:
-        result, error = None, None
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
         try:
-            result = function()
-        except Exception as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            # The loop is gone, and with it whoever asked.
-            return
+            self._loop.run_forever()
+            self._end_tasks()
+        finally:
+            self._loop.close()
 
-    threading.Thread(target=run, name="sparklag-call", daemon=True).start()
-    return await done
+    def _end_tasks(self) -> None:
+        # A client's own tasks, say: asyncio would complain of each in the driver's log.
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=_TASKS_END_S))

@@ -14,13 +14,14 @@ class Stats:
     published: int = 0
     """Observations Kafka acknowledged, or, embedded, the service took."""
     dropped: int = 0
-    """Observations that gave way to a newer one of their query, or that Kafka refuses by size."""
+    """Observations that gave way to a newer one of their query, that Kafka refuses by size, or that
+    were not published when the handle was closed."""
     ignored: int = 0
     """Events of queries without Kafka sources, and events older than one seen already."""
     failed: int = 0
     """Events that could not be read, and attempts to publish that failed (they are repeated)."""
     queued: int = 0
-    """Observations that wait."""
+    """Observations on their way: not yet published, nor dropped."""
     last_error: str | None = None
     """The newest failure, in one line."""
     last_published_at_ms: int | None = None

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from sparklag_listener.background_loop import in_daemon_thread
 from sparklag_listener.counters import Stats
 from sparklag_listener.observer import Observer
 from sparklag_listener.query_events import QueryEvent, Started
@@ -22,6 +21,7 @@ from sparklag_schemas.queue import NewestQueue
 _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
+_NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
 
 Describe = Callable[[str], QueryDescription]
 """Query id to what the query says of itself. Blocks: it asks the JVM."""
@@ -49,6 +49,7 @@ class DriverPipeline:
         self._sink = sink
         self._stats = stats
         self._observer = Observer(settings.cluster)
+        self._ended = False
         self._events: asyncio.Queue[QueryEvent] = asyncio.Queue()
         self._observations: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
@@ -76,17 +77,30 @@ class DriverPipeline:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def flush(self) -> None:
-        """Wait until all that was received is safe."""
+        """Wait until all that was received is safe. Without brokers that is not waited for."""
         await self._events.join()
-        await self._observations.join()
+        if self._bootstrap_servers.done():
+            await self._observations.join()
+
+    def drop_rest(self) -> None:
+        """Nothing is published any more: count and tell what is lost by it."""
+        lost = self._waiting()
+        if lost:
+            self._stats.dropped += lost
+            why = self._stats.last_error or "Kafka did not acknowledge in time"
+            _log.warning("sparklag: closed with %d observations not published (%s)", lost, why)
+        self._ended = True
 
     def stats(self) -> Stats:
         """The counts now. On any thread."""
         return replace(
             self._stats,
             dropped=self._stats.dropped + self._observations.dropped,
-            queued=self._events.qsize() + self._observations.qsize(),
+            queued=0 if self._ended else self._waiting(),
         )
+
+    def _waiting(self) -> int:
+        return self._events.qsize() + self._observations.unfinished
 
     async def _observe(self) -> None:
         while True:
@@ -115,8 +129,9 @@ class DriverPipeline:
         if self._observer.knows(query_id, run_id):
             return
         try:
+            loop = asyncio.get_running_loop()
             description = await asyncio.wait_for(
-                in_daemon_thread(lambda: self._describe(query_id)), _DESCRIBE_TIMEOUT_S
+                loop.run_in_executor(None, self._describe, query_id), _DESCRIBE_TIMEOUT_S
             )
         except asyncio.TimeoutError:
             self._stats.fail(f"Spark did not describe query {query_id} in {_DESCRIBE_TIMEOUT_S} s")
@@ -130,6 +145,9 @@ class DriverPipeline:
             if source.bootstrap_servers:
                 self._bootstrap_servers.set_result(source.bootstrap_servers)
                 return
+        if self._stats.last_error != _NO_BROKERS:
+            self._stats.fail(_NO_BROKERS)
+            _log.warning("sparklag: nothing is published yet: %s", _NO_BROKERS)
 
     async def _publish(self) -> None:
         # A second await after a restart: the future is shielded from the cancellation of one.

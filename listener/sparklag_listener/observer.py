@@ -14,6 +14,8 @@ from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Starte
 from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import Batch, Observation, ObservationCause, Offsets, SourcePosition
 
+_RUNS_REMEMBERED = 1_000
+
 
 @dataclass
 class _Query:
@@ -22,42 +24,57 @@ class _Query:
     description: QueryDescription = field(default_factory=QueryDescription)
     processed: dict[int, Offsets | None] = field(default_factory=dict)
     batch_id: int | None = None
+    batch_run_id: str | None = None
+    """The run that `batch_id` is of: a later one may begin with an earlier batch."""
     processed_at_ms: int | None = None
+
+    def has_newer(self, progress: Progress) -> bool:
+        """Whether the position known is of a later batch."""
+        if self.batch_id is None:
+            return False
+        if self.batch_run_id == progress.run_id:
+            return progress.batch_id < self.batch_id
+        # Once the run that goes on has completed a batch, an earlier one has nothing to add.
+        return self.run_id != progress.run_id and self.batch_run_id == self.run_id
 
 
 class Observer:
     """The position of every query of one session.
 
     Each observation is whole: one that says a query is idle or has ended repeats its position.
+    Events of a run may still come when a later run has started, which Spark tells of at once:
+    they no longer say what the query does, only a batch's position counts.
     """
 
     def __init__(self, cluster: str, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
         self._cluster = cluster
         self._new_id = new_id
         self._queries: dict[str, _Query] = {}
+        self._over: dict[str, None] = {}
 
     def knows(self, query_id: str, run_id: str) -> bool:
-        """Whether this run was described already."""
+        """Whether this run was described already, or is over."""
         query = self._queries.get(query_id)
-        return query is not None and query.run_id == run_id
+        return run_id in self._over or (query is not None and query.run_id == run_id)
 
     def describe(self, query_id: str, run_id: str, description: QueryDescription) -> None:
         """Remember what a run says of itself."""
-        query = self._queries.setdefault(query_id, _Query(run_id))
-        query.run_id = run_id
+        query = self._enter(query_id, run_id)
         if description.sources or not query.description.sources:
             query.description = description
 
     def observe(self, event: QueryEvent) -> Observation | None:
         """The observation `event` makes.
 
-        None for a query without Kafka sources, and for a progress older than one seen already.
+        None for a query without Kafka sources, for a progress older than one seen already, and
+        for what else comes late: from a run that is over.
         Raises MalformedMessage where Spark's JSON cannot be read.
         """
         if isinstance(event, Progressed):
             return self._progressed(parse_progress(event.text), event.at_ms)
-        query = self._queries.setdefault(event.query_id, _Query(event.run_id))
-        query.run_id = event.run_id
+        if event.run_id in self._over:
+            return None
+        query = self._enter(event.query_id, event.run_id)
         if isinstance(event, Started):
             query.name = event.name
             return self._observation(event.query_id, query, "started", event.at_ms)
@@ -66,17 +83,35 @@ class Observer:
         # A restart begins anew: the service remembers the position, a driver that starts many
         # short queries must not.
         del self._queries[event.query_id]
+        self._end(event.run_id)
         return self._observation(
             event.query_id, query, "terminated", event.at_ms, exception=event.exception
         )
 
+    def _enter(self, query_id: str, run_id: str) -> _Query:
+        query = self._queries.setdefault(query_id, _Query(run_id))
+        if query.run_id != run_id:
+            self._end(query.run_id)
+            query.run_id = run_id
+        return query
+
+    def _end(self, run_id: str) -> None:
+        self._over[run_id] = None
+        if len(self._over) > _RUNS_REMEMBERED:
+            del self._over[next(iter(self._over))]
+
     def _progressed(self, progress: Progress, at_ms: int) -> Observation | None:
-        query = self._queries.setdefault(progress.query_id, _Query(progress.run_id))
-        if query.run_id == progress.run_id and _older(progress.batch_id, query.batch_id):
+        if progress.run_id not in self._over:
+            query = self._enter(progress.query_id, progress.run_id)
+        elif progress.query_id in self._queries:
+            query = self._queries[progress.query_id]
+        else:
             return None
-        query.run_id = progress.run_id
+        if query.has_newer(progress):
+            return None
         query.name = progress.name
         query.batch_id = progress.batch_id
+        query.batch_run_id = progress.run_id
         query.processed_at_ms = progress.completed_at_ms
         for source, offsets in progress.processed.items():
             if offsets is not None or source not in query.processed:
@@ -111,10 +146,6 @@ class Observer:
             checkpoint_location=query.description.checkpoint_location,
             exception=exception,
         )
-
-
-def _older(batch_id: int, known: int | None) -> bool:
-    return known is not None and batch_id < known
 
 
 def _positions(query: _Query) -> list[SourcePosition]:

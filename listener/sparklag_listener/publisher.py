@@ -8,7 +8,12 @@ import time
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+)
 
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError, encode
@@ -23,6 +28,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _STOP_TIMEOUT_S = 2.0
 _MAX_REQUEST_BYTES = 8 * 1024 * 1024
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
 
 class OffsetsPublisher:
@@ -62,7 +68,7 @@ class OffsetsPublisher:
         while True:
             try:
                 await self._send(observation, value)
-            except (MessageSizeTooLargeError, RecordTooLargeError) as error:
+            except _TOO_LARGE as error:
                 self._stats.dropped += 1
                 self._stats.fail(f"observation of {len(value)} bytes: {error}")
                 _log.error(

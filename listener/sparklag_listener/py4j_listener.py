@@ -6,12 +6,12 @@ time. The interface below it hands over the Java event, and two commands take it
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started, Terminated
+from sparklag_listener.redaction import redact
 
 _ONE_REPLY_CHARS = 7_500
 """A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
@@ -27,6 +27,7 @@ class ProgressText:
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self._to_builder: Any = None
+        self._as_arguments: Any = None
         self._long = False
 
     def read(self, event: Any) -> str:
@@ -40,8 +41,9 @@ class ProgressText:
         # the JVM keeps the text there, as a StringBuilder.
         if self._to_builder is None:
             self._to_builder = self._compose(event)
-        arguments = self._jvm.java.util.Collections.singletonList(event)
-        builder = self._to_builder.invokeWithArguments(arguments)
+            # Kept: each step of a class's name costs a command.
+            self._as_arguments = self._jvm.java.util.Collections.singletonList
+        builder = self._to_builder.invokeWithArguments(self._as_arguments(event))
         length = builder.length()
         return "".join(
             builder.substring(start, min(start + _SLICE_CHARS, length))
@@ -78,12 +80,6 @@ class Py4jListener:
         self._progress_text = ProgressText(jvm)
         self._hand_over = hand_over
         self._on_error = on_error
-        self._inside = threading.local()
-
-    @property
-    def called_from_callback(self) -> bool:
-        """Whether this thread is inside a callback, where a listener must not be removed."""
-        return getattr(self._inside, "yes", False)
 
     def onQueryStarted(self, event: Any) -> None:
         self._take(
@@ -108,24 +104,22 @@ class Py4jListener:
     def onQueryTerminated(self, event: Any) -> None:
         def read(at_ms: int) -> Terminated:
             exception = event.exception()
+            text = redact(exception.get()) if exception.isDefined() else None
             return Terminated(
                 query_id=event.id().toString(),
                 run_id=event.runId().toString(),
-                exception=exception.get()[:_EXCEPTION_CHARS] if exception.isDefined() else None,
+                exception=text and text[:_EXCEPTION_CHARS],
                 at_ms=at_ms,
             )
 
         self._take(read)
 
     def _take(self, read: Callable[[int], QueryEvent]) -> None:
-        self._inside.yes = True
         try:
             self._hand_over(read(time.time_ns() // 1_000_000))
         except Exception as error:
             # Spark would log a stack trace for each event, for ever.
             self._on_error(error)
-        finally:
-            self._inside.yes = False
 
     class Java:
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

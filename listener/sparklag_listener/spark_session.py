@@ -5,6 +5,7 @@ Each answer is a value: no Java object leaves this module but the listener's wra
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from dataclasses import dataclass
@@ -12,11 +13,18 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from sparklag_listener.errors import SessionStopped, UnsupportedSession, UnsupportedSpark
+from sparklag_listener.errors import (
+    ListenerError,
+    SessionStopped,
+    UnsupportedSession,
+    UnsupportedSpark,
+)
 from sparklag_listener.py4j_listener import Py4jListener
 from sparklag_listener.query_events import Progressed, QueryEvent, Started
+from sparklag_listener.redaction import redact
 from sparklag_schemas import IsolationLevel
 
+_log = logging.getLogger("sparklag")
 _OLDEST_SPARK = (3, 4)
 
 
@@ -76,24 +84,55 @@ def require_observable(spark: Any) -> None:
         raise UnsupportedSpark(f"observe() needs Spark 3.4 or newer, this is {version}")
 
 
+def is_same_session(spark: Any, other: Any) -> bool:
+    """Whether both stand for one session of the JVM, as `SparkSession.getActiveSession()` does."""
+    if spark is other:
+        return True
+    try:
+        return bool(spark._jsparkSession.equals(other._jsparkSession))
+    except (Py4JError, OSError, AttributeError):
+        return False
+
+
 def add_listener(spark: Any, listener: Py4jListener) -> Any:
-    """Register with the session. The answer is what `remove_listener` takes."""
+    """Register with the session. The answer is what `remove_listener` takes.
+
+    Raises ListenerError where Spark does not take it.
+    """
     from pyspark.java_gateway import ensure_callback_server_started
 
     gateway = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
-    wrapper = spark._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(
-        listener
-    )
-    spark._jsparkSession.streams().addListener(wrapper)
+    try:
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
+        streaming = spark._jvm.org.apache.spark.sql.streaming
+        wrapper = streaming.PythonStreamingQueryListenerWrapper(listener)
+        spark._jsparkSession.streams().addListener(wrapper)
+    except (Py4JError, OSError, TypeError) as error:
+        # TypeError: what Py4J takes for a package where there is no such class.
+        raise ListenerError(f"Spark does not take a listener: {brief(error)}") from error
     return wrapper
+
+
+def await_events(spark: Any, timeout_s: float) -> None:
+    """Wait until Spark has handed over every event there is, for at most `timeout_s` seconds.
+
+    A query's end is known to who awaits it before its last events have reached the listener. No
+    public method tells when they have; without this one they are not waited for.
+    """
+    try:
+        context = spark._jsparkSession.sparkContext()
+        if not context.isStopped():
+            context.listenerBus().waitUntilEmpty(int(timeout_s * 1000))
+    except (Py4JError, OSError, AttributeError, TypeError):
+        # Too many events, a JVM that is gone, or a Spark with other internals.
+        return
 
 
 def remove_listener(spark: Any, wrapper: Any) -> None:
     """Unregister. A session or JVM that is already gone is fine."""
     try:
         spark._jsparkSession.streams().removeListener(wrapper)
-    except (Py4JError, OSError, AttributeError):
+    except (Py4JError, OSError, AttributeError, TypeError):
         # AttributeError: pyspark's own state after stop().
         return
 
@@ -101,13 +140,24 @@ def remove_listener(spark: Any, wrapper: Any) -> None:
 def running_queries(spark: Any) -> list[QueryEvent]:
     """Queries already running, as the events the listener came too late for."""
     found: list[QueryEvent] = []
-    for query in spark._jsparkSession.streams().active():
-        at_ms = time.time_ns() // 1_000_000
-        found.append(Started(query.id().toString(), query.runId().toString(), query.name(), at_ms))
-        progress = query.lastProgress()
-        if progress is not None:
-            found.append(Progressed(progress.json(), at_ms))
+    try:
+        for query in spark._jsparkSession.streams().active():
+            at_ms = time.time_ns() // 1_000_000
+            query_id, run_id = query.id().toString(), query.runId().toString()
+            found.append(Started(query_id, run_id, query.name(), at_ms))
+            progress = query.lastProgress()
+            if progress is not None:
+                found.append(Progressed(progress.json(), at_ms))
+    except (Py4JError, OSError) as error:
+        # Their next events come to the listener, which is there already.
+        _log.warning("sparklag: not all running queries could be read: %s", brief(error))
     return found
+
+
+def brief(error: BaseException) -> str:
+    """The error without Java's stack frames: what Py4J says, and what Java says."""
+    told = [line.strip(": ") for line in str(error).splitlines()[:2]]
+    return redact(": ".join(line for line in told if line)) or type(error).__name__
 
 
 def describe_query(spark: Any, query_id: str) -> QueryDescription:
@@ -117,7 +167,8 @@ def describe_query(spark: Any, query_id: str) -> QueryDescription:
         if query is None:
             return QueryDescription()
         execution = query.streamingQuery()
-        return QueryDescription(_kafka_sources(execution), execution.resolvedCheckpointRoot())
+        checkpoint = redact(execution.resolvedCheckpointRoot())
+        return QueryDescription(_kafka_sources(execution), checkpoint)
     except (Py4JError, OSError, AttributeError, TypeError):
         # Another kind of query, a Spark with other internals, or one that is stopping.
         return QueryDescription()

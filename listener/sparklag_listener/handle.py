@@ -1,0 +1,155 @@
+"""What `observe` returns: one session, observed from now until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.counters import Stats
+from sparklag_listener.driver_pipeline import DriverPipeline, Sink
+from sparklag_listener.process_end import CLOSE_TIMEOUT_S, process_end
+from sparklag_listener.py4j_listener import Py4jListener
+from sparklag_listener.query_events import QueryEvent
+from sparklag_listener.spark_session import (
+    add_listener,
+    await_events,
+    describe_query,
+    is_same_session,
+    remove_listener,
+    running_queries,
+)
+from sparklag_schemas import Settings
+from sparklag_schemas.connection import quiet_client_logs
+
+_log = logging.getLogger("sparklag")
+_START_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 0.1
+
+
+class ObserverHandle:
+    """Also a context manager that closes."""
+
+    def __init__(self, spark: Any, settings: Settings, sink: Sink) -> None:
+        quiet_client_logs()
+        self._spark = spark
+        self._process_id = os.getpid()
+        self._closed = False
+        self._end: asyncio.Task[None] | None = None
+        self._stats = Stats()
+        self._loop = BackgroundLoop()
+        try:
+            self._pipeline, self._running = self._loop.submit(self._begin(settings, sink)).result(
+                _START_TIMEOUT_S
+            )
+            listener = Py4jListener(spark._jvm, self._hand_over, self._count_failure)
+            self._wrapper = add_listener(spark, listener)
+        except BaseException:
+            self._loop.stop(_START_TIMEOUT_S)
+            raise
+        # The listener is there already, so that no query starts unseen in between.
+        for event in running_queries(spark):
+            self._hand_over(event)
+        process_end.watch(self.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or this is a fork of the process that observes."""
+        return self._closed or self._is_fork()
+
+    def observes(self, spark: Any) -> bool:
+        """Whether `spark` is the session that this one watches, and still does."""
+        return not self.closed and is_same_session(spark, self._spark)
+
+    def stats(self) -> Stats:
+        """Counts since `observe`."""
+        return self._pipeline.stats()
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Stop observing. Publishes what was observed first, for at most `timeout_s` seconds.
+
+        Idempotent, never raises. Whoever calls while another closes waits for the same end. What
+        could not be published in time is counted as dropped and logged.
+        """
+        if self._is_fork():
+            return
+        self._closed = True
+        deadline = time.monotonic() + timeout_s
+        try:
+            ending = self._loop.submit(self._ended(deadline))
+        except RuntimeError:
+            # It has ended already.
+            return
+        try:
+            ending.result(max(0.0, deadline - time.monotonic()))
+        except (FutureTimeoutError, CancelledError):
+            _log.warning("sparklag: did not close within %g s", timeout_s)
+        except Exception as error:
+            _log.warning("sparklag: did not close cleanly: %s: %s", type(error).__name__, error)
+        self._loop.stop(max(_STOP_TIMEOUT_S, deadline - time.monotonic()))
+        process_end.forget(self.close)
+
+    def __enter__(self) -> ObserverHandle:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def _begin(
+        self, settings: Settings, sink: Sink
+    ) -> tuple[DriverPipeline, asyncio.Task[None]]:
+        pipeline = DriverPipeline(
+            settings, lambda query_id: describe_query(self._spark, query_id), sink, self._stats
+        )
+        return pipeline, asyncio.create_task(pipeline.run())
+
+    def _hand_over(self, event: QueryEvent) -> None:
+        self._loop.call(self._pipeline.receive, event)
+
+    def _count_failure(self, error: BaseException) -> None:
+        try:
+            self._loop.call(self._stats.fail, f"callback: {type(error).__name__}: {error}")
+        except RuntimeError:
+            # Closed: an event that came after the end is nobody's.
+            return
+
+    def _is_fork(self) -> bool:
+        return os.getpid() != self._process_id
+
+    async def _ended(self, deadline: float) -> None:
+        """Wait for the one end there is. It goes on where a signal interrupts whoever waits."""
+        if self._end is None:
+            self._end = asyncio.create_task(self._flush_and_end(deadline))
+        await asyncio.shield(self._end)
+
+    async def _flush_and_end(self, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        leave = partial(self._leave_spark, _share(deadline, 0.4))
+        await _at_most(_share(deadline, 0.5), loop.run_in_executor(None, leave))
+        await _at_most(_share(deadline, 0.7), self._pipeline.flush())
+        self._running.cancel()
+        await _at_most(_share(deadline, 0.9), asyncio.gather(self._running, return_exceptions=True))
+        self._pipeline.drop_rest()
+
+    def _leave_spark(self, timeout_s: float) -> None:
+        # In this order: a query's last events may still be on their way to the listener.
+        await_events(self._spark, timeout_s)
+        remove_listener(self._spark, self._wrapper)
+
+
+def _share(deadline: float, share: float) -> float:
+    """Seconds: that share of the time left."""
+    return share * max(0.0, deadline - time.monotonic())
+
+
+async def _at_most(timeout_s: float, awaitable: Awaitable[object]) -> None:
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(awaitable, timeout_s)

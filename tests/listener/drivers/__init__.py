@@ -1,0 +1,57 @@
+"""Drivers that the tests run as processes of their own: `python -m tests.listener.drivers.ending`.
+
+What they have in common is here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparklag_pipeline.maven import spark_kafka_jars
+
+
+def build_session() -> SparkSession:
+    """A small local Spark with the Kafka connector, quick to start and to say it is idle."""
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .appName("sparklag-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # On the class path from the start: nothing is copied for each session.
+        .config("spark.driver.extraClassPath", ":".join(map(str, spark_kafka_jars())))
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.streaming.noDataProgressEventInterval", "300")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def read_kafka(spark: SparkSession, bootstrap_servers: str, **options: str) -> DataFrame:
+    """A Kafka source from the earliest record on. `options` as Spark names them."""
+    named = {"startingOffsets": "earliest", "kafka.bootstrap.servers": bootstrap_servers, **options}
+    return spark.readStream.format("kafka").options(**named).load()
+
+
+def start_query(
+    frame: DataFrame, checkpoint: object, name: str | None = "orders", **trigger: Any
+) -> StreamingQuery:
+    """To the noop sink."""
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def tell(line: str) -> None:
+    """Say to the test where this driver is."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,152 @@
+"""A driver whose query has read everything, and that then ends in the way it is told to.
+
+Arguments: the ending, bootstrap servers, the topic to read, the topic to publish to, a checkpoint.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparklag_listener import ObserverHandle, observe
+from tests.listener.drivers import build_session, read_kafka, start_query, tell
+
+ENDINGS: dict[str, Callable[[Driver], None]] = {}
+
+
+@dataclass
+class Driver:
+    """What an ending has to do with."""
+
+    spark: SparkSession
+    handle: ObserverHandle
+    start: Callable[[], StreamingQuery]
+
+    def read_all(self) -> StreamingQuery:
+        """Start the query and let it read what there is."""
+        query = self.start()
+        query.processAllAvailable()
+        tell("read all")
+        return query
+
+
+def ending(function: Callable[[Driver], None]) -> Callable[[Driver], None]:
+    ENDINGS[function.__name__] = function
+    return function
+
+
+@ending
+def returns(driver: Driver) -> None:
+    driver.read_all()
+
+
+@ending
+def query_stops_and_it_returns_at_once(driver: Driver) -> None:
+    driver.read_all().stop()
+
+
+@ending
+def raises(driver: Driver) -> None:
+    driver.read_all()
+    raise ValueError("the driver failed")
+
+
+@ending
+def exits_with_3(driver: Driver) -> None:
+    driver.read_all()
+    sys.exit(3)
+
+
+@ending
+def stops_spark(driver: Driver) -> None:
+    driver.read_all()
+    driver.spark.stop()
+
+
+@ending
+def stops_spark_then_closes(driver: Driver) -> None:
+    driver.read_all()
+    driver.spark.stop()
+    driver.handle.close()
+    driver.handle.close()
+
+
+@ending
+def closes_then_stops_spark(driver: Driver) -> None:
+    driver.read_all()
+    driver.handle.close()
+    driver.spark.stop()
+
+
+@ending
+def waits_for_sigterm(driver: Driver) -> None:
+    driver.read_all().awaitTermination()
+
+
+@ending
+def waits_for_sigterm_with_a_handler_of_its_own(driver: Driver) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        driver.handle.close()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    driver.read_all().awaitTermination()
+
+
+@ending
+def forks(driver: Driver) -> None:
+    child = os.fork()
+    if child == 0:
+        # Ends as a Python program does, with all that is registered for that.
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    tell(f"child ended with {os.waitstatus_to_exitcode(status)}")
+    driver.read_all()
+
+
+@ending
+def forks_and_the_child_is_terminated(driver: Driver) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    tell(f"child ended with {os.waitstatus_to_exitcode(status)}")
+    driver.read_all()
+
+
+@ending
+def returns_where_no_thread_can_be_started_any_more(driver: Driver) -> None:
+    # As Python 3.12 and later have it at exit. Last registered is first called.
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    atexit.register(setattr, threading.Thread, "start", refuse)
+    driver.read_all().stop()
+
+
+def main() -> None:
+    name, bootstrap_servers, topic, offsets_topic, checkpoint = sys.argv[1:]
+    spark = build_session()
+    tell("session")
+    handle = observe(spark, bootstrap_servers, offsets_topic=offsets_topic, topic_partitions=1)
+    ENDINGS[name](
+        Driver(
+            spark,
+            handle,
+            lambda: start_query(read_kafka(spark, bootstrap_servers, subscribe=topic), checkpoint),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
