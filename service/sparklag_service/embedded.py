@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.errors import PortInUse
-from sparklag_service.intakes.in_process import InProcessIntake
+from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
 
@@ -17,7 +16,7 @@ _log = logging.getLogger("sparklag")
 
 
 async def serve_embedded(
-    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: Stats
+    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: DriverStats
 ) -> None:
     """Run the service on the driver's own queue until cancelled.
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from sparklag_listener.counters import Stats
+from typing import Protocol
+
 from sparklag_schemas import Observation
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
+
+
+class DriverStats(Protocol):
+    """What the driver is told, in its handle's counts."""
+
+    published: int
+    url: str | None
 
 
 class InProcessIntake:
@@ -15,7 +23,7 @@ class InProcessIntake:
     def __init__(
         self,
         source: NewestQueue[Observation],
-        stats: Stats,
+        stats: DriverStats,
         queue: NewestQueue[Delivery],
         counters: Counters,
     ) -> None:
