@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.waiting import wait_for
 
@@ -19,7 +21,7 @@ class SecondClient:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._options = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._options: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._options)
         self._producer = Producer(
             {**self._options, "linger.ms": 0, "message.max.bytes": 64 * 1024 * 1024}
@@ -87,9 +89,9 @@ class SecondClient:
                 assert time.monotonic() < deadline, f"{topic} could not be read to its end"
                 for message in consumer.consume(500, timeout=0.2):
                     assert message.error() is None, message.error()
-                    reached[message.partition()] = message.offset() + 1
+                    reached[_number(message.partition())] = _number(message.offset()) + 1
                     found.append(message)
-        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+        return sorted(found, key=lambda m: (_number(m.partition()), _number(m.offset())))
 
     @contextmanager
     def _consumer(self, group: str = "second-client") -> Iterator[Consumer]:
@@ -98,3 +100,9 @@ class SecondClient:
             yield consumer
         finally:
             consumer.close()
+
+
+def _number(value: int | None) -> int:
+    # A record that was read has both; the types say so only of one that was not.
+    assert value is not None
+    return value

@@ -167,7 +167,8 @@ async def test_a_partition_without_a_leader_costs_only_itself(tmp_path: Path) ->
         ) as offsets:
 
             async def both() -> bool:
-                return (await offsets.end_offsets([here, there])).known == {here: 3, there: 0}
+                known = (await offsets.end_offsets([here, there])).known
+                return bool(known == {here: 3, there: 0})
 
             await eventually(both, "both partitions are answered for")
             second_node.kill()
@@ -175,6 +176,6 @@ async def test_a_partition_without_a_leader_costs_only_itself(tmp_path: Path) ->
             async def leaderless() -> bool:
                 found = await offsets.end_offsets([here, there])
                 assert found.known.get(here) == 3
-                return found.unknown.get(there) == "the partition has no leader"
+                return bool(found.unknown.get(there) == "the partition has no leader")
 
             await eventually(leaderless, "the lost partition is named as leaderless")
