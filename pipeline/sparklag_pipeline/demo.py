@@ -71,7 +71,12 @@ def _is_over(story: Story, seconds: float | None) -> bool:
 
 def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) -> int:
     """The whole demo, its files in `directory`; the exit code."""
-    story = Story(query=QUERY_NAME, started_at=time.monotonic(), command=_own_command())
+    story = Story(
+        query=QUERY_NAME,
+        started_at=time.monotonic(),
+        since_ms=int(time.time() * 1000),
+        command=_own_command(),
+    )
     parts = DemoParts(story, directory, arguments.http_port)
     failure: SparklagError | None = None
     screen = open_screen(story)

@@ -52,10 +52,15 @@ class _Position(NamedTuple):
 
 @dataclass
 class Story:
-    """All of the demo that is worth showing. `started_at` is on the monotonic clock."""
+    """All of the demo that is worth showing. `started_at` is on the monotonic clock.
+
+    Of a folder that was kept, the topic still has an earlier run's events, and the service goes on
+    telling that run's position: what was not observed since `since_ms` (epoch) does not count.
+    """
 
     query: str
     started_at: float
+    since_ms: int = 0
     jars: Step = field(default_factory=lambda: Step("Jars", "Kafka, and Spark's connector for it"))
     broker: Step = field(default_factory=lambda: Step("Kafka", "one broker on this machine"))
     service: Step = field(default_factory=lambda: Step("Service", "sparklag serve"))
@@ -79,8 +84,8 @@ class Story:
         return (self.jars, self.broker, self.service, self.spark, self.producer)
 
     def take(self, event: LagEvent, now: float) -> None:
-        """Take a lag event from the topic. Other queries', and late ones, do not count."""
-        if event.query != self.query:
+        """Take a lag event from the topic. Other queries', and old ones, do not count."""
+        if event.query != self.query or event.observed_at < self.since_ms:
             return
         if self.event is not None and event.version < self.event.version:
             return

@@ -33,6 +33,7 @@ HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60.0
 
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_STARTED: Final = "Kafka Server started"
 _PORT_ATTEMPTS: Final = 5
 # Below the range from which systems take the ports of outgoing connections: while the broker is
 # down, a client that keeps trying could otherwise be given the broker's own port, connect to
@@ -158,10 +159,10 @@ class LocalKafka:
                 self._ports = _free_ports()
             log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             try:
-                self._start_once(deadline)
+                self._start_once(deadline, log_start)
                 return
             except BrokerFailed:
-                taken = self._port_was_taken(log_start)
+                taken = self._logged("Address already in use", since=log_start)
                 if not (first_start and taken and attempt < _PORT_ATTEMPTS):
                     raise
                 self._ports = None
@@ -203,7 +204,7 @@ class LocalKafka:
             raise BrokerFailed("the broker has no address before it is started")
         return self._ports
 
-    def _start_once(self, deadline: float) -> None:
+    def _start_once(self, deadline: float, log_start: int) -> None:
         jars = kafka_jars(self._cache_dir)
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
@@ -219,7 +220,12 @@ class LocalKafka:
         )
         atexit.register(self.close)
         self._process.start()
-        while not broker_answers(self.internal_servers, self._cluster_id):
+        # It may answer at one listener and then die because another's port is taken: only its own
+        # word says that all are open.
+        while not (
+            self._logged(_STARTED, since=log_start)
+            and broker_answers(self.internal_servers, self._cluster_id)
+        ):
             if not self._process.is_alive():
                 raise BrokerFailed(self._process.describe_end())
             if time.monotonic() > deadline:
@@ -265,10 +271,10 @@ class LocalKafka:
                     f"cannot format the broker's storage:\n{log_end(self.log_path)}"
                 ) from error
 
-    def _port_was_taken(self, log_start: int) -> bool:
+    def _logged(self, text: str, *, since: int) -> bool:
         with self.log_path.open("rb") as log:
-            log.seek(log_start)
-            return b"Address already in use" in log.read()
+            log.seek(since)
+            return text.encode() in log.read()
 
 
 def _free_ports() -> Ports:

@@ -35,6 +35,15 @@ def test_a_late_event_does_not_take_the_lag_back() -> None:
     assert (story.last_lag, story.highest_lag, story.events) == (8, 8, 1)
 
 
+def test_an_earlier_runs_events_do_not_count() -> None:
+    story = Story(query="orders", started_at=100.0, since_ms=1000)
+    story.take(lag_event(lag=9, at=999), now=101)
+    assert story.event is None
+
+    story.take(lag_event(lag=8, at=1000), now=102)
+    assert story.last_lag == 8
+
+
 @pytest.mark.parametrize(
     ("lags", "direction"),
     [
