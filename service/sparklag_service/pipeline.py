@@ -85,6 +85,9 @@ class Pipeline:
                 self._after_view(self._measure),
             )
         finally:
+            for publishing in self._on_their_way.values():
+                publishing.cancel()
+            await asyncio.gather(*self._on_their_way.values(), return_exceptions=True)
             await self._publisher.aclose()
             await self._enricher.aclose()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 
 from sparklag_schemas import LagEvent, Settings, SparklagError, encode
 from sparklag_schemas.connection import client_options, explain_failure
@@ -112,6 +112,17 @@ class LagPublisher:
             await producer.send_and_wait(
                 self._settings.lag_topic, value=value, key=key_of(query_id), headers=headers
             )
+        except (MessageSizeTooLargeError, RecordTooLargeError) as error:
+            # The producer is as good as before: only this query cannot be said.
+            self._counters.publish_failures += 1
+            _log.error(
+                "lag of query %s, %d bytes, is more than topic %s takes: %s",
+                query_id,
+                len(value or b""),
+                self._settings.lag_topic,
+                error,
+            )
+            return False
         except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
             self._counters.publish_failures += 1
             await self._complain(error)
