@@ -123,7 +123,9 @@ def load_settings(
         merged = _read_toml(path or Path("sparklag.toml"))
     _merge(merged, _from_variables(environ, "environment"))
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
-    _merge(merged, {k: v for k, v in (overrides or {}).items() if v is not None})
+    told = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _refuse_unknown(told, Settings, "arguments")
+    _merge(merged, told)
     return _convert(merged)
 
 
