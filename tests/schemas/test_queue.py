@@ -16,7 +16,7 @@ Item = tuple[str, int]
 
 def queue_of(limit: int, dropped: list[Item] | None = None) -> NewestQueue[Item]:
     return NewestQueue(
-        limit, key=lambda item: item[0], on_drop=[].append if dropped is None else dropped.append
+        limit, key=lambda item: item[0], on_drop=([] if dropped is None else dropped).append
     )
 
 

@@ -1,0 +1,279 @@
+"""From events to a sink, on a loop: what fails inside is counted, and the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from sparklag_listener import driver_pipeline
+from sparklag_listener.counters import Stats
+from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Sink
+from sparklag_listener.query_events import Idled, Progressed, Started, Terminated
+from sparklag_listener.spark_session import KafkaSource, QueryDescription
+from sparklag_schemas import Observation, Settings
+from sparklag_schemas.queue import NewestQueue
+from tests import samples
+from tests.waiting import eventually
+
+SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
+SAMPLE = samples.progress_document("single_kafka.progress1")
+QUERY_ID, RUN_ID = SAMPLE["id"], SAMPLE["runId"]
+PROGRESS = Progressed(samples.progress_text("single_kafka.progress1"), 20)
+STARTED = Started(QUERY_ID, RUN_ID, "orders", 10)
+
+
+def describes(query_id: str) -> QueryDescription:
+    return QueryDescription((SOURCE,), "file:/checkpoint")
+
+
+class Taken:
+    """A sink that takes everything and keeps it."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observation] = []
+        self.bootstrap_servers: list[str] = []
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        self.bootstrap_servers.append(bootstrap_servers)
+        while True:
+            self.observations.append(await queue.get())
+            stats.published += 1
+            queue.task_done()
+
+    def causes(self) -> list[str]:
+        return [observation.cause for observation in self.observations]
+
+
+class Clogged(Taken):
+    """A sink that takes one observation and never gets rid of it."""
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        self.observations.append(await queue.get())
+        await asyncio.Event().wait()
+
+
+class FailsTwice(Taken):
+    """A sink that fails in a way nobody thought of, and the third time does not."""
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        if len(self.bootstrap_servers) < 2:
+            self.bootstrap_servers.append(bootstrap_servers)
+            raise ZeroDivisionError("unforeseen")
+        await super().__call__(queue, settings, bootstrap_servers, stats)
+
+
+@asynccontextmanager
+async def running(
+    sink: Sink, describe: Describe = describes, settings: Settings | None = None
+) -> AsyncIterator[DriverPipeline]:
+    pipeline = DriverPipeline(settings or Settings(), describe, sink, Stats())
+    task = asyncio.create_task(pipeline.run())
+    try:
+        yield pipeline
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def flushed(pipeline: DriverPipeline) -> None:
+    await asyncio.wait_for(pipeline.flush(), 60)
+
+
+async def test_events_go_through_in_order_and_are_counted() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30)):
+            pipeline.receive(event)
+        await flushed(pipeline)
+        assert sink.causes() == ["started", "progress", "idle"]
+        stats = pipeline.stats()
+    assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
+    assert (stats.ignored, stats.failed, stats.dropped) == (0, 0, 0)
+    assert stats.last_error is None
+
+
+async def test_brokers_are_those_of_the_first_query_that_says_them() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert sink.bootstrap_servers == ["broker:9092"]
+
+
+async def test_brokers_that_are_set_come_before_those_of_a_query() -> None:
+    sink = Taken()
+    async with running(sink, settings=Settings(bootstrap_servers="mine:9092")) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert sink.bootstrap_servers == ["mine:9092"]
+
+
+async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
+        pipeline.receive(PROGRESS)
+        pipeline.receive(Idled(QUERY_ID, RUN_ID, 30))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+        assert sink.observations == []
+        assert stats.queued == 2
+        assert "bootstrap_servers" in str(stats.last_error)
+        pipeline.drop_rest()
+        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
+    told = [record.getMessage() for record in caplog.records if "brokers" in record.getMessage()]
+    assert len(told) == 2, "once when it happens, once for what is lost"
+    assert "closed with 2 observations" in told[1]
+
+
+async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Progressed('{"id": 5}', 15))
+        pipeline.receive(PROGRESS)
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress"]
+    assert stats.failed == 1
+    assert stats.last_error is not None
+    assert stats.last_error in caplog.text
+
+
+async def test_events_of_queries_that_read_no_kafka_are_ignored_and_counted() -> None:
+    sink = Taken()
+    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Progressed(samples.progress_text("rate_only.progress0"), 12))
+        pipeline.receive(Terminated(QUERY_ID, RUN_ID, None, 20))
+        await flushed(pipeline)
+        assert sink.observations == []
+        assert pipeline.stats().ignored == 3
+
+
+async def test_a_run_is_described_once() -> None:
+    asked: list[str] = []
+
+    def describe(query_id: str) -> QueryDescription:
+        asked.append(query_id)
+        return describes(query_id)
+
+    async with running(Taken(), describe) as pipeline:
+        for _ in range(3):
+            pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert asked == [QUERY_ID]
+
+
+async def test_a_jvm_that_does_not_answer_costs_the_description_and_not_the_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
+    answering = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        answering.wait(60)
+        return QueryDescription()
+
+    sink = Taken()
+    settings = Settings(bootstrap_servers="broker:9092")
+    try:
+        async with running(sink, describe, settings) as pipeline:
+            pipeline.receive(STARTED)
+            pipeline.receive(PROGRESS)
+            await flushed(pipeline)
+            assert sink.causes() == ["progress"]
+            assert "did not describe" in str(pipeline.stats().last_error)
+    finally:
+        answering.set()
+
+
+async def test_a_part_that_fails_unforeseen_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_RESTART_PAUSE_S", 0.01)
+    taken = FailsTwice()
+    async with running(taken) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+        assert taken.causes() == ["started"]
+        assert pipeline.stats().failed == 2
+    assert "publisher failed, starting it again" in caplog.text
+
+
+async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_is_counted() -> (
+    None
+):
+    def progress(query: int, batch: int) -> Progressed:
+        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
+        return Progressed(json.dumps(document), batch)
+
+    sink = Clogged()
+    settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
+    async with running(sink, settings=settings) as pipeline:
+        pipeline.receive(progress(0, 0))
+
+        async def clogged() -> bool:
+            return bool(sink.observations)
+
+        await eventually(clogged, "the first one is taken")
+        for batch in range(1, 50):
+            for query in range(3):
+                pipeline.receive(progress(query, batch))
+        await asyncio.wait_for(pipeline._events.join(), 60)
+        stats = pipeline.stats()
+        assert stats.queued == 11, "ten wait, one is in hand"
+        assert stats.dropped == 3 * 49 - 10
+        left = [pipeline._observations.get_nowait() for _ in range(10)]
+    newest = {observation.query_id: observation.batch_id for observation in left}
+    assert newest == {"query-0": 49, "query-1": 49, "query-2": 49}
+
+
+async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Clogged()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(PROGRESS)
+        await asyncio.wait_for(pipeline._events.join(), 60)
+        pipeline.drop_rest()
+        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
+    assert "closed with 2 observations not published" in caplog.text
+
+
+async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "sparklag")
+    async with running(Taken()) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+        pipeline.drop_rest()
+    assert [record for record in caplog.records if record.name == "sparklag"] == []

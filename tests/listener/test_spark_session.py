@@ -1,0 +1,104 @@
+"""Which sessions can be observed, and what each of the others is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from sparklag_listener import (
+    ListenerError,
+    SessionStopped,
+    UnsupportedSession,
+    UnsupportedSpark,
+    observe,
+)
+from sparklag_listener.spark_session import KafkaSource, brief, require_observable
+from sparklag_schemas import SettingsError
+from tests.listener.fakes import (
+    FailingEvent,
+    FakeContext,
+    FakeJavaSession,
+    FakeSession,
+    connect_session,
+)
+
+
+class GoneJavaSession:
+    """A session whose JVM has ended."""
+
+    def sparkContext(self) -> Any:  # noqa: N802 - Java's name
+        raise ConnectionRefusedError("Connection refused")
+
+
+REFUSED: list[tuple[Any, type[ListenerError], str]] = [
+    (connect_session(), UnsupportedSession, "Spark Connect session"),
+    ("spark", UnsupportedSession, "takes a SparkSession, got builtins.str"),
+    (None, UnsupportedSession, "takes a SparkSession, got builtins.NoneType"),
+    (FakeSession(_jvm=None), UnsupportedSession, "takes a SparkSession"),
+    (FakeSession(_jsparkSession=FakeJavaSession(FakeContext(stopped=True))), SessionStopped,
+     "session that is stopped"),
+    (FakeSession(_jsparkSession=GoneJavaSession()), SessionStopped, "session that is stopped"),
+    (FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("gone"))), SessionStopped,
+     "session that is stopped"),
+    (FakeSession(version="3.3.4"), UnsupportedSpark, "Spark 3.4 or newer, this is 3.3.4"),
+    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3.4 or newer, this is 2.4.8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spark", "error", "says"), REFUSED)
+def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
+    spark: Any, error: type[ListenerError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as raised:
+        observe(spark)
+    assert type(raised.value) is error
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "version", ["3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
+)
+def test_spark_from_3_4_on_is_taken(version: str) -> None:
+    require_observable(FakeSession(version=version))
+
+
+def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
+    with pytest.raises(SettingsError, match="queue_size"):
+        observe(FakeSession(), queue_size=0)
+    with pytest.raises(SettingsError, match="bootstrap_server, did you mean bootstrap_servers"):
+        observe(FakeSession(), bootstrap_server="broker:9092")
+
+
+@pytest.mark.parametrize(
+    ("source", "topics", "reads"),
+    [
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a"}, True),
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), set(), True),
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a", "c"}, False),
+        (KafkaSource(0, None, "a.*", None, "read_committed"), {"a", "ab"}, True),
+        (KafkaSource(0, None, "a.*", None, "read_committed"), {"ba"}, False),
+        (KafkaSource(0, None, None, None, "read_committed"), {"a"}, False),
+    ],
+)
+def test_a_source_knows_which_topics_can_be_its_own(
+    source: KafkaSource, topics: set[str], reads: bool
+) -> None:
+    assert source.reads(topics) is reads
+
+
+def test_an_error_of_the_jvm_is_told_without_its_frames_and_secrets() -> None:
+    error = ValueError(
+        "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"
+        "\tat org.apache.spark.Here(Here.scala:1)\n\tat There"
+    )
+    told = brief(error)
+    assert "java.lang.Error" in told
+    assert "S3CRET" not in told
+    assert "\n" not in told
+    assert "Here.scala" not in told
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    assert brief(TimeoutError()) == "TimeoutError"
