@@ -23,7 +23,8 @@ from sparklag_service.version import VERSION
 
 _JSON = "application/json"
 _PROBLEM: dict[str, Any] = {
-    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    "description": "Refused",
+    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 
 
@@ -75,6 +76,7 @@ def _add_lag(app: FastAPI, pipeline: Pipeline) -> None:
             200: {"content": {_JSON: {"schema": _ref("LagEvent")}}},
             404: _PROBLEM | {"description": "No query has this name or id"},
             409: _PROBLEM | {"description": "More than one query has this name"},
+            422: _PROBLEM,
         },
     )
     async def get_lag(query: str) -> Response:
