@@ -9,7 +9,8 @@ from sparklag_schemas.errors import (
     UnsupportedVersion,
 )
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.observation import Batch, Observation, SourcePosition
+from sparklag_schemas.observation import Observation, SourcePosition
+from sparklag_schemas.query_message import Batch
 from sparklag_schemas.settings import KafkaSettings, Settings, load_settings
 from sparklag_schemas.vocabulary import (
     SCHEMA_VERSION,

@@ -10,9 +10,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from sparklag_schemas.observation import Batch
+from sparklag_schemas.query_message import QueryMessage
 from sparklag_schemas.vocabulary import (
-    SCHEMA_VERSION,
     Cause,
     IsolationLevel,
     MeasuredBy,
@@ -71,7 +70,7 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-class LagEvent(Struct, frozen=True, kw_only=True):
+class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """One query's lag at one moment.
 
     (`observed_at`, `measured_at`) is the event's version: of two events of a query, the one with
@@ -79,34 +78,16 @@ class LagEvent(Struct, frozen=True, kw_only=True):
     """
 
     event_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
-    run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
     cause: Annotated[Cause, Meta(description="What made this event.")]
     measured_by: Annotated[
         MeasuredBy,
         Meta(description="An instance of the service, or the service embedded in the driver."),
     ]
     status: Annotated[Status, Meta(description="State of the query.")]
-    observed_at: Annotated[
-        int, Meta(description="When the query was last heard of, epoch milliseconds.")
-    ]
     measured_at: Annotated[
         int, Meta(description="When the latest offsets were read, epoch milliseconds.")
     ]
     topics: Annotated[list[TopicLag], Meta(description="By source, then topic.")]
-    schema_version: Annotated[
-        str,
-        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
-    ] = SCHEMA_VERSION
-    query: Annotated[
-        str | None, Meta(description="The query's name, an alias. Null where it has none.")
-    ] = None
-    cluster: Annotated[
-        str, Meta(description="Alias of the Kafka cluster the query reads from.")
-    ] = "default"
-    batch_id: Annotated[
-        int | None, Meta(description="The last completed batch. Null before the first.")
-    ] = None
     reason: Annotated[
         str | None, Meta(description="Why, in a sentence, where `status` is not OK.")
     ] = None
@@ -136,17 +117,6 @@ class LagEvent(Struct, frozen=True, kw_only=True):
         float | None,
         Meta(description="Seconds until the lag is 0 at these rates. Null: never, or not known."),
     ] = None
-    processed_at: Annotated[
-        int | None,
-        Meta(description="When the last batch completed, epoch milliseconds. Null before it."),
-    ] = None
-    batch: Annotated[
-        Batch | None, Meta(description="The last completed batch, by Spark's own account.")
-    ] = None
-    checkpoint_location: Annotated[
-        str | None, Meta(description="The query's resolved checkpoint root.")
-    ] = None
-    exception: Annotated[str | None, Meta(description="Why the query failed, where it did.")] = None
 
     @property
     def version(self) -> tuple[int, int]:

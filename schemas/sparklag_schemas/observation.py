@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
-from sparklag_schemas.vocabulary import SCHEMA_VERSION, IsolationLevel, ObservationCause, Offsets
+from sparklag_schemas.query_message import QueryMessage
+from sparklag_schemas.vocabulary import IsolationLevel, ObservationCause, Offsets
 
 
 class SourcePosition(Struct, frozen=True, kw_only=True):
@@ -45,60 +46,14 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     ] = "read_uncommitted"
 
 
-class Batch(Struct, frozen=True, kw_only=True):
-    """The completed micro-batch, by Spark's own account."""
-
-    started_at: Annotated[int, Meta(description="When it was triggered, epoch milliseconds.")]
-    rows: Annotated[int, Meta(ge=0, description="Rows read in this batch.")]
-    duration_ms: Annotated[
-        int | None,
-        Meta(description="The whole trigger, milliseconds. Null where Spark did not say."),
-    ] = None
-    phases_ms: Annotated[
-        dict[str, int],
-        Meta(description="Spark's `durationMs`: phase of the batch, milliseconds."),
-    ] = field(default_factory=dict)
-
-
-class Observation(Struct, frozen=True, kw_only=True):
+class Observation(QueryMessage, frozen=True, kw_only=True):
     """What was seen of one query at one moment. It is whole: it needs no earlier message.
 
     `sources` holds the Kafka sources only. An observation with cause `idle` or `terminated`
     repeats the last known position, so the newest observation of a query always says all.
+    `batch` comes with cause `progress` only.
     """
 
-    observation_id: Annotated[str, Meta(description="Unique, for deduplication.")]
-    query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
-    run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
+    observation_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
     cause: Annotated[ObservationCause, Meta(description="What was seen.")]
-    observed_at: Annotated[
-        int, Meta(description="When the observer saw it, epoch milliseconds, the driver's clock.")
-    ]
     sources: Annotated[list[SourcePosition], Meta(description="The query's Kafka sources.")]
-    schema_version: Annotated[
-        str,
-        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
-    ] = SCHEMA_VERSION
-    query: Annotated[
-        str | None, Meta(description="The query's name, an alias. Null where it has none.")
-    ] = None
-    cluster: Annotated[
-        str, Meta(description="Alias of the Kafka cluster the query reads from.")
-    ] = "default"
-    batch_id: Annotated[
-        int | None, Meta(description="The last completed batch. Null before the first.")
-    ] = None
-    processed_at: Annotated[
-        int | None,
-        Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
-    ] = None
-    batch: Annotated[Batch | None, Meta(description="That batch. Only with cause `progress`.")] = (
-        None
-    )
-    checkpoint_location: Annotated[
-        str | None, Meta(description="The query's resolved checkpoint root.")
-    ] = None
-    exception: Annotated[
-        str | None,
-        Meta(description="With cause `terminated`: why the query failed. Null: it was stopped."),
-    ] = None

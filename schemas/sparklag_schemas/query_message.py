@@ -1,0 +1,59 @@
+"""What both messages say of a query."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from sparklag_schemas.vocabulary import SCHEMA_VERSION
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """The completed micro-batch, by Spark's own account."""
+
+    started_at: Annotated[int, Meta(description="When it was triggered, epoch milliseconds.")]
+    rows: Annotated[int, Meta(ge=0, description="Rows read in this batch.")]
+    duration_ms: Annotated[
+        int | None,
+        Meta(description="The whole trigger, milliseconds. Null where Spark did not say."),
+    ] = None
+    phases_ms: Annotated[
+        dict[str, int],
+        Meta(description="Spark's `durationMs`: phase of the batch, milliseconds."),
+    ] = field(default_factory=dict)
+
+
+class QueryMessage(Struct, frozen=True, kw_only=True):
+    """The query, its run, and the last batch it completed."""
+
+    query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
+    run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
+    observed_at: Annotated[
+        int,
+        Meta(description="When the query was last heard of, epoch ms, the driver's clock."),
+    ]
+    schema_version: Annotated[
+        str,
+        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
+    ] = SCHEMA_VERSION
+    query: Annotated[
+        str | None, Meta(description="The query's name, an alias. Null where it has none.")
+    ] = None
+    cluster: Annotated[
+        str, Meta(description="Alias of the Kafka cluster the query reads from.")
+    ] = "default"
+    batch_id: Annotated[
+        int | None, Meta(description="The last completed batch. Null before the first.")
+    ] = None
+    processed_at: Annotated[
+        int | None,
+        Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
+    ] = None
+    batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
+    checkpoint_location: Annotated[
+        str | None, Meta(description="The query's resolved checkpoint root.")
+    ] = None
+    exception: Annotated[
+        str | None, Meta(description="Why the query failed. Null where it did not.")
+    ] = None
