@@ -12,10 +12,12 @@ from typing import Final
 
 from sparklag_pipeline.errors import JavaMissing
 
-MINIMUM_JAVA: Final = 17
+OLDEST_JAVA: Final = 17
+NEWEST_JAVA: Final = 22
+"""From 23 on `Subject.getSubject` throws, which the Hadoop client inside Spark 4.0 calls."""
 
 _HINT: Final = (
-    f"install Java {MINIMUM_JAVA} or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless;"
+    f"install Java {OLDEST_JAVA} to {NEWEST_JAVA} (Debian, Ubuntu: apt install openjdk-17-jre-headless;"
     " macOS: brew install openjdk@17) or point JAVA_HOME at one"
 )
 
@@ -24,7 +26,7 @@ _HINT: Final = (
 def find_java() -> Path:
     """The `java` of JAVA_HOME, as Spark itself does it, or else of PATH.
 
-    Raises JavaMissing where there is none, or only an older one.
+    Raises JavaMissing where there is none, or only one that Spark does not run on.
     """
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -37,7 +39,7 @@ def find_java() -> Path:
     except (OSError, subprocess.SubprocessError) as error:
         raise JavaMissing(f"{found} does not run ({error}): {_HINT}") from error
     version = java_version(said)
-    if version is not None and version < MINIMUM_JAVA:
+    if version is not None and not OLDEST_JAVA <= version <= NEWEST_JAVA:
         raise JavaMissing(f"{found} is Java {version}: {_HINT}")
     return Path(found)
 

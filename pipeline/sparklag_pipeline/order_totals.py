@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count, expr, from_json, struct, to_json, window
@@ -214,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(spark, arguments)
         finally:
             spark.stop()
-    except (SparklagError, PySparkException) as error:
+    except (SparklagError, PySparkException, Py4JJavaError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -121,6 +121,9 @@ def documents() -> dict[str, str]:
 
 def _components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(types, ref_template=ref_template)
+    for component in components.values():
+        # Python 3.13 takes the indentation out of docstrings, those before it do not.
+        component["description"] = " ".join(component["description"].split())
     return dict(components)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,12 @@ else:
 _PREFIX = "SPARKLAG_"
 _NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
 """Variables of ours that say where to look, and are not settings themselves."""
+
+# Kubernetes puts the address of each Service into every container beside it: of one that is called
+# sparklag, SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
+_SERVICE_LINK = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
+)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -146,6 +153,8 @@ def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]
     found: dict[str, Any] = {}
     for variable, value in variables.items():
         if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        if _SERVICE_LINK.search(f"{variable}={value}"):
             continue
         *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
         place = found

@@ -73,7 +73,7 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_its_end_is_told_with_the_logs_last_lines(tmp_path: Path) -> None:
-    child = _child(tmp_path, "print('first'); raise SystemExit('it went wrong')")
+    child = _child(tmp_path, "print('first', flush=True); raise SystemExit('it went wrong')")
     child.start()
     assert child.wait(30)
 

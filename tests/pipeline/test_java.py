@@ -22,13 +22,14 @@ def test_java_home_comes_before_path(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert find_java() == tmp_path / "bin" / "java"
 
 
-def test_an_old_java_is_named_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("says", "version"), [("1.8.0_402", 8), ("25.0.1", 25)])
+def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: int
 ) -> None:
-    _pretend_java(tmp_path / "bin", 'java version "1.8.0_402"')
+    _pretend_java(tmp_path / "bin", f'java version "{says}"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    with pytest.raises(JavaMissing, match=r"is Java 8: install Java 17 or newer"):
+    with pytest.raises(JavaMissing, match=rf"is Java {version}: install Java 17 to 22"):
         find_java()
 
 

@@ -17,9 +17,11 @@ from sparklag_pipeline.maven import (
     spark_kafka_jars,
 )
 
+
 SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 
 
+@pytest.mark.kafka
 def test_the_brokers_class_path_is_whole_and_fetched_once() -> None:
     names = [jar.name for jar in kafka_jars()]
 
@@ -30,6 +32,7 @@ def test_the_brokers_class_path_is_whole_and_fetched_once() -> None:
     assert kafka_jars()[0].parent.stat().st_mtime_ns == modified
 
 
+@pytest.mark.spark
 def test_the_connector_comes_without_what_spark_has() -> None:
     names = [jar.name for jar in spark_kafka_jars()]
 

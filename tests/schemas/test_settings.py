@@ -62,6 +62,21 @@ def test_the_file_here_is_read_without_being_named(tmp_path: Path) -> None:
     assert load_settings(environ={}).kafka.client_id == "mine"
 
 
+def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> None:
+    links = {
+        "SPARKLAG_SERVICE_HOST": "10.0.0.7",
+        "SPARKLAG_SERVICE_PORT": "8085",
+        "SPARKLAG_SERVICE_PORT_HTTP": "8085",
+        "SPARKLAG_PORT": "tcp://10.0.0.7:8085",
+        "SPARKLAG_PORT_8085_TCP": "tcp://10.0.0.7:8085",
+        "SPARKLAG_PORT_8085_TCP_ADDR": "10.0.0.7",
+        # Of a Service called sparklag-http: it hides no setting written by hand.
+        "SPARKLAG_HTTP_PORT": "tcp://10.0.0.8:80",
+    }
+    assert load_settings(environ=links) == Settings()
+    assert load_settings(environ=links | {"SPARKLAG_HTTP_PORT": "80"}).http_port == 80
+
+
 @pytest.mark.parametrize(
     ("environ", "line"),
     [
