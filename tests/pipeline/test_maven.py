@@ -41,6 +41,7 @@ def test_the_connector_comes_without_what_spark_has() -> None:
     assert not [name for name in names if name.startswith(("hadoop-client", "slf4j", "scala-lib"))]
 
 
+@pytest.mark.kafka
 def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path;"
@@ -58,6 +59,7 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     assert not list((tmp_path / "jars").glob(".fetching-*"))
 
 
+@pytest.mark.kafka
 def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
     missing = Module("org.example.sparklag", "no-such-thing", "1.0")
 
