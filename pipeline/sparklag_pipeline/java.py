@@ -17,8 +17,8 @@ NEWEST_JAVA: Final = 22
 """From 23 on `Subject.getSubject` throws, which the Hadoop client inside Spark 4.0 calls."""
 
 _HINT: Final = (
-    f"install Java {OLDEST_JAVA} to {NEWEST_JAVA}"
-    " (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) or point JAVA_HOME at one"
+    f"install Java {OLDEST_JAVA} to {NEWEST_JAVA} (Debian, Ubuntu: apt install"
+    " openjdk-17-jre-headless; macOS: brew install openjdk@17) or point JAVA_HOME at one"
 )
 
 

@@ -17,7 +17,6 @@ from sparklag_pipeline.maven import (
     spark_kafka_jars,
 )
 
-
 SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 
 
