@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from aiokafka.partitioner import murmur2
 
@@ -99,6 +100,7 @@ def key_of(query_id: str) -> bytes:
     return query_id.encode()
 
 
+@lru_cache(maxsize=100_000)  # asked of every query every second, and hashed in Python
 def partition_of(query_id: str, partitions: int) -> int:
     """The partition of a query's messages: Java's default partitioner (murmur2 of the key)."""
     return int((murmur2(key_of(query_id)) & 0x7FFFFFFF) % partitions)
