@@ -156,8 +156,10 @@ def test_a_folder_of_ones_own_is_kept(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties a child to its parent there")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_it_is_gone_when_its_owner_is(end: signal.Signals) -> None:
+    # A shell's background job, as CI may be, hands down SIGINT ignored.
     program = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from sparklag_pipeline.local_kafka import LocalKafka
 with LocalKafka() as broker:
     print(broker.pid, broker.directory, flush=True)
