@@ -17,8 +17,9 @@ from aiokafka.errors import (
 
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError, encode
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import KafkaUnavailable, client_options, explain_failure
 from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.producer import abandon
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import key_of, offsets_topic
@@ -26,7 +27,7 @@ from sparklag_schemas.topics import key_of, offsets_topic
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_STOP_TIMEOUT_S = 2.0
+_ABANDON_TIMEOUT_S = 2.0
 _MAX_REQUEST_BYTES = 8 * 1024 * 1024
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
@@ -50,7 +51,8 @@ class OffsetsPublisher:
         self._bootstrap_servers = bootstrap_servers
         self._stats = stats
         self._producer: AIOKafkaProducer | None = None
-        self._complained = False
+        self._causes: dict[type[BaseException], str] = {}
+        """Since it last worked: the cause of each kind of failure."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -60,7 +62,7 @@ class OffsetsPublisher:
                 await self._deliver(observation)
                 self._queue.task_done()
         finally:
-            await self._stop_producer()
+            await self._abandon_producer()
 
     async def _deliver(self, observation: Observation) -> None:
         value = encode(observation)
@@ -69,6 +71,8 @@ class OffsetsPublisher:
             try:
                 await self._send(observation, value)
             except _TOO_LARGE as error:
+                # The refused one took a sequence number: the next would be out of order.
+                await self._abandon_producer()
                 self._stats.dropped += 1
                 self._stats.fail(f"observation of {len(value)} bytes: {error}")
                 _log.error(
@@ -79,8 +83,8 @@ class OffsetsPublisher:
                 )
                 return
             except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+                await self._abandon_producer()
                 await self._complain(error)
-                await self._stop_producer()
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
@@ -91,12 +95,18 @@ class OffsetsPublisher:
 
     async def _send(self, observation: Observation, value: bytes) -> None:
         producer = self._producer or await self._start_producer()
-        await producer.send_and_wait(
+        sent = producer.send_and_wait(
             self._settings.offsets_topic,
             value=value,
             key=key_of(observation.query_id),
             headers=observation_headers(observation),
         )
+        # An idempotent producer would try for ever, and never say that it cannot.
+        timeout_s = self._settings.kafka.request_timeout_s
+        try:
+            await asyncio.wait_for(sent, timeout_s)
+        except asyncio.TimeoutError:
+            raise KafkaUnavailable(f"not acknowledged within {timeout_s:g} s") from None
 
     async def _start_producer(self) -> AIOKafkaProducer:
         settings = self._settings
@@ -115,39 +125,38 @@ class OffsetsPublisher:
         try:
             await producer.start()
         except BaseException:
-            await producer.stop()
+            await abandon(producer, _ABANDON_TIMEOUT_S)
             raise
         self._producer = producer
         return producer
 
-    async def _stop_producer(self) -> None:
+    async def _abandon_producer(self) -> None:
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        try:
-            await asyncio.wait_for(producer.stop(), _STOP_TIMEOUT_S)
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
-            _log.debug("sparklag: producer did not stop cleanly: %s", error)
+        if producer is not None:
+            await abandon(producer, _ABANDON_TIMEOUT_S)
 
     async def _complain(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""
-        reason = str(error) or type(error).__name__
-        if not self._complained:
-            self._complained = True
-            try:
-                reason = (
-                    await explain_failure(self._bootstrap_servers, self._settings.kafka) or reason
-                )
-            except SparklagError as unusable:
-                reason = str(unusable)
+        first = not self._causes
+        if type(error) not in self._causes:
+            self._causes[type(error)] = await self._cause(error)
+        cause = self._causes[type(error)]
+        self._stats.fail(cause)
+        if first:
             _log.warning(
                 "sparklag: cannot publish to topic %s (%s); the query is not affected, trying on",
                 self._settings.offsets_topic,
-                reason,
+                cause,
             )
-        self._stats.fail(reason)
+
+    async def _cause(self, error: BaseException) -> str:
+        try:
+            found = await explain_failure(self._bootstrap_servers, self._settings.kafka)
+        except SparklagError as unusable:
+            found = str(unusable)
+        return found or str(error) or type(error).__name__
 
     def _recovered(self) -> None:
-        if self._complained:
-            self._complained = False
+        if self._causes:
+            self._causes.clear()
             _log.warning("sparklag: publishing to topic %s again", self._settings.offsets_topic)

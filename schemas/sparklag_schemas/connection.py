@@ -23,7 +23,16 @@ class KafkaUnavailable(SparklagError):
 
 
 def client_options(bootstrap_servers: str, kafka: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments for any aiokafka client. Raises SettingsError for unusable TLS files."""
+    """Keyword arguments for any aiokafka client.
+
+    Raises SettingsError for addresses that are none, and for unusable TLS files.
+    """
+    try:
+        collect_hosts(bootstrap_servers)
+    except ValueError as error:
+        raise SettingsError(
+            f"bootstrap_servers = {bootstrap_servers!r}: takes host:port, several with commas"
+        ) from error
     options: dict[str, Any] = {
         "bootstrap_servers": bootstrap_servers,
         "client_id": kafka.client_id,

@@ -1,0 +1,64 @@
+"""What is on `processed-offsets`, read by a client that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from sparklag_schemas import Observation, decode_observation
+from tests.second_client import SecondClient
+from tests.waiting import DEADLINE_S, wait_for
+
+
+class OffsetsTopic:
+    """Messages and observations, in the order of each partition."""
+
+    def __init__(self, client: SecondClient, name: str) -> None:
+        self.name = name
+        self._client = client
+
+    def messages(self, query_id: object) -> list[Message]:
+        """Those keyed by the query."""
+        wanted = str(query_id).encode()
+        return [message for message in self._client.read_all(self.name) if message.key() == wanted]
+
+    def observations(self, query_id: object) -> list[Observation]:
+        """Those of the query; each said once, whatever was repeated."""
+        found: dict[str, Observation] = {}
+        for message in self.messages(query_id):
+            observation = decode_observation(message.value() or b"")
+            found.setdefault(observation.observation_id, observation)
+        return list(found.values())
+
+    def all_text(self) -> str:
+        """Everything in the topic: keys, values and headers."""
+        return "\n".join(
+            f"{message.key()!r} {message.value()!r} {message.headers()!r}"
+            for message in self._client.read_all(self.name)
+        )
+
+    def until(
+        self,
+        query_id: object,
+        holds: Callable[[Sequence[Observation]], Any],
+        what: str,
+        timeout_s: float = DEADLINE_S,
+    ) -> list[Observation]:
+        """The query's observations once `holds` is true of them."""
+        seen: list[Observation] = []
+
+        def look() -> bool:
+            seen[:] = self.observations(query_id)
+            return bool(holds(seen))
+
+        wait_for(look, f"{what} on {self.name}", timeout_s)
+        return seen
+
+    def await_cause(self, query_id: object, cause: str) -> Observation:
+        """The first observation of the query with that cause."""
+        seen = self.until(
+            query_id, lambda found: any(o.cause == cause for o in found), f"{cause} of {query_id}"
+        )
+        return next(observation for observation in seen if observation.cause == cause)
