@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import (
-    KafkaError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-)
+from aiokafka.errors import KafkaError
 
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError, encode
-from sparklag_schemas.connection import KafkaUnavailable, client_options, explain_failure
+from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.producer import abandon
+from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import key_of, offsets_topic
@@ -27,9 +20,6 @@ from sparklag_schemas.topics import key_of, offsets_topic
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_ABANDON_TIMEOUT_S = 2.0
-_MAX_REQUEST_BYTES = 8 * 1024 * 1024
-_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 
 
 class OffsetsPublisher:
@@ -50,7 +40,7 @@ class OffsetsPublisher:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._stats = stats
-        self._producer: AIOKafkaProducer | None = None
+        self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
         """Since it last worked: the cause of each kind of failure."""
 
@@ -62,7 +52,8 @@ class OffsetsPublisher:
                 await self._deliver(observation)
                 self._queue.task_done()
         finally:
-            await self._abandon_producer()
+            if self._producer is not None:
+                await self._producer.aclose()
 
     async def _deliver(self, observation: Observation) -> None:
         value = encode(observation)
@@ -70,20 +61,16 @@ class OffsetsPublisher:
         while True:
             try:
                 await self._send(observation, value)
-            except _TOO_LARGE as error:
-                # The refused one took a sequence number: the next would be out of order.
-                await self._abandon_producer()
+            except MessageTooLarge as error:
                 self._stats.dropped += 1
-                self._stats.fail(f"observation of {len(value)} bytes: {error}")
+                self._stats.fail(f"dropped an observation: {error}")
                 _log.error(
-                    "sparklag: dropped an observation of %s, %d bytes are more than topic %s takes",
+                    "sparklag: dropped an observation of %s: %s",
                     observation.query or observation.query_id,
-                    len(value),
-                    self._settings.offsets_topic,
+                    error,
                 )
                 return
             except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
-                await self._abandon_producer()
                 await self._complain(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -94,46 +81,29 @@ class OffsetsPublisher:
                 return
 
     async def _send(self, observation: Observation, value: bytes) -> None:
-        producer = self._producer or await self._start_producer()
-        sent = producer.send_and_wait(
+        producer = self._producer or self._make_producer()
+        if not producer.started and self._settings.create_topics:
+            await self._create_topic()
+        await producer.send(
             self._settings.offsets_topic,
             value=value,
             key=key_of(observation.query_id),
             headers=observation_headers(observation),
         )
-        # An idempotent producer would try for ever, and never say that it cannot.
-        timeout_s = self._settings.kafka.request_timeout_s
-        try:
-            await asyncio.wait_for(sent, timeout_s)
-        except asyncio.TimeoutError:
-            raise KafkaUnavailable(f"not acknowledged within {timeout_s:g} s") from None
 
-    async def _start_producer(self) -> AIOKafkaProducer:
-        settings = self._settings
-        options: dict[str, Any] = client_options(self._bootstrap_servers, settings.kafka)
-        if settings.create_topics:
-            spec = offsets_topic(
-                settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
-            )
-            await create_missing(options, [spec])
-        producer = AIOKafkaProducer(
-            **options,
-            enable_idempotence=True,
-            compression_type="lz4",
-            max_request_size=_MAX_REQUEST_BYTES,
+    def _make_producer(self) -> AcknowledgedProducer:
+        kafka = self._settings.kafka
+        self._producer = AcknowledgedProducer(
+            client_options(self._bootstrap_servers, kafka), kafka.request_timeout_s
         )
-        try:
-            await producer.start()
-        except BaseException:
-            await abandon(producer, _ABANDON_TIMEOUT_S)
-            raise
-        self._producer = producer
-        return producer
+        return self._producer
 
-    async def _abandon_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await abandon(producer, _ABANDON_TIMEOUT_S)
+    async def _create_topic(self) -> None:
+        settings = self._settings
+        spec = offsets_topic(
+            settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
+        )
+        await create_missing(client_options(self._bootstrap_servers, settings.kafka), [spec])
 
     async def _complain(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""

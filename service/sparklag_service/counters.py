@@ -20,7 +20,9 @@ class Counters:
     passes: int = 0
     """Measuring passes."""
     published: int = 0
-    """Lag events Kafka acknowledged."""
+    """Lag events and tombstones Kafka acknowledged."""
+    too_large: int = 0
+    """Lag events dropped: the topic refuses their size. The first of each query is logged."""
     publish_failures: int = 0
     """Lag events that were not acknowledged; their query is measured and published again."""
     tombstones: int = 0

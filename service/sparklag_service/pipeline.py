@@ -179,7 +179,6 @@ class Pipeline:
         query_id = event.query_id
         try:
             if await self._publisher.publish(event):
-                self.counters.published += 1
                 self._settle(deliveries)
                 if query_id in self._waiting:
                     self._enricher.ask(query_id)

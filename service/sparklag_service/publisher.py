@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+from aiokafka.errors import KafkaError
 
 from sparklag_schemas import LagEvent, Settings, SparklagError, encode
 from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_schemas.headers import lag_event_headers
+from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 
 _log = logging.getLogger(__name__)
-_MAX_REQUEST_BYTES = 8 * 1024 * 1024
-_STOP_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -75,19 +72,21 @@ def _changed(last: LagEvent, event: LagEvent) -> bool:
 
 
 class LagPublisher:
-    """An idempotent producer that is made anew when it fails."""
+    """Writes to `consumer-lag`. A failure is counted and logged, the first of a series with its
+    cause; what failed is measured and published anew."""
 
     def __init__(self, settings: Settings, bootstrap_servers: str, counters: Counters) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
-        self._options: dict[str, Any] = client_options(bootstrap_servers, settings.kafka)
         self._counters = counters
-        self._starting = asyncio.Lock()
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = AcknowledgedProducer(
+            client_options(bootstrap_servers, settings.kafka), settings.kafka.request_timeout_s
+        )
         self._complained = False
+        self._too_large: set[str] = set()
 
     async def publish(self, event: LagEvent) -> bool:
-        """Whether Kafka acknowledged `event`. A failure is counted and logged here."""
+        """Whether there is nothing more to do: acknowledged, or refused for good by its size."""
         return await self._send(event.query_id, encode(event), lag_event_headers(event))
 
     async def forget(self, query_id: str) -> bool:
@@ -95,69 +94,34 @@ class LagPublisher:
         return await self._send(query_id, None, [])
 
     async def aclose(self) -> None:
-        """Flush what is on its way, and disconnect."""
-        producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        try:
-            await asyncio.wait_for(producer.stop(), _STOP_TIMEOUT_S)
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
-            _log.warning("lag events may be missing: %s", str(error) or type(error).__name__)
+        """Disconnect."""
+        await self._producer.aclose()
 
-    async def _send(
-        self, query_id: str, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> bool:
+    async def _send(self, query_id: str, value: bytes | None, headers: Headers) -> bool:
         try:
-            producer = await self._started()
-            await producer.send_and_wait(
-                self._settings.lag_topic, value=value, key=key_of(query_id), headers=headers
+            await self._producer.send(
+                self._settings.lag_topic, key=key_of(query_id), value=value, headers=headers
             )
-        except (MessageSizeTooLargeError, RecordTooLargeError) as error:
-            # The producer is as good as before: only this query cannot be said.
-            self._counters.publish_failures += 1
-            _log.error(
-                "lag of query %s, %d bytes, is more than topic %s takes: %s",
-                query_id,
-                len(value or b""),
-                self._settings.lag_topic,
-                error,
-            )
-            return False
+        except MessageTooLarge as error:
+            self._counters.too_large += 1
+            if query_id not in self._too_large:
+                self._too_large.add(query_id)
+                _log.error("lag of query %s cannot be published: %s", query_id, error)
+            return True
         except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
             self._counters.publish_failures += 1
-            await self._complain(error)
+            if not self._complained:
+                self._complained = True
+                cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
+                _log.warning(
+                    "cannot publish to topic %s, trying on: %s",
+                    self._settings.lag_topic,
+                    cause or str(error) or type(error).__name__,
+                )
             return False
         if self._complained:
             self._complained = False
             _log.warning("publishing to topic %s again", self._settings.lag_topic)
+        self._counters.published += 1
+        self._too_large.discard(query_id)
         return True
-
-    async def _started(self) -> AIOKafkaProducer:
-        async with self._starting:
-            if self._producer is None:
-                producer = AIOKafkaProducer(
-                    **self._options,
-                    enable_idempotence=True,
-                    compression_type="lz4",
-                    max_request_size=_MAX_REQUEST_BYTES,
-                )
-                try:
-                    await producer.start()
-                except BaseException:
-                    await producer.stop()
-                    raise
-                self._producer = producer
-            return self._producer
-
-    async def _complain(self, error: BaseException) -> None:
-        """Log the first failure of a series with its cause, and start over with a new producer."""
-        await self.aclose()
-        if self._complained:
-            return
-        self._complained = True
-        cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
-        _log.warning(
-            "cannot publish to topic %s, trying on: %s",
-            self._settings.lag_topic,
-            cause or str(error) or type(error).__name__,
-        )

@@ -277,3 +277,35 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
                 query.query_id, lambda e: e.total_lag == 3 and e.batch_id == 42, "lag 3"
             )
             assert event.status == "OK"
+
+
+async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers)
+    # Compressed, 4,000 partitions still take more than this.
+    second_client.create(settings.lag_topic, 2, max_message_bytes="2000")
+    wide = seen(topic_name, dict.fromkeys(range(4_000), 1))
+    narrow = seen(topic_name, {0: 0})
+    with caplog.at_level(logging.ERROR):
+        async with running(settings, second_client) as service:
+            service.observe(wide, narrow)
+
+            async def counted() -> bool:
+                return service.pipeline.counters.too_large >= 2
+
+            await eventually(counted, "it is tried, and counted")
+            await service.shows(narrow.query_id, lambda e: e.total_lag == 0, "the narrow one")
+
+            async def committed() -> bool:
+                found = second_client.committed(settings.group_id, settings.offsets_topic)
+                return sum(found.values()) == 2
+
+            await eventually(committed, "it does not hold the commits up")
+    said = [r for r in caplog.records if "cannot be published" in r.getMessage()]
+    assert len(said) == 1
+    assert f"more than topic {settings.lag_topic} takes" in said[0].getMessage()
