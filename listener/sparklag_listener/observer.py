@@ -160,6 +160,8 @@ def _positions(query: _Query) -> list[SourcePosition]:
         source = next((source for source in left if source.reads(topics)), None)
         if source is not None:
             left.remove(source)
+        elif len(query.description.sources) == 1:
+            source = query.description.sources[0]
         else:
             source = next((s for s in query.description.sources if s.reads(topics)), None)
         positions.append(_position(index, offsets, source))

@@ -46,7 +46,8 @@ class KafkaSource:
         if self.topic_pattern is None:
             return False
         try:
-            return all(re.fullmatch(self.topic_pattern, topic) for topic in topics)
+            # Spark takes a topic in which the pattern is found anywhere.
+            return all(re.search(self.topic_pattern, topic) for topic in topics)
         except re.error:
             # Java's expressions know more than Python's: take the pattern at its word.
             return True

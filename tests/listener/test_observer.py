@@ -206,6 +206,12 @@ def test_a_pattern_that_only_java_understands_is_taken_at_its_word() -> None:
     assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
 
 
+def test_the_only_source_there_is_is_it_whatever_its_topics() -> None:
+    watching = observer(kafka_source("orders"))
+    observation = seen(watching, progress(1, {"renamed": {0: 1}}))
+    assert observation.sources[0].bootstrap_servers == "broker:9092"
+
+
 def test_a_source_nobody_described_still_has_its_position() -> None:
     observation = seen(Observer("default"), progress(1, {"orders": {0: 5}}))
     (source,) = observation.sources

@@ -78,7 +78,9 @@ def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
         (KafkaSource(0, ("a", "b"), None, None, "read_committed"), set(), True),
         (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a", "c"}, False),
         (KafkaSource(0, None, "a.*", None, "read_committed"), {"a", "ab"}, True),
-        (KafkaSource(0, None, "a.*", None, "read_committed"), {"ba"}, False),
+        (KafkaSource(0, None, "^a", None, "read_committed"), {"ba"}, False),
+        # Spark looks for the pattern anywhere in the name.
+        (KafkaSource(0, None, "a", None, "read_committed"), {"a", "bar"}, True),
         (KafkaSource(0, None, None, None, "read_committed"), {"a"}, False),
     ],
 )

@@ -1,6 +1,7 @@
 """A driver whose query has read everything, and that then ends in the way it is told to.
 
-Arguments: the ending, bootstrap servers, the topic to read, the topic to publish to, a checkpoint.
+Arguments: the ending, the brokers to publish to, the topic to read, the topic to publish to, a
+checkpoint, and the brokers to read from.
 """
 
 from __future__ import annotations
@@ -50,26 +51,16 @@ def returns(driver: Driver) -> None:
 
 
 @ending
-def query_stops_and_it_returns_at_once(driver: Driver) -> None:
-    driver.read_all().stop()
-
-
-@ending
 def raises(driver: Driver) -> None:
     driver.read_all()
     raise ValueError("the driver failed")
 
 
 @ending
-def exits_with_3(driver: Driver) -> None:
-    driver.read_all()
-    sys.exit(3)
-
-
-@ending
-def stops_spark(driver: Driver) -> None:
+def stops_spark_and_exits_with_3(driver: Driver) -> None:
     driver.read_all()
     driver.spark.stop()
+    sys.exit(3)
 
 
 @ending
@@ -78,13 +69,6 @@ def stops_spark_then_closes(driver: Driver) -> None:
     driver.spark.stop()
     driver.handle.close()
     driver.handle.close()
-
-
-@ending
-def closes_then_stops_spark(driver: Driver) -> None:
-    driver.read_all()
-    driver.handle.close()
-    driver.spark.stop()
 
 
 @ending
@@ -108,20 +92,20 @@ def forks(driver: Driver) -> None:
     if child == 0:
         # Ends as a Python program does, with all that is registered for that.
         sys.exit(0)
-    _, status = os.waitpid(child, 0)
-    tell(f"child ended with {os.waitstatus_to_exitcode(status)}")
-    driver.read_all()
-
-
-@ending
-def forks_and_the_child_is_terminated(driver: Driver) -> None:
+    tell(f"child returned: {_exit_code(child)}")
     child = os.fork()
     if child == 0:
-        signal.pause()
+        tell("child waits")
+        while True:
+            signal.pause()
     os.kill(child, signal.SIGTERM)
-    _, status = os.waitpid(child, 0)
-    tell(f"child ended with {os.waitstatus_to_exitcode(status)}")
+    tell(f"child was terminated: {_exit_code(child)}")
     driver.read_all()
+
+
+def _exit_code(child: int) -> int:
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 @ending
@@ -130,20 +114,21 @@ def returns_where_no_thread_can_be_started_any_more(driver: Driver) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
+    query = driver.read_all()
     atexit.register(setattr, threading.Thread, "start", refuse)
-    driver.read_all().stop()
+    query.stop()
 
 
 def main() -> None:
-    name, bootstrap_servers, topic, offsets_topic, checkpoint = sys.argv[1:]
+    name, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
     spark = build_session()
     tell("session")
-    handle = observe(spark, bootstrap_servers, offsets_topic=offsets_topic, topic_partitions=1)
+    handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
     ENDINGS[name](
         Driver(
             spark,
             handle,
-            lambda: start_query(read_kafka(spark, bootstrap_servers, subscribe=topic), checkpoint),
+            lambda: start_query(read_kafka(spark, read_from, subscribe=topic), checkpoint),
         )
     )
 
