@@ -1,0 +1,35 @@
+"""Every benchmark, and one table. `python -m benchmarks NAME...` runs only those."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from benchmarks.comparison import Row, print_table, say
+
+NAMES = ("listener_cost", "event_latency", "measuring_pass", "first_event")
+
+
+def main(names: Sequence[str]) -> int:
+    """Exit code: 0 when all have run, whatever they found; 1 where one could not; 2 for a name."""
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        say(f"no such benchmark: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
+        return 2
+    rows: list[Row] = []
+    failed = []
+    for name in names or NAMES:
+        try:
+            run: Callable[[], list[Row]] = import_module(f"benchmarks.{name}").run
+            rows += run()
+        except Exception as error:
+            # The others' figures are worth having all the same.
+            failed.append(name)
+            say(f"{name} failed: {type(error).__name__}: {error}")
+    print_table(rows)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,295 @@
+"""What it costs to measure 10,000 partitions: CPU, the loop's longest stall, memory.
+
+First the service's enricher and evaluator in this process, in turn with aiokafka's `end_offsets`;
+then the whole service in a process of its own, as the system accounts for it (Linux only).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+from unittest.mock import patch
+from uuid import uuid4
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+
+from benchmarks.comparison import Row, ms, print_table, say, times
+from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import Observation, Settings, SourcePosition, encode
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_service.enricher import Enricher
+from sparklag_service.evaluator import evaluate
+from sparklag_service.pipeline import epoch_ms
+from sparklag_service.tracker import QueryState, Tracker
+
+CPU_BUDGET_MS: Final = 100.0
+STALL_BUDGET_MS: Final = 25.0
+MEMORY_BUDGET_MB: Final = 120.0
+
+_QUERIES: Final = 20
+_TOPICS_EACH: Final = 10
+_PARTITIONS_EACH: Final = 50
+_PARTITIONS: Final = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+_ROUNDS: Final = 20
+_WARM_UP: Final = 3
+_WATCHED_S: Final = 20.0
+_CREATED_S: Final = 300.0
+_TICK_S: Final = 0.001
+
+Pass = Callable[[], Awaitable[None]]
+
+
+def run() -> list[Row]:
+    """Rows for the pass, and for the service as a whole."""
+    quiet_client_logs()
+    # An index file for each of so many partitions must not be as long as usual.
+    properties = {"log.index.size.max.bytes": "65536"}
+    with _java_heap("1g"), LocalKafka(properties=properties) as broker:
+        say(f"measuring_pass: creating {_PARTITIONS:,} partitions")
+        asyncio.run(_create_topics(broker.bootstrap_servers))
+        rows = asyncio.run(_passes(broker.bootstrap_servers))
+        with service_process(broker.bootstrap_servers, publish_interval_s=1) as service:
+            return [*rows, *asyncio.run(_whole_service(broker.bootstrap_servers, service))]
+
+
+@contextmanager
+def _java_heap(size: str) -> Iterator[None]:
+    """LocalKafka's own heap is for a handful of partitions; this variable has the last word."""
+    with patch.dict(os.environ, {"_JAVA_OPTIONS": f"-Xmx{size}"}):
+        yield
+
+
+async def _passes(bootstrap_servers: str) -> list[Row]:
+    states = _states()
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in map(_topic, range(_QUERIES * _TOPICS_EACH))
+        for number in range(_PARTITIONS_EACH)
+    ]
+    settings = Settings(bootstrap_servers=bootstrap_servers)
+    enricher = Enricher(settings, bootstrap_servers, epoch_ms)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
+    await consumer.start()
+    try:
+        await _until_measurable(enricher, states)
+        # What is not in its metadata it would look for topic by topic.
+        consumer._client.set_topics({partition.topic for partition in partitions})
+        await consumer._client.force_metadata_update()
+
+        async def ours() -> None:
+            measurement = await enricher.measure(states)
+            if measurement.unknown:
+                raise RuntimeError(f"not measured: {list(measurement.unknown.items())[:3]}")
+            for state in states:
+                evaluate(state, measurement, str(uuid4()), "refresh", "service")
+                await asyncio.sleep(0)
+
+        async def bare() -> None:
+            if len(await consumer.end_offsets(partitions)) != _PARTITIONS:
+                raise RuntimeError("end_offsets left some out")
+
+        say("measuring_pass: enricher and evaluator, in turn with end_offsets")
+        mine, theirs = _Samples(), _Samples()
+        for number in range(_WARM_UP + _ROUNDS):
+            for run_pass, samples in ((ours, mine), (bare, theirs))[:: 1 - 2 * (number % 2)]:
+                await samples.take(run_pass, keep=number >= _WARM_UP)
+    finally:
+        await consumer.stop()
+        await enricher.aclose()
+    what, against = f"pass, {_PARTITIONS:,} partitions", "end_offsets"
+    return [
+        _budget(f"{what}: CPU", mine.cpu_ms, against, theirs.cpu_ms, CPU_BUDGET_MS),
+        _budget(f"{what}: stall (CPU)", mine.stall_ms, against, theirs.stall_ms, STALL_BUDGET_MS),
+        _budget(f"{what}: time", mine.wall_ms, against, theirs.wall_ms, None),
+    ]
+
+
+async def _until_measurable(enricher: Enricher, states: list[QueryState]) -> None:
+    """A broker that was told to create so many partitions has them only some time later."""
+    deadline = time.monotonic() + _CREATED_S
+    while (await enricher.measure(states)).unknown:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the partitions are not there after {_CREATED_S:g} s")
+        await asyncio.sleep(3)
+
+
+@dataclass
+class _Samples:
+    """Milliseconds of each pass. The stall is the most CPU between two turns of another task.
+
+    In CPU time, because other processes' turns on a busy machine are not a stall of ours.
+    """
+
+    cpu_ms: list[float] = field(default_factory=list)
+    wall_ms: list[float] = field(default_factory=list)
+    stall_ms: list[float] = field(default_factory=list)
+
+    async def take(self, run_pass: Pass, *, keep: bool) -> None:
+        """One pass alone for its cost, and one beside a ticking task for its stalls."""
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        await run_pass()
+        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+        longest = _Longest()
+        ticking = asyncio.create_task(longest.tick())
+        await run_pass()
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        if keep:
+            self.cpu_ms.append(cpu_s * 1e3)
+            self.wall_ms.append(wall_s * 1e3)
+            self.stall_ms.append(longest.gap_s * 1e3)
+
+
+class _Longest:
+    def __init__(self) -> None:
+        self.gap_s = 0.0
+
+    async def tick(self) -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = time.thread_time()
+            self.gap_s = max(self.gap_s, now - last)
+            last = now
+
+
+async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
+    await producer.start()
+    try:
+        before_mb = service.peak_mb()
+        for observation in map(_observation, range(_QUERIES)):
+            await producer.send_and_wait(
+                "processed-offsets",
+                encode(observation),
+                key=key_of(observation.query_id),
+                headers=observation_headers(observation),
+            )
+        await asyncio.to_thread(wait_for, lambda: _all_known(service))
+        await asyncio.sleep(2)
+        say(f"measuring_pass: the whole service, {2 * _WATCHED_S:.0f} s")
+        quiet = await _cpu_a_second(service, lambda: asyncio.sleep(1))
+
+        async def write_everywhere() -> None:
+            for query in range(_QUERIES):
+                await producer.send(_topic(query * _TOPICS_EACH), b"order", partition=0)
+            await asyncio.sleep(1)
+
+        moving = await _cpu_a_second(service, write_everywhere)
+        peak_mb = service.peak_mb()
+    finally:
+        await producer.stop()
+    return [
+        _alone("service, 1 s (one refresh), lag unchanged: CPU", quiet, CPU_BUDGET_MS),
+        _alone("service, 1 s, every query's lag changes and is published: CPU", moving, None),
+        Row(
+            "service: peak memory",
+            f"{peak_mb:.0f} MB",
+            f"{before_mb:.0f} MB, before the first query",
+            reach=f"≤ {MEMORY_BUDGET_MB:g} MB",
+            reached=peak_mb <= MEMORY_BUDGET_MB,
+        ),
+    ]
+
+
+async def _cpu_a_second(service: ServiceProcess, second: Pass) -> list[float]:
+    """Milliseconds of CPU it takes in a second, for each of `_WATCHED_S`."""
+    samples = []
+    began_s, cpu_s = time.monotonic(), service.cpu_s()
+    for _ in range(int(_WATCHED_S)):
+        await second()
+        now_s, now_cpu_s = time.monotonic(), service.cpu_s()
+        samples.append((now_cpu_s - cpu_s) / (now_s - began_s) * 1e3)
+        began_s, cpu_s = now_s, now_cpu_s
+    return samples
+
+
+def _all_known(service: ServiceProcess) -> bool | None:
+    try:
+        with urllib.request.urlopen(f"{service.url}/lag", timeout=5) as answer:
+            summaries: Any = json.loads(answer.read())
+    except OSError:
+        return None
+    text = json.dumps(summaries)
+    return True if all(_query_id(query) in text for query in range(_QUERIES)) else None
+
+
+def _budget(
+    what: str, ours: list[float], against: str, other: list[float], budget_ms: float | None
+) -> Row:
+    return Row(
+        what,
+        ms(ours),
+        f"{ms(other)}, {against}",
+        times(median(ours) / median(other)),
+        f"≤ {budget_ms:g} ms" if budget_ms else "",
+        median(ours) <= budget_ms if budget_ms else None,
+    )
+
+
+def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
+    reach = f"≤ {budget_ms:g} ms" if budget_ms else ""
+    return Row(what, ms(ours), "", "", reach, median(ours) <= budget_ms if budget_ms else None)
+
+
+def _states() -> list[QueryState]:
+    tracker = Tracker()
+    for query in range(_QUERIES):
+        tracker.observe(_observation(query))
+    return list(tracker.queries.values())
+
+
+def _observation(query: int) -> Observation:
+    topics = range(query * _TOPICS_EACH, (query + 1) * _TOPICS_EACH)
+    return Observation(
+        observation_id=str(uuid4()),
+        query_id=_query_id(query),
+        run_id=str(uuid4()),
+        query=f"query-{query}",
+        cause="progress",
+        observed_at=epoch_ms(),
+        batch_id=1,
+        sources=[
+            SourcePosition(
+                source=0,
+                processed={
+                    _topic(topic): dict.fromkeys(range(_PARTITIONS_EACH), 0) for topic in topics
+                },
+            )
+        ],
+    )
+
+
+def _query_id(query: int) -> str:
+    return f"00000000-0000-4000-8000-{query:012d}"
+
+
+def _topic(number: int) -> str:
+    return f"measured-{number:03d}"
+
+
+async def _create_topics(bootstrap_servers: str) -> None:
+    await create_topics(
+        bootstrap_servers,
+        [
+            TopicSpec(_topic(number), _PARTITIONS_EACH, 1, frozenset({"delete"}))
+            for number in range(_QUERIES * _TOPICS_EACH)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    print_table(run())
