@@ -25,6 +25,7 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonThreads())
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="sparklag", daemon=True)
         self._thread.start()
 
@@ -44,7 +45,7 @@ class BackgroundLoop:
         """Cancel what runs and stop the loop; whether its thread ended in time. Idempotent."""
         # RuntimeError: stopped before. Its thread may still be on the way out.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._stopping.set)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -52,15 +53,15 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
-            self._end_tasks()
+            self._loop.run_until_complete(self._run_until_stopped())
         finally:
             self._loop.close()
 
-    def _end_tasks(self) -> None:
-        # A client's own tasks, say: asyncio would complain of each in the driver's log.
-        tasks = asyncio.all_tasks(self._loop)
+    async def _run_until_stopped(self) -> None:
+        await self._stopping.wait()
+        # What is left, a client's tasks say: asyncio would complain of each in the driver's log.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         if tasks:
-            self._loop.run_until_complete(asyncio.wait(tasks, timeout=_TASKS_END_S))
+            await asyncio.wait(tasks, timeout=_TASKS_END_S)

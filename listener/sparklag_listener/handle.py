@@ -33,6 +33,7 @@ from sparklag_schemas.connection import quiet_client_logs
 _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 0.1
+_SHORTEST_CLOSE_S = 0.5
 
 
 class ObserverHandle:
@@ -74,7 +75,8 @@ class ObserverHandle:
         return self._pipeline.stats()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Stop observing. Publishes what was observed first, for at most `timeout_s` seconds.
+        """Stop observing. Publishes what was observed first, for at most `timeout_s` seconds (and
+        half a second at least).
 
         Idempotent, never raises. Whoever calls while another closes waits for the same end. What
         could not be published in time is counted as dropped and logged.
@@ -82,6 +84,7 @@ class ObserverHandle:
         if self._is_fork():
             return
         self._closed = True
+        timeout_s = max(timeout_s, _SHORTEST_CLOSE_S)
         deadline = time.monotonic() + timeout_s
         try:
             ending = self._loop.submit(self._ended(deadline))
@@ -90,7 +93,10 @@ class ObserverHandle:
             return
         try:
             ending.result(max(0.0, deadline - time.monotonic()))
-        except (FutureTimeoutError, CancelledError):
+        except CancelledError:
+            # Another one that closes has stopped the loop in the meantime.
+            pass
+        except FutureTimeoutError:
             _log.warning("sparklag: did not close within %g s", timeout_s)
         except Exception as error:
             _log.warning("sparklag: did not close cleanly: %s: %s", type(error).__name__, error)

@@ -69,7 +69,7 @@ class Publishing:
 
 @asynccontextmanager
 async def publishing(
-    servers: str, topic: str, *, queue_size: int = 100, request_timeout_s: float = 5.0
+    servers: str, topic: str, *, queue_size: int = 100, request_timeout_s: float = 2.0
 ) -> AsyncIterator[Publishing]:
     settings = Settings(
         offsets_topic=topic,

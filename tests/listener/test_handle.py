@@ -1,0 +1,232 @@
+"""A handle's end: whoever closes it, however often, from wherever; and what it counts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklag_listener import ObserverHandle, observe
+from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_pipeline.local_kafka import LocalKafka
+from tests.listener.conftest import Driver
+from tests.listener.drivers import read_kafka
+from tests.listener.offsets_topic import OffsetsTopic
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+NOBODY_THERE = "127.0.0.1:9"
+CLOSE_S = 20.0
+"""Closing takes 5 s at most; a busy machine more."""
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "sparklag"]
+
+
+def listeners(spark: SparkSession) -> int:
+    return len(spark._jsparkSession.streams().listListeners())
+
+
+def test_closing_flushes_what_spark_has_not_even_handed_over_yet(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    query = driver.start()
+    query.processAllAvailable()
+    query.stop()
+    handle.close()
+    observations = driver.published.observations(query.id)
+    assert observations[-1].cause == "terminated"
+    (source,) = observations[-1].sources
+    assert source.processed == {driver.topic: driver.client.end_offsets(driver.topic)}
+    assert handle.stats().queued == 0
+    assert handle.stats().dropped == 0
+
+
+def test_closed_it_leaves_no_listener_and_no_thread(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    assert listeners(driver.spark) == 1
+    handle.close()
+    assert handle.closed
+    assert listeners(driver.spark) == 0
+    assert our_threads() == []
+
+
+def test_closing_again_is_fine_and_quick(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    handle.close()
+    began = time.monotonic()
+    for _ in range(100):
+        handle.close()
+    assert time.monotonic() - began < CLOSE_S
+
+
+def test_a_context_manager_closes(driver: Driver) -> None:
+    with driver.observe(driver.servers) as handle:
+        query = driver.start()
+        query.processAllAvailable()
+        assert not handle.closed
+    assert handle.closed
+    assert driver.published.observations(query.id)
+
+
+def test_all_threads_that_close_at_once_return_when_it_is_flushed(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    query = driver.start()
+    query.processAllAvailable()
+    query.stop()
+    published_at_return: list[int] = []
+
+    def close() -> None:
+        handle.close()
+        published_at_return.append(handle.stats().published)
+
+    threads = [threading.Thread(target=close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(CLOSE_S)
+        assert not thread.is_alive()
+    assert len(published_at_return) == 8
+    assert set(published_at_return) == {len(driver.published.observations(query.id))}
+    assert our_threads() == []
+
+
+def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    took_s: list[float] = []
+
+    def close_in_batch(batch: Any, batch_id: int) -> None:
+        began = time.monotonic()
+        handle.close()
+        took_s.append(time.monotonic() - began)
+
+    writer = read_kafka(driver.spark, driver.servers, subscribe=driver.topic).writeStream
+    checkpoint = str(driver.checkpoints / "query")
+    query = driver.keep(
+        writer.foreachBatch(close_in_batch).option("checkpointLocation", checkpoint).start()
+    )
+    query.processAllAvailable()
+    driver.send()
+    query.processAllAvailable()
+    assert query.exception() is None
+    assert query.isActive
+    assert len(took_s) == 2
+    assert max(took_s) < CLOSE_S
+    assert handle.closed
+    driver.published.await_cause(query.id, "started")
+
+
+def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_told(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    handle = driver.observe(NOBODY_THERE)
+    query = driver.start()
+    query.processAllAvailable()
+    wait_for(lambda: handle.stats().failed > 0, "a failure is counted")
+    assert handle.stats().queued >= 1
+    assert "connection refused" in str(handle.stats().last_error)
+    began = time.monotonic()
+    handle.close(timeout_s=2)
+    assert time.monotonic() - began < CLOSE_S
+    assert query.exception() is None
+    stats = handle.stats()
+    assert stats.queued == 0
+    assert stats.dropped >= 1
+    assert stats.published == 0
+    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    assert len(told) == 2
+    assert "cannot publish" in told[0]
+    assert f"closed with {stats.dropped} observations not published" in told[1]
+
+
+def test_with_kafka_killed_in_the_middle_the_newest_position_arrives_once_it_is_back(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    with LocalKafka() as own_kafka:
+        handle = driver.observe(
+            own_kafka.bootstrap_servers, queue_size=2, kafka={"request_timeout_s": 2}
+        )
+        query = driver.start()
+        query.processAllAvailable()
+        wait_for(lambda: handle.stats().published >= 2, "it is published")
+        own_kafka.kill()
+        for _ in range(4):
+            driver.send(1)
+            query.processAllAvailable()
+        wait_for(lambda: handle.stats().dropped >= 1, "an older position gives way")
+        wait_for(lambda: handle.stats().failed >= 1, "a failure is counted")
+        assert query.isActive
+        own_kafka.restart()
+        published = OffsetsTopic(SecondClient(own_kafka.bootstrap_servers), driver.published.name)
+        wanted = {driver.topic: driver.client.end_offsets(driver.topic)}
+        published.until(
+            query.id,
+            lambda seen: seen and seen[-1].sources[0].processed == wanted,
+            "the newest position",
+        )
+        handle.close()
+    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    assert len(told) == 2, told
+    assert "cannot publish" in told[0]
+    assert "again" in told[1]
+
+
+def test_a_start_takes_no_time_of_the_driver_kafka_away_or_not(driver: Driver) -> None:
+    began = time.monotonic()
+    handle = observe(driver.spark, NOBODY_THERE, offsets_topic=driver.published.name)
+    took_s = time.monotonic() - began
+    handle.close(timeout_s=0.5)
+    assert took_s < 5
+
+
+def test_closing_with_no_time_at_all_still_ends_it(driver: Driver) -> None:
+    handle = driver.observe(NOBODY_THERE)
+    driver.start().processAllAvailable()
+    handle.close(timeout_s=0)
+    wait_for(lambda: our_threads() == [], "its loop has ended")
+    wait_for(lambda: listeners(driver.spark) == 0, "its listener is gone")
+
+
+def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = driver.observe(driver.servers)
+    call = BackgroundLoop.call
+
+    def fail_on_progress(loop: BackgroundLoop, function: Any, *arguments: Any) -> None:
+        if type(arguments[0]).__name__ == "Progressed":
+            raise ZeroDivisionError("inside the callback")
+        call(loop, function, *arguments)
+
+    monkeypatch.setattr(BackgroundLoop, "call", fail_on_progress)
+    query = driver.start()
+    query.processAllAvailable()
+    wait_for(lambda: handle.stats().failed > 0, "the failure is counted")
+    assert "ZeroDivisionError: inside the callback" in str(handle.stats().last_error)
+    assert query.exception() is None
+    monkeypatch.undo()
+    driver.send()
+    query.processAllAvailable()
+    driver.published.await_cause(query.id, "progress")
+
+
+def test_a_broken_listener_of_the_jvm_does_not_leave_half_a_handle(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(spark: Any, listener: Any) -> None:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    monkeypatch.setattr("sparklag_listener.handle.add_listener", refuse)
+    with pytest.raises(TypeError):
+        driver.observe(driver.servers)
+    assert our_threads() == []
+    monkeypatch.undo()
+    assert isinstance(driver.observe(driver.servers), ObserverHandle)
