@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from sparklag_pipeline.local_kafka import HOST
-from tests.pipeline.conftest import process_is_gone, wait_for
+from tests.pipeline.conftest import process_is_gone
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.kafka,

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.orders import BUSIEST_CUSTOMER
-from tests.pipeline.conftest import wait_for
+from tests.waiting import wait_for
 
 
 def _producer(kafka: LocalKafka, topic: str, tmp_path: Path, *more: str) -> ChildProcess:

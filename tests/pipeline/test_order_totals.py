@@ -22,7 +22,7 @@ from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import Order
-from tests.pipeline.conftest import wait_for
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
