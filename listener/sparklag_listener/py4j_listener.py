@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from py4j.protocol import Py4JError
+
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started, Terminated
 from sparklag_listener.redaction import redact
 
@@ -29,14 +31,25 @@ class ProgressText:
         self._to_builder: Any = None
         self._as_arguments: Any = None
         self._long = False
+        self._can_slice = True
 
     def read(self, event: Any) -> str:
         """The JSON of `event.progress()`. 2 Py4J commands, or 3 and one for each slice."""
-        text = self._read_sliced(event) if self._long else str(event.progress().json())
+        text = self._read_sliced(event) if self._long and self._can_slice else None
+        if text is None:
+            text = str(event.progress().json())
         self._long = len(text) > _ONE_REPLY_CHARS
         return text
 
-    def _read_sliced(self, event: Any) -> str:
+    def _read_sliced(self, event: Any) -> str | None:
+        try:
+            return self._sliced(event)
+        except (Py4JError, TypeError):
+            # A JVM in which the handle cannot be made: slow is better than not at all.
+            self._can_slice = False
+            return None
+
+    def _sliced(self, event: Any) -> str:
         # Py4J turns every Java String into a Python one at once. Only a handle composed inside
         # the JVM keeps the text there, as a StringBuilder.
         if self._to_builder is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparklag_listener import observe
@@ -284,32 +286,44 @@ def test_an_event_above_8_kib_arrives_whole(driver: Driver) -> None:
     # The second event of a size is the first that is taken in slices.
     driver.client.produce(wide, [b"more"], partition=499)
     query.processAllAvailable()
-    assert query.lastProgress is not None
-    assert len(query.lastProgress.json) > 8 * 1024
+    assert len(query._jsq.lastProgress().json()) > 8 * 1024
     observations = driver.published.until(query.id, at_end(driver, wide), "all partitions")
     processed = only_source(observations[-1]).processed or {}
     assert processed[wide] == {number: int(number == 499) for number in range(500)}
 
 
-@pytest.mark.parametrize("name", ["progress_cost_1p", "progress_cost_2000p"])
-def test_text_taken_in_slices_is_sparks_own(spark: SparkSession, name: str) -> None:
+def progress_event(spark: SparkSession, name: str) -> Any:
+    """A progress event of the JVM, made of a sample by Spark's own reader."""
     jvm = spark._jvm
     assert jvm is not None
-    streaming = jvm.org.apache.spark.sql.streaming
-    # Spark's own reader wants offsets as text.
-    document = samples.progress_document(name)
+    # It wants offsets as text, and nothing left out.
+    document = {**samples.progress_document(name), "eventTime": {}, "observedMetrics": {}}
     for source in document["sources"]:
         for offset in ("startOffset", "endOffset", "latestOffset"):
             if source.get(offset) is not None:
                 source[offset] = json.dumps(source[offset])
+    streaming = jvm.org.apache.spark.sql.streaming
     module = getattr(getattr(streaming, "StreamingQueryProgress$"), "MODULE$")
-    progress = module.fromJson(json.dumps(document))
-    listener_events = getattr(streaming, "StreamingQueryListener$QueryProgressEvent")
-    event = listener_events(progress)
-    reader = ProgressText(jvm)
-    wanted = progress.json()
+    make_event = getattr(streaming, "StreamingQueryListener$QueryProgressEvent")
+    return make_event(module.fromJson(json.dumps(document)))
+
+
+def test_text_taken_in_slices_is_sparks_own(spark: SparkSession) -> None:
+    short, long = (progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000))
+    reader = ProgressText(spark._jvm)
+    # How one is taken is decided by the one before: each follows each.
+    for event in (short, long, long, short, short, long):
+        assert reader.read(event) == event.progress().json()
+
+
+def test_where_text_cannot_be_sliced_it_is_taken_whole(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(reader: ProgressText, event: Any) -> None:
+        raise Py4JError("no access")
+
+    monkeypatch.setattr(ProgressText, "_compose", refuse)
+    long = progress_event(spark, "progress_cost_2000p")
+    reader = ProgressText(spark._jvm)
     for _ in range(3):
-        assert reader.read(event) == wanted
-    # Long after short and short after long: which way it is taken is decided by the last.
-    reader._long = True
-    assert reader.read(event) == wanted
+        assert reader.read(long) == long.progress().json()
