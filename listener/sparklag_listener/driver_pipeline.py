@@ -70,7 +70,9 @@ class DriverPipeline:
             asyncio.create_task(self._kept_running("publisher", self._publish)),
         ]
         try:
-            await asyncio.gather(*tasks)
+            # Not `gather`: it cancels them too, and the second cancellation, below, would catch
+            # the publisher in the middle of disconnecting.
+            await asyncio.wait(tasks)
         finally:
             for task in tasks:
                 task.cancel()
