@@ -12,7 +12,7 @@ from uuid import uuid4
 from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started
 from sparklag_listener.spark_session import KafkaSource, QueryDescription
-from sparklag_schemas import Batch, Observation, ObservationCause, Offsets, SourcePosition
+from sparklag_schemas import Batch, Cause, Observation, Offsets, SourcePosition
 
 _RUNS_REMEMBERED = 1_000
 
@@ -122,7 +122,7 @@ class Observer:
         self,
         query_id: str,
         query: _Query,
-        cause: ObservationCause,
+        cause: Cause,
         at_ms: int,
         *,
         batch: Batch | None = None,

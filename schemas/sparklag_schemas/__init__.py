@@ -11,13 +11,12 @@ from sparklag_schemas.errors import (
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.observation import Observation, SourcePosition
 from sparklag_schemas.query_message import Batch
-from sparklag_schemas.settings import KafkaSettings, Settings, load_settings
+from sparklag_schemas.settings import ClusterSettings, KafkaSettings, Settings, load_settings
 from sparklag_schemas.vocabulary import (
     SCHEMA_VERSION,
     Cause,
     IsolationLevel,
     MeasuredBy,
-    ObservationCause,
     Offsets,
     Status,
     TimeLagMethod,
@@ -27,6 +26,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Batch",
     "Cause",
+    "ClusterSettings",
     "ContractError",
     "IsolationLevel",
     "KafkaSettings",
@@ -34,7 +34,6 @@ __all__ = [
     "MalformedMessage",
     "MeasuredBy",
     "Observation",
-    "ObservationCause",
     "Offsets",
     "PartitionLag",
     "Settings",

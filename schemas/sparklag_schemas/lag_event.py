@@ -47,9 +47,24 @@ class PartitionLag(Struct, frozen=True, kw_only=True):
     time_lag_method: Annotated[
         TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
     ] = None
+    measured_at: Annotated[
+        int | None,
+        Meta(
+            description="When `latest_offset` was read, epoch milliseconds, where that was not now:"
+            " its leader does not answer. Null: at the event's `measured_at`."
+        ),
+    ] = None
+    lost_records: Annotated[
+        int | None,
+        Meta(description="Records deleted before the query read them; `lag` counts them too."),
+    ] = None
+    rewound_from: Annotated[
+        int | None,
+        Meta(description="Where the query was before it went back, until it is there again."),
+    ] = None
     status: Annotated[Status, Meta(description="State of this partition.")] = "UNKNOWN"
     reason: Annotated[
-        str | None, Meta(description="Why, in a sentence, where `status` is not OK.")
+        str | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
     ] = None
 
 
@@ -62,6 +77,20 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     topic: Annotated[str, Meta(description="Topic name.")]
     source: Annotated[int, Meta(ge=0, description="Index of the source in the query.")]
     partitions: Annotated[list[PartitionLag], Meta(description="In the order of their numbers.")]
+    cluster: Annotated[
+        str | None, Meta(description="Alias of its Kafka cluster. Null: none that is configured.")
+    ] = "default"
+    topic_id: Annotated[
+        str | None,
+        Meta(
+            description="Kafka's id of the topic that the position is of: another one means that it"
+            " was created anew. Null where the broker has no ids."
+        ),
+    ] = None
+    assigned: Annotated[
+        bool,
+        Meta(description="Whether the source names its partitions: it reads none added later."),
+    ] = False
     isolation_level: Annotated[IsolationLevel, Meta(description="What the source reads up to.")] = (
         "read_uncommitted"
     )
@@ -89,7 +118,7 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     ]
     topics: Annotated[list[TopicLag], Meta(description="By source, then topic.")]
     reason: Annotated[
-        str | None, Meta(description="Why, in a sentence, where `status` is not OK.")
+        str | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
     ] = None
     total_lag: Annotated[
         int | None,
@@ -104,6 +133,20 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     unknown_partitions: Annotated[
         int, Meta(ge=0, description="Partitions whose lag is not known.")
     ] = 0
+    lost_records: Annotated[
+        int, Meta(ge=0, description="Records deleted before the query read them, all partitions.")
+    ] = 0
+    other_run_id: Annotated[
+        str | None,
+        Meta(description="Another run of this query that reports too. Null: there is none."),
+    ] = None
+    observation_offset: Annotated[
+        int | None,
+        Meta(
+            description="Offset on `processed-offsets` of the observation it was measured from."
+            " Null where that did not come through the topic."
+        ),
+    ] = None
     max_time_lag_s: Annotated[
         float | None, Meta(description="Highest known `time_lag_s`, seconds.")
     ] = None

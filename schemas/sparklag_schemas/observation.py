@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparklag_schemas.query_message import QueryMessage
-from sparklag_schemas.vocabulary import IsolationLevel, ObservationCause, Offsets
+from sparklag_schemas.vocabulary import Cause, IsolationLevel, Offsets
 
 
 class SourcePosition(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,13 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
         list[str] | None,
         Meta(description="Topics the source names (`subscribe` or `assign`). Null with a pattern."),
     ] = None
+    assigned: Annotated[
+        dict[str, list[int]] | None,
+        Meta(
+            description="Topic, then partitions, where the source names them (`assign`). Null: it"
+            " reads all, those added later too."
+        ),
+    ] = None
     topic_pattern: Annotated[
         str | None,
         Meta(description="The pattern of `subscribePattern`, as Java's regular expressions."),
@@ -49,11 +56,11 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
 class Observation(QueryMessage, frozen=True, kw_only=True):
     """What was seen of one query at one moment. It is whole: it needs no earlier message.
 
-    `sources` holds the Kafka sources only. An observation with cause `idle` or `terminated`
-    repeats the last known position, so the newest observation of a query always says all.
+    `sources` holds the Kafka sources only. An observation with cause `idle`, `refresh` or
+    `terminated` repeats the last known position, so the newest one of a query always says all.
     `batch` comes with cause `progress` only.
     """
 
     observation_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    cause: Annotated[ObservationCause, Meta(description="What was seen.")]
+    cause: Annotated[Cause, Meta(description="What was seen.")]
     sources: Annotated[list[SourcePosition], Meta(description="The query's Kafka sources.")]

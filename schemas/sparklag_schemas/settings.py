@@ -71,6 +71,15 @@ class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"KafkaSettings({shown})"
 
 
+class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
+
+    bootstrap_servers: str
+    kafka: KafkaSettings = KafkaSettings()
+    addresses: str = ""
+    """Other names of its brokers, host:port with commas: as drivers see them, behind a proxy."""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything sparklag can be told. Durations are seconds."""
 
@@ -79,6 +88,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kafka: KafkaSettings = KafkaSettings()
     cluster: str = "default"
     """Alias of that Kafka cluster in every message."""
+    clusters: dict[str, ClusterSettings] = {}
+    """By alias: clusters that queries read from besides that one, each with its own security."""
 
     offsets_topic: str = "processed-offsets"
     lag_topic: str = "consumer-lag"
@@ -97,11 +108,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
     """A query's refreshed lag is published at most this often."""
     heartbeat_s: Seconds = 10.0
-    """Every query is published at least this often, changed or not."""
+    """Every query is published at least this often, changed or not; drivers say as often that a
+    query runs."""
     earliest_interval_s: Seconds = 10.0
     metadata_interval_s: Seconds = 30.0
     measure_timeout_s: Seconds = 5.0
-    """Deadline of one broker's answer in a measuring pass."""
+    """Deadline of one broker's answer, and how long a query waits for one that was quick before."""
+    latest_max_age_s: Seconds = 60.0
+    """How long a latest offset that cannot be read again still counts; then it is unknown."""
     keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
     """How long a query that was terminated is still measured and shown."""
     shutdown_timeout_s: Seconds = 10.0

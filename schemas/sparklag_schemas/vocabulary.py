@@ -8,9 +8,8 @@ SCHEMA_VERSION: Final = "1.0"
 """`major.minor`. A reader takes every minor version of its own major version."""
 
 Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
-"""Why a message was written. Only a lag event can be caused by `refresh`, the service's clock."""
-
-ObservationCause = Literal["started", "progress", "idle", "terminated", "checkpoint", "group"]
+"""Why a message was written. `refresh`: nothing happened, a clock did it: the driver's, to say that
+the query still runs, or the service's, to measure again."""
 
 Status = Literal[
     "OK",
@@ -18,7 +17,9 @@ Status = Literal[
     "STALL",
     "STOP",
     "REWIND",
+    "CONFLICT",
     "RECREATED",
+    "GONE",
     "DATA_LOSS",
     "FINISHED",
     "FAILED",

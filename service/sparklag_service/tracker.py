@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from sparklag_schemas import Batch, Cause, IsolationLevel, LagEvent, Observation, SourcePosition
@@ -17,12 +17,21 @@ class SourceState:
     processed: dict[str, dict[int, int]] | None
     planned: dict[str, dict[int, int]] | None = None
     topics: tuple[str, ...] | None = None
+    assigned: dict[str, list[int]] | None = None
+    cluster: str | None = "default"
+    """Alias of the Kafka cluster it reads from. None: none that is configured."""
 
-    def watched_topics(self) -> tuple[str, ...]:
-        """Topics to measure: those with a position, or the subscribed ones before there is any."""
-        if self.processed is not None:
-            return tuple(sorted(self.processed))
-        return self.topics or ()
+    def watched_topics(self) -> list[str]:
+        """Topics to measure: those it subscribes to, and those with a position."""
+        return sorted({*(self.topics or ()), *(self.processed or ())})
+
+    def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:
+        """Partitions to measure of a topic that has `existing` ones: those with a position, those
+        assigned, and, where none are, every one there is, before Spark plans it."""
+        known = (self.processed or {}).get(topic, ())
+        if self.assigned is not None:
+            return sorted({*known, *self.assigned.get(topic, ())})
+        return sorted({*known, *existing})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""What Kafka said of the topics: read by the enricher, judged by the evaluator. Only values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import IsolationLevel
+
+
+class Latest(NamedTuple):
+    """A latest offset, and when it was asked for (`time.monotonic()`, seconds)."""
+
+    offset: int
+    asked_s: float
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic by its metadata. `missing` says why it has no partitions: deleted, or not visible."""
+
+    topic_id: str | None = None
+    """Kafka's own id. None: the broker is older than those."""
+    partitions: tuple[int, ...] = ()
+    missing: str | None = None
+    gone: bool = False
+    """Kafka says that there is no such topic; without it, `missing` may pass."""
+
+
+@dataclass
+class ClusterOffsets:
+    """What one cluster said last. Each value stays until a newer one comes, with its age."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    latest: dict[IsolationLevel, dict[TopicPartition, Latest]] = field(
+        default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
+    )
+    earliest: dict[TopicPartition, int] = field(default_factory=dict)
+    unknown: dict[TopicPartition, str] = field(default_factory=dict)
+    """Why the newest attempt to read a partition's latest offset came to nothing."""
+
+
+Offsets = Mapping[str, ClusterOffsets]
+"""By the alias of the cluster."""
