@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import (
-    Cause,
-    IsolationLevel,
-    LagEvent,
-    MeasuredBy,
-    PartitionLag,
-    Status,
-    TopicLag,
-)
+from sparklag_schemas import Cause, LagEvent, MeasuredBy, PartitionLag, Status, TopicLag
+from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
 from sparklag_service.tracker import QueryState, SourceState
 
 # From good to bad: a query is as bad as its worst partition.
@@ -27,149 +20,311 @@ _SEVERITY: tuple[Status, ...] = (
     "REWIND",
     "STALL",
     "STOP",
+    "CONFLICT",
     "RECREATED",
+    "GONE",
     "DATA_LOSS",
     "FAILED",
 )
+_NOTHING_SAID = ClusterOffsets()
+_UNSEEN = Topic()
+_NO_BATCH = "no batch has completed yet"
+_ADDED = "added: counted from its first offset, Spark has not planned it yet"
+_ANEW = "the topic was deleted and created anew: the position is one of the topic before"
+
+
+class Moment(NamedTuple):
+    """When a query is measured. Offsets asked for at `asked_s` or later came after its position."""
+
+    now_ms: int
+    """Epoch milliseconds."""
+    now_s: float
+    asked_s: float
+    """`time.monotonic()`, both."""
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What Kafka said in one pass: offsets by isolation level and partition, or why there is none.
+class Evaluator:
+    """`measured_by` is said in each event; a latest offset older than `latest_max_age_s` does not
+    count."""
 
-    `latest` was read after every position it is compared with.
-    """
+    measured_by: MeasuredBy
+    latest_max_age_s: float
 
-    measured_at_ms: int
-    latest: Mapping[IsolationLevel, Mapping[TopicPartition, int]]
-    earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
-    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
-    partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Partitions of topics that a query reads, for one that has no position yet."""
+    def evaluate(
+        self,
+        state: QueryState,
+        offsets: Offsets,
+        moment: Moment,
+        *,
+        event_id: str,
+        cause: Cause,
+        previous: LagEvent | None = None,
+        silent: bool = False,
+    ) -> LagEvent:
+        """The lag of a query: `latest - processed` of each partition, and their sum.
 
-
-def evaluate(
-    state: QueryState,
-    measurement: Measurement,
-    event_id: str,
-    cause: Cause,
-    measured_by: MeasuredBy,
-) -> LagEvent:
-    """The lag of a query: `latest - processed` of each partition, and their sum."""
-    topics = [
-        _topic_lag(source, topic, measurement)
-        for source in state.sources
-        for topic in source.watched_topics()
-    ]
-    partitions = [partition for topic in topics for partition in topic.partitions]
-    lags = [partition.lag for partition in partitions if partition.lag is not None]
-    status, reason = _query_status(state, partitions)
-    return LagEvent(
-        event_id=event_id,
-        cluster=state.cluster,
-        query_id=state.query_id,
-        run_id=state.run_id,
-        query=state.name,
-        batch_id=state.batch_id,
-        cause=cause,
-        measured_by=measured_by,
-        status=status,
-        reason=reason,
-        total_lag=sum(lags) if lags else None,
-        max_lag=max(lags, default=None),
-        unknown_partitions=len(partitions) - len(lags),
-        processed_at=state.processed_at_ms,
-        observed_at=state.observed_at_ms,
-        measured_at=measurement.measured_at_ms,
-        batch=state.batch,
-        checkpoint_location=state.checkpoint_location,
-        exception=state.exception,
-        topics=topics,
-    )
-
-
-def _topic_lag(source: SourceState, topic: str, measurement: Measurement) -> TopicLag:
-    processed = (source.processed or {}).get(topic, {})
-    planned = (source.planned or {}).get(topic, {})
-    numbers = sorted(processed) if processed else sorted(measurement.partitions.get(topic, ()))
-    latest = measurement.latest.get(source.isolation_level, {})
-    partitions = [
-        _partition_lag(
-            TopicPartition(topic, number),
-            processed.get(number),
-            planned.get(number),
-            latest,
-            measurement,
+        `previous` is the query's last event: where it was, and in which topics. `silent`: its
+        driver has said nothing for longer than a living one does.
+        """
+        before = {(t.source, t.topic): t for t in previous.topics} if previous else {}
+        topics = [
+            self._topic_lag(source, topic, offsets, moment, before.get((source.source, topic)))
+            for source in state.sources
+            for topic in source.watched_topics()
+        ]
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        lags = [partition.lag for partition in partitions if partition.lag is not None]
+        status, reason = _query_status(state, partitions, silent)
+        measured_at_ms = moment.now_ms
+        if previous is not None and previous.observed_at == state.observed_at_ms:
+            # A version only rises, also where a clock was stepped back.
+            measured_at_ms = max(measured_at_ms, previous.measured_at + 1)
+        return LagEvent(
+            event_id=event_id,
+            cluster=state.cluster,
+            query_id=state.query_id,
+            run_id=state.run_id,
+            query=state.name,
+            batch_id=state.batch_id,
+            cause=cause,
+            measured_by=self.measured_by,
+            status=status,
+            reason=reason,
+            total_lag=sum(lags) if lags else None,
+            max_lag=max(lags, default=None),
+            unknown_partitions=len(partitions) - len(lags),
+            lost_records=sum(partition.lost_records or 0 for partition in partitions),
+            other_run_id=state.other_run_id,
+            observation_offset=state.observation_offset,
+            processed_at=state.processed_at_ms,
+            observed_at=state.observed_at_ms,
+            measured_at=measured_at_ms,
+            batch=state.batch,
+            checkpoint_location=state.checkpoint_location,
+            exception=state.exception,
+            topics=topics,
         )
-        for number in numbers
-    ]
-    lags = [partition.lag for partition in partitions if partition.lag is not None]
-    return TopicLag(
-        topic=topic,
-        source=source.source,
-        isolation_level=source.isolation_level,
-        total_lag=sum(lags) if lags else None,
-        partitions=partitions,
-    )
 
-
-def _partition_lag(
-    partition: TopicPartition,
-    processed: int | None,
-    planned: int | None,
-    latest_offsets: Mapping[TopicPartition, int],
-    measurement: Measurement,
-) -> PartitionLag:
-    latest = latest_offsets.get(partition)
-    earliest = measurement.earliest.get(partition)
-    lag, status, reason = _lag(processed, latest, earliest)
-    if latest is None:
-        reason = measurement.unknown.get(partition, "not measured yet")
-    return PartitionLag(
-        partition=partition.partition,
-        processed_offset=processed,
-        planned_offset=planned,
-        latest_offset=latest,
-        earliest_offset=earliest,
-        lag=lag,
-        status=status,
-        reason=reason,
-    )
-
-
-def _lag(
-    processed: int | None, latest: int | None, earliest: int | None
-) -> tuple[int | None, Status, str | None]:
-    if latest is None:
-        return None, "UNKNOWN", None
-    if processed is None:
-        return None, "UNKNOWN", "no batch has completed yet"
-    if latest < processed:
-        # Processed is read first, so the log itself went back: a new topic of the same name.
-        return (
-            None,
-            "RECREATED",
-            f"the log ends at {latest}, before the processed offset {processed}:"
-            " the topic was created anew",
+    def _topic_lag(
+        self,
+        source: SourceState,
+        name: str,
+        offsets: Offsets,
+        moment: Moment,
+        before: TopicLag | None,
+    ) -> TopicLag:
+        said = offsets.get(source.cluster, _NOTHING_SAID) if source.cluster else _NOTHING_SAID
+        topic = said.topics.get(name, _UNSEEN)
+        processed = (source.processed or {}).get(name, {})
+        topic_id = topic.topic_id
+        if before is not None and processed and _positions(before) == processed:
+            # The position did not move: it still is one of the topic it was reached in.
+            topic_id = before.topic_id or topic_id
+        elif topic_id is None and before is not None:
+            topic_id = before.topic_id
+        one = _OneTopic(source, name, topic, topic_id, said, moment, self.latest_max_age_s)
+        numbers = source.watched_partitions(name, topic.partitions)
+        olds: dict[int, PartitionLag] = {}
+        if before is not None and before.topic_id == topic_id:
+            olds = {old.partition: old for old in before.partitions}
+        partitions = [one.partition_lag(number, olds.get(number)) for number in numbers]
+        lags = [partition.lag for partition in partitions if partition.lag is not None]
+        return TopicLag(
+            topic=name,
+            source=source.source,
+            cluster=source.cluster,
+            topic_id=topic_id,
+            assigned=source.assigned is not None,
+            isolation_level=source.isolation_level,
+            total_lag=sum(lags) if lags else None,
+            partitions=partitions,
         )
-    if earliest is not None and earliest > processed:
-        return (
-            latest - processed,
-            "DATA_LOSS",
-            f"{earliest - processed} records were deleted before they were read",
+
+
+class _OneTopic:
+    """The lag of each partition of one topic of one source."""
+
+    def __init__(
+        self,
+        source: SourceState,
+        name: str,
+        topic: Topic,
+        topic_id: str | None,
+        said: ClusterOffsets,
+        moment: Moment,
+        max_age_s: float,
+    ) -> None:
+        self._name = name
+        self._topic = topic
+        self._existing = frozenset(topic.partitions)
+        self._has_ids = topic_id is not None
+        self._processed = (source.processed or {}).get(name, {})
+        self._planned = (source.planned or {}).get(name, {})
+        self._started = source.processed is not None
+        self._latest = said.latest[source.isolation_level]
+        self._earliest = said.earliest
+        self._unknown = said.unknown
+        self._moment = moment
+        self._max_age_s = max_age_s
+        self._obstacle = _obstacle(source, name, topic, topic_id)
+
+    def partition_lag(self, number: int, old: PartitionLag | None) -> PartitionLag:
+        """`old` is what was said of the partition before, while the topic was the same."""
+        partition = TopicPartition(self._name, number)
+        processed = self._processed.get(number)
+        planned = self._planned.get(number)
+        latest = self._latest.get(partition)
+        earliest = self._earliest.get(partition)
+        if (
+            old is not None
+            and old.status == "OK"
+            and old.reason is None
+            and old.measured_at is None
+            and latest is not None
+            and latest.asked_s >= self._moment.asked_s
+            and old.latest_offset == latest.offset
+            and old.processed_offset == processed
+            and old.planned_offset == planned
+            and old.earliest_offset == earliest
+            and self._obstacle is None
+            and number in self._existing
+        ):
+            # Most partitions, most of the time.
+            return old
+        found = self._judge(partition, processed, latest, earliest, old)
+        return PartitionLag(
+            partition=number,
+            processed_offset=processed,
+            planned_offset=planned,
+            latest_offset=found.latest,
+            earliest_offset=earliest,
+            lag=found.lag,
+            measured_at=found.measured_at_ms,
+            lost_records=found.lost,
+            rewound_from=found.rewound_from,
+            status=found.status,
+            reason=found.reason,
         )
-    return latest - processed, "OK", None
+
+    def _judge(
+        self,
+        partition: TopicPartition,
+        processed: int | None,
+        read: Latest | None,
+        earliest: int | None,
+        old: PartitionLag | None,
+    ) -> _Finding:
+        if self._obstacle is not None:
+            return self._obstacle
+        if self._existing and partition.partition not in self._existing:
+            return _Finding("GONE", f"topic {self._name} has no partition {partition.partition}")
+        trouble = self._unknown.get(partition) or self._topic.missing
+        if read is None:
+            return _Finding("UNKNOWN", trouble or "not measured yet")
+        measured_at_ms = None
+        if read.asked_s < self._moment.asked_s:
+            age_s = self._moment.now_s - read.asked_s
+            aged = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
+            if age_s > self._max_age_s:
+                return _Finding("UNKNOWN", aged)
+            trouble = trouble and aged
+            measured_at_ms = self._moment.now_ms - round(age_s * 1000)
+        else:
+            trouble = None
+        if processed is None:
+            if not self._started:
+                return _Finding("UNKNOWN", _NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
+            if earliest is None:
+                return _Finding("UNKNOWN", "added: its first offset is not known yet", read.offset)
+            if read.offset < earliest:
+                return _Finding("UNKNOWN", "added: its offsets are read again", read.offset)
+            return _Finding("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
+        if read.offset < processed:
+            return self._short(processed, read.offset, measured_at_ms)
+        lag = read.offset - processed
+        if earliest is not None and earliest > processed:
+            lost = earliest - processed
+            reason = f"{lost} records were deleted before they were read"
+            return _Finding("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
+        rewound_from = _rewound_from(processed, old)
+        if rewound_from is not None:
+            reason = f"went back from {rewound_from} to older offsets, it is at {processed}"
+            return _Finding(
+                "REWIND", reason, read.offset, lag, measured_at_ms, rewound_from=rewound_from
+            )
+        return _Finding("OK", trouble, read.offset, lag, measured_at_ms)
+
+    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> _Finding:
+        """The log ends before the position."""
+        if measured_at_ms is not None:
+            reason = f"its latest offset {latest} was read before the position {processed}"
+            return _Finding("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
+        reason = f"the log ends at {latest}, before the processed offset {processed}"
+        if not self._has_ids:
+            return _Finding("RECREATED", f"{reason}: the topic was created anew", latest)
+        # The same topic by its id: a new leader that has not caught up, or one that lost records.
+        return _Finding("UNKNOWN", f"{reason}: its leader has lost records, or is new", latest)
 
 
-def _query_status(state: QueryState, partitions: list[PartitionLag]) -> tuple[Status, str | None]:
+class _Finding(NamedTuple):
+    status: Status
+    reason: str | None
+    latest: int | None = None
+    lag: int | None = None
+    measured_at_ms: int | None = None
+    lost: int | None = None
+    rewound_from: int | None = None
+
+
+def _obstacle(
+    source: SourceState, name: str, topic: Topic, topic_id: str | None
+) -> _Finding | None:
+    """What keeps the whole topic from being measured."""
+    if source.cluster is None:
+        return _Finding("UNKNOWN", "reads from brokers of no cluster that is configured")
+    if topic.gone:
+        return _Finding("GONE", topic.missing)
+    if topic.topic_id is not None and topic.topic_id != topic_id:
+        return _Finding("RECREATED", _ANEW)
+    return None
+
+
+def _positions(topic: TopicLag) -> dict[int, int]:
+    return {
+        partition.partition: partition.processed_offset
+        for partition in topic.partitions
+        if partition.processed_offset is not None
+    }
+
+
+def _rewound_from(processed: int, old: PartitionLag | None) -> int | None:
+    """Where the query was before it went back, as long as it is not there again."""
+    if old is None or old.processed_offset is None:
+        return None
+    farthest = max(old.processed_offset, old.rewound_from or 0)
+    return farthest if processed < farthest else None
+
+
+def _query_status(
+    state: QueryState, partitions: list[PartitionLag], silent: bool
+) -> tuple[Status, str | None]:
     if state.exception is not None:
         return "FAILED", f"the query failed: {state.exception.strip().partition(chr(10))[0]}"
     if state.ended:
         return "FINISHED", "the query was stopped"
+    if silent:
+        return "STOP", "nothing is heard of it: its driver is gone, or cannot reach Kafka"
+    if state.other_run_id is not None:
+        return "CONFLICT", (
+            f"run {state.other_run_id} of this query goes on beside run {state.run_id}:"
+            " two drivers share one checkpoint"
+        )
     if not state.known:
-        return "UNKNOWN", "no batch has completed yet"
-    worst = max(partitions, key=lambda partition: _SEVERITY.index(partition.status), default=None)
-    if worst is None or worst.status == "OK":
+        return "UNKNOWN", _NO_BATCH
+    telling = [partition for partition in partitions if partition.reason is not None]
+    if not telling:
         return "OK", None
-    alike = sum(partition.status == worst.status for partition in partitions)
+    worst = max(telling, key=lambda partition: _SEVERITY.index(partition.status))
+    alike = sum(partition.status == worst.status for partition in telling)
     return worst.status, f"{alike} of {len(partitions)} partitions: {worst.reason}"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from sparklag_schemas import Batch, Cause, IsolationLevel, LagEvent, Observation, SourcePosition
+from sparklag_schemas import Batch, IsolationLevel, LagEvent, Observation, SourcePosition
+
+_RUNS_REMEMBERED = 4
+_OTHER_RUN_MS = 60_000
+"""Another run that was not heard for so long, while this one was, has ended."""
+
+ClusterOf = Callable[[str | None, str], str | None]
+"""`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
+
+
+def _as_told(bootstrap_servers: str | None, told: str) -> str | None:
+    return told
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,6 @@ class QueryState:
     run_id: str
     name: str | None
     cluster: str
-    cause: Cause
     observed_at_ms: int
     sources: tuple[SourceState, ...]
     batch_id: int | None = None
@@ -51,6 +61,12 @@ class QueryState:
     checkpoint_location: str | None = None
     ended: bool = False
     exception: str | None = None
+    observation_offset: int | None = None
+    run_since_ms: int = 0
+    """When this run was first heard of."""
+    past_runs: tuple[str, ...] = ()
+    other_run_id: str | None = None
+    other_run_at_ms: int = 0
 
     @property
     def known(self) -> bool:
@@ -62,21 +78,32 @@ class QueryState:
 class Tracker:
     """The state of each query this instance answers for."""
 
+    cluster_of: ClusterOf = _as_told
     queries: dict[str, QueryState] = field(default_factory=dict)
 
-    def observe(self, observation: Observation, remembered: LagEvent | None = None) -> bool:
+    def observe(
+        self,
+        observation: Observation,
+        remembered: LagEvent | None = None,
+        offset: int | None = None,
+    ) -> bool:
         """Take an observation in; whether it changed anything.
 
-        One older than the last of its query is not taken. `remembered` is the query's last event,
-        for a position that neither the observation nor this tracker has: a query that restarts
-        without new data says nothing of where it is.
+        `offset` is its place on `processed-offsets`: what decides which of two is the newer,
+        whatever the drivers' clocks say. One without comes straight from where it was made, and is
+        the newest. `remembered` is the query's last event, for a position that neither the
+        observation nor this tracker has: a query that restarts without new data says nothing of
+        where it is.
         """
         known = self.queries.get(observation.query_id)
         if known is None and remembered is not None:
             known = restored(remembered)
-        if known is not None and observation.observed_at < known.observed_at_ms:
+        if known is not None and _is_old(observation, offset, known):
             return False
-        self.queries[observation.query_id] = _merged(observation, known)
+        state = self._next_state(observation, known)
+        if state is None:
+            return False
+        self.queries[observation.query_id] = replace(state, observation_offset=offset)
         return True
 
     def adopt(self, event: LagEvent) -> None:
@@ -93,6 +120,75 @@ class Tracker:
             query_id for query_id, state in self.queries.items() if state.observed_at_ms < time_ms
         )
 
+    def _next_state(self, observation: Observation, known: QueryState | None) -> QueryState | None:
+        if known is None or observation.run_id == known.run_id:
+            return self._merged(observation, known)
+        if observation.run_id not in known.past_runs:
+            new_run = replace(
+                known,
+                past_runs=(known.run_id, *known.past_runs)[:_RUNS_REMEMBERED],
+                run_since_ms=observation.observed_at,
+                other_run_id=None,
+            )
+            return self._merged(observation, new_run)
+        return _heard_beside(observation, known)
+
+    def _merged(self, observation: Observation, known: QueryState | None) -> QueryState:
+        positioned = any(source.processed is not None for source in observation.sources)
+        if positioned or known is None or not known.known:
+            sources = tuple(
+                self._source(source, observation, known) for source in observation.sources
+            )
+        else:
+            # Started or idle without a position: it stands where it stood.
+            sources = known.sources
+        observed_at_ms = observation.observed_at
+        if known is not None:
+            # A version only rises, also where a clock was stepped back.
+            observed_at_ms = max(observed_at_ms, known.observed_at_ms + 1)
+        heard_beside = (
+            known is not None and known.other_run_at_ms > observation.observed_at - _OTHER_RUN_MS
+        )
+        return QueryState(
+            query_id=observation.query_id,
+            run_id=observation.run_id,
+            name=observation.query,
+            cluster=observation.cluster,
+            observed_at_ms=observed_at_ms,
+            sources=sources,
+            batch_id=_first(observation.batch_id, known.batch_id if known else None),
+            processed_at_ms=_first(
+                observation.processed_at, known.processed_at_ms if known else None
+            ),
+            batch=observation.batch or (known.batch if known else None),
+            checkpoint_location=observation.checkpoint_location
+            or (known.checkpoint_location if known else None),
+            ended=observation.cause == "terminated",
+            exception=observation.exception,
+            run_since_ms=known.run_since_ms if known else observation.observed_at,
+            past_runs=known.past_runs if known else (),
+            other_run_id=known.other_run_id if known and heard_beside else None,
+            other_run_at_ms=known.other_run_at_ms if known else 0,
+        )
+
+    def _source(
+        self, position: SourcePosition, observation: Observation, known: QueryState | None
+    ) -> SourceState:
+        processed = position.processed
+        if processed is None and known is not None:
+            processed = next(
+                (s.processed for s in known.sources if s.source == position.source), None
+            )
+        return SourceState(
+            source=position.source,
+            isolation_level=position.isolation_level,
+            processed=processed,
+            planned=position.planned,
+            topics=tuple(position.topics) if position.topics is not None else None,
+            assigned=position.assigned,
+            cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
+        )
+
 
 def restored(event: LagEvent) -> QueryState:
     """The state that `event` was measured from."""
@@ -101,7 +197,6 @@ def restored(event: LagEvent) -> QueryState:
         run_id=event.run_id,
         name=event.query,
         cluster=event.cluster,
-        cause="refresh",
         observed_at_ms=event.observed_at,
         sources=_sources_of(event),
         batch_id=event.batch_id,
@@ -110,14 +205,54 @@ def restored(event: LagEvent) -> QueryState:
         checkpoint_location=event.checkpoint_location,
         ended=event.status in ("FINISHED", "FAILED"),
         exception=event.exception,
+        observation_offset=event.observation_offset,
+        run_since_ms=event.observed_at,
+        past_runs=(event.other_run_id,) if event.other_run_id else (),
+        other_run_id=event.other_run_id,
+        other_run_at_ms=event.observed_at if event.other_run_id else 0,
     )
+
+
+def _is_old(observation: Observation, offset: int | None, known: QueryState) -> bool:
+    if offset is None:
+        return False
+    earlier = observation.observed_at < known.observed_at_ms
+    if known.observation_offset is None:
+        return earlier
+    if offset <= known.observation_offset:
+        # Read again, after a hand-over. Where the clock says otherwise the topic was made anew.
+        return observation.observed_at <= known.observed_at_ms
+    # Written again by a producer that did not hear its first acknowledgement.
+    return (
+        earlier
+        and observation.run_id == known.run_id
+        and (observation.batch_id or 0) < (known.batch_id or 0)
+    )
+
+
+def _heard_beside(observation: Observation, known: QueryState) -> QueryState | None:
+    """A run that was followed by another speaks: it still runs, or its words come late."""
+    if observation.cause == "terminated" and observation.run_id == known.other_run_id:
+        return replace(known, other_run_id=None)
+    late = observation.observed_at <= known.run_since_ms
+    if late or observation.cause in ("started", "terminated"):
+        return None
+    return replace(known, other_run_id=observation.run_id, other_run_at_ms=observation.observed_at)
 
 
 def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
     by_source: dict[int, SourceState] = {}
     for topic in event.topics:
         source = by_source.setdefault(
-            topic.source, SourceState(topic.source, topic.isolation_level, None, topics=())
+            topic.source,
+            SourceState(
+                topic.source,
+                topic.isolation_level,
+                None,
+                topics=(),
+                assigned={} if topic.assigned else None,
+                cluster=topic.cluster,
+            ),
         )
         processed = {
             partition.partition: partition.processed_offset
@@ -125,50 +260,16 @@ def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
             if partition.processed_offset is not None
         }
         both = {**(source.processed or {}), topic.topic: processed} if processed else None
+        assigned = source.assigned
+        if assigned is not None:
+            assigned = {**assigned, topic.topic: [p.partition for p in topic.partitions]}
         by_source[topic.source] = replace(
             source,
             processed=both or source.processed,
             topics=(*(source.topics or ()), topic.topic),
+            assigned=assigned,
         )
     return tuple(by_source[index] for index in sorted(by_source))
-
-
-def _merged(observation: Observation, known: QueryState | None) -> QueryState:
-    positioned = any(source.processed is not None for source in observation.sources)
-    if positioned or known is None or not known.known:
-        sources = tuple(_source(source, known) for source in observation.sources)
-    else:
-        # Started or idle without a position: it stands where it stood.
-        sources = known.sources
-    return QueryState(
-        query_id=observation.query_id,
-        run_id=observation.run_id,
-        name=observation.query,
-        cluster=observation.cluster,
-        cause=observation.cause,
-        observed_at_ms=observation.observed_at,
-        sources=sources,
-        batch_id=_first(observation.batch_id, known.batch_id if known else None),
-        processed_at_ms=_first(observation.processed_at, known.processed_at_ms if known else None),
-        batch=observation.batch or (known.batch if known else None),
-        checkpoint_location=observation.checkpoint_location
-        or (known.checkpoint_location if known else None),
-        ended=observation.cause == "terminated",
-        exception=observation.exception,
-    )
-
-
-def _source(position: SourcePosition, known: QueryState | None) -> SourceState:
-    processed = position.processed
-    if processed is None and known is not None:
-        processed = next((s.processed for s in known.sources if s.source == position.source), None)
-    return SourceState(
-        source=position.source,
-        isolation_level=position.isolation_level,
-        processed=processed,
-        planned=position.planned,
-        topics=tuple(position.topics) if position.topics is not None else None,
-    )
 
 
 def _first(new: int | None, old: int | None) -> int | None:
