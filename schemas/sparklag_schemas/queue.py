@@ -33,6 +33,7 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         """How many items gave way."""
         self.unfinished = 0
         """Items put and not yet marked done, those taken included."""
+        self._taken = asyncio.Event()
         super().__init__()
 
     def _init(self, maxsize: int) -> None:
@@ -55,6 +56,12 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         super().task_done()
         self.unfinished -= 1
 
+    async def shrinks_to(self, size: int) -> None:
+        """Return once no more than `size` items wait: for who can leave the rest where it is."""
+        while self.qsize() > size:
+            self._taken.clear()
+            await self._taken.wait()
+
     def qsize(self) -> int:
         return len(self._items)
 
@@ -76,6 +83,7 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         number = next(iter(self._items))
         item = self._items[number]
         self._remove_oldest(self._key(item))
+        self._taken.set()
         return item
 
     def _make_room(self, key: Hashable) -> None:

@@ -1,33 +1,53 @@
-"""What the service counts about itself: read by `/health/ready`, written by every part."""
+"""What the service counts about itself: written by every part, read by `/metrics` and
+`/health/ready`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+def _count(meaning: str) -> Any:
+    return field(default=0, metadata={"meaning": meaning})
 
 
 @dataclass
 class Counters:
     """Counts since the start of this instance."""
 
-    observations: int = 0
-    """Observations taken in."""
-    malformed: int = 0
-    """Messages that do not keep the contract; each is logged with its position, and skipped."""
-    superseded: int = 0
-    """Observations that gave way to a newer one of their query, for lag only."""
-    stale: int = 0
-    """Observations older than the last one of their query."""
-    passes: int = 0
-    """Measuring passes."""
-    published: int = 0
-    """Lag events and tombstones Kafka acknowledged."""
-    too_large: int = 0
-    """Lag events dropped: the topic refuses their size. The first of each query is logged."""
-    publish_failures: int = 0
-    """Lag events that were not acknowledged; their query is measured and published again."""
-    tombstones: int = 0
-    """Queries forgotten."""
+    observations: int = _count("Observations taken in.")
+    malformed: int = _count(
+        "Messages that do not keep the contract; each is logged with its position, and skipped."
+    )
+    superseded: int = _count(
+        "Observations that gave way to a newer one of their query, for lag only."
+    )
+    stale: int = _count(
+        "Observations that were read again, or older than the last one of their query."
+    )
+    measured: int = _count("Measurements: of one query, once.")
+    published: int = _count("Lag events and tombstones Kafka acknowledged.")
+    too_large: int = _count(
+        "Lag events dropped: the topic refuses their size. The first of each query is logged."
+    )
+    publish_failures: int = _count(
+        "Lag events that were not acknowledged; their query is measured and published again."
+    )
+    tombstones: int = _count("Queries forgotten.")
+    rebalances: int = _count("Times the group shared its partitions anew.")
+    adopted: int = _count("Queries taken over from the view.")
+    released: int = _count("Queries given up to another instance, or forgotten.")
+    outdated_events: int = _count(
+        "Lag events that came after a newer one of their query; the view keeps the newer."
+    )
+    reads_failed: int = _count("Times one of the two topics could not be read; it is tried again.")
+    commits_failed: int = _count("Commits that failed; what they say is said again by the next.")
 
     def as_dict(self) -> dict[str, int]:
         """Name to count."""
         return asdict(self)
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """Name to what is counted."""
+        return {counter.name: counter.metadata["meaning"] for counter in fields(cls)}

@@ -9,33 +9,43 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from aiokafka.errors import KafkaError
 
-from sparklag_schemas import Cause, LagEvent, MeasuredBy, Settings, SparklagError
+from sparklag_schemas import LagEvent, MeasuredBy, Settings, SparklagError
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topic_setup import create_missing, find_problems
 from sparklag_schemas.topics import own_topics
+from sparklag_service.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
-from sparklag_service.evaluator import Measurement, evaluate
-from sparklag_service.intakes import Delivery, Intake, delivery_queue
+from sparklag_service.evaluator import Evaluator, Moment
+from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.publisher import Cadence, LagPublisher
+from sparklag_service.silence import Silence
 from sparklag_service.tasks import run_together
 from sparklag_service.tracker import QueryState, Tracker
-from sparklag_service.view import View
+from sparklag_service.view import Entry, View
 from sparklag_service.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
+_HAND_OVER_S = 5.0
 _SILENT_HEARTBEATS = 3
-"""A query that nobody has published for so long is adopted by the owner of its key."""
+"""A query that nobody has published for so long is adopted by the owner of its key; one that its
+driver has said nothing of is called dead."""
 
-MakeIntake = Callable[[NewestQueue[Delivery], Counters], Intake]
+MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor], Intake]
+
+
+class _Waiting(NamedTuple):
+    """The newest observation of a query that no acknowledged event covers, and its state."""
+
+    delivery: Delivery
+    state: QueryState
 
 
 class Pipeline:
@@ -50,29 +60,45 @@ class Pipeline:
     ) -> None:
         self.settings = settings
         self.bootstrap_servers = bootstrap_servers
-        self._measured_by = measured_by
         self.counters = Counters()
         self.view = View()
-        self._queue = delivery_queue(settings.queue_size, self._count_superseded)
-        self._intake = make_intake(self._queue, self.counters)
-        self._tracker = Tracker()
-        self._enricher = Enricher(settings, bootstrap_servers, epoch_ms)
+        self.queue = delivery_queue(settings.queue_size, self._count_superseded)
+        self.intake = make_intake(self.queue, self.counters, self)
+        self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
+        self._silent_s = _SILENT_HEARTBEATS * settings.heartbeat_s
+        self._silence = Silence(self._silent_s)
+        self.enricher = Enricher(settings, bootstrap_servers)
+        self._evaluator = Evaluator(measured_by, settings.latest_max_age_s)
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self._view_reader = ViewReader(settings, bootstrap_servers, self.view, self.counters)
         self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
         self._waiting: dict[str, _Waiting] = {}
+        self._last: dict[str, LagEvent] = {}
         self._topics_ready: str | None = "the topics were not looked at yet"
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def unpublished(self) -> int:
+        """Queries whose newest observation no acknowledged event covers yet."""
+        return len(self._waiting) + len(self._on_their_way)
+
     def not_ready(self) -> dict[str, str]:
-        """The parts that are not ready, and why. Empty when all are."""
+        """The parts that are not ready, and why. Empty when all are.
+
+        Another cluster that is away keeps nobody from being ready: see `degraded`.
+        """
+        home = self.enricher.unreachable.get(self.settings.cluster)
         parts = {
             "topics": self._topics_ready,
-            "intake": self._intake.ready,
+            "intake": self.intake.ready,
             "view": self._view_reader.ready,
-            "kafka": self._enricher.unreachable if self._tracker.queries else None,
+            "kafka": home if self.tracker.queries else None,
         }
         return {part: reason for part, reason in parts.items() if reason is not None}
+
+    def degraded(self) -> dict[str, str]:
+        """Clusters that cannot be reached, and why: only queries that read from them suffer."""
+        return dict(self.enricher.unreachable)
 
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `not_ready` says why."""
@@ -80,30 +106,56 @@ class Pipeline:
             await self._until_topics_are_ready()
             await run_together(
                 self._view_reader.run(),
-                self._after_view(self._intake.run),
+                self.enricher.run(),
+                self._mend_topics(),
+                self._after_view(self.intake.run),
                 self._after_view(self._track),
-                self._after_view(self._measure),
+                self._after_view(self._refresh),
+                self._after_view(self._evaluate),
             )
         finally:
             for publishing in self._on_their_way.values():
                 publishing.cancel()
             await asyncio.gather(*self._on_their_way.values(), return_exceptions=True)
             await self._publisher.aclose()
-            await self._enricher.aclose()
+            await self.enricher.aclose()
 
     async def drain(self, timeout_s: float) -> bool:
         """Take nothing more in, publish what was; whether that was done in time."""
-        self._intake.pause()
+        self.intake.pause()
         try:
-            await asyncio.wait_for(self._queue.join(), timeout_s)
+            await asyncio.wait_for(self.queue.join(), timeout_s)
         except asyncio.TimeoutError:
             return False
         return True
 
+    async def give_up(self) -> None:
+        """See Successor. What is on its way gets some time; an older event that arrives still
+        later does not replace a newer one: readers go by the version."""
+        while not self.queue.empty():
+            self._drop(self.queue.get_nowait())
+        leaving = [self._on_their_way[i] for i in self._on_their_way if not self.intake.keeps(i)]
+        if leaving:
+            _, late = await asyncio.wait(leaving, timeout=_HAND_OVER_S)
+            for publishing in late:
+                publishing.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for query_id in [i for i in self.tracker.queries if not self.intake.keeps(i)]:
+            self._drop(self._release(query_id))
+
+    async def take_over(self) -> None:
+        """See Successor."""
+        try:
+            await asyncio.wait_for(self._view_reader.reach_end(), _HAND_OVER_S)
+        except (KafkaError, OSError, asyncio.TimeoutError):
+            _log.warning("queries are taken over from a view that may lack their newest events")
+        self._adopt()
+
     async def _until_topics_are_ready(self) -> None:
         while self._topics_ready is not None:
             try:
-                await self._prepare_topics()
+                await self._create_topics()
+                await self._look_at_topics()
             except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
                 reason = str(error)
                 if not isinstance(error, SparklagError):
@@ -116,15 +168,27 @@ class Pipeline:
             else:
                 self._topics_ready = None
 
-    async def _prepare_topics(self) -> None:
-        settings = self.settings
-        specs = own_topics(settings)
-        options = client_options(self.bootstrap_servers, settings.kafka)
-        if settings.create_topics:
-            for name in await create_missing(options, specs):
+    async def _create_topics(self) -> None:
+        if self.settings.create_topics:
+            options = client_options(self.bootstrap_servers, self.settings.kafka)
+            for name in await create_missing(options, own_topics(self.settings)):
                 _log.info("created topic %s", name)
-        for problem in await find_problems(options, specs):
+
+    async def _look_at_topics(self) -> None:
+        options = client_options(self.bootstrap_servers, self.settings.kafka)
+        for problem in await find_problems(options, own_topics(self.settings)):
             _log.warning("%s", problem)
+
+    async def _mend_topics(self) -> None:
+        """Create a topic again that was deleted under us; every query is published anew to it."""
+        while True:
+            await self._publisher.failed.wait()
+            self._publisher.failed.clear()
+            try:
+                await self._create_topics()
+            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+                _log.debug("topics were not looked at: %s", error)
+            await asyncio.sleep(_RETRY_S)
 
     async def _after_view(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A query that restarts without data is where the view says it is: that comes first."""
@@ -133,115 +197,171 @@ class Pipeline:
 
     async def _track(self) -> None:
         while True:
-            delivery = await self._queue.get()
+            delivery = await self.queue.get()
             self.counters.observations += 1
             observation = delivery.observation
-            entry = self.view.get(observation.query_id)
-            if self._tracker.observe(observation, entry.event if entry else None):
-                self._wait(observation.query_id, observation.cause, [delivery])
-                self._enricher.ask(observation.query_id)
+            query_id = observation.query_id
+            entry = self.view.get(query_id)
+            self._silence.heard(query_id, time.monotonic())
+            if self.tracker.observe(observation, entry.event if entry else None, delivery.offset):
+                self._wait(delivery, self.tracker.queries[query_id])
+                self.enricher.ask([self.tracker.queries[query_id]])
             else:
                 self.counters.stale += 1
-                self._settle([delivery])
+                self._settle(delivery)
             # A full queue is worked off without holding the loop.
             await asyncio.sleep(0)
 
-    async def _measure(self) -> None:
+    async def _refresh(self) -> None:
+        """Lag is measured on the service's own clock too: that of a stuck query goes on growing."""
+        due_s = time.monotonic()
         while True:
-            asked = await self._enricher.next_asked()
-            if asked is None:
-                await self._share()
-            queries = self._tracker.queries
-            states = [queries[i] for i in (queries if asked is None else asked) if i in queries]
-            if not states:
-                continue
-            # What is waiting now is in these states; what comes during the pass is not.
-            waiting = {state.query_id: self._waiting.pop(state.query_id, None) for state in states}
-            measurement = await self._enricher.measure(states)
-            self.counters.passes += 1
-            for state in states:
-                self._offer(state, measurement, waiting[state.query_id])
+            if self.intake.heard_all_s is not None:
+                self._silence.heard_all(self.intake.heard_all_s)
+            self._adopt()
+            self._let_go()
+            self.enricher.ask(self.tracker.queries.values())
+            # Missed ones are not made up for.
+            due_s = max(due_s + self.settings.refresh_interval_s, time.monotonic())
+            await asyncio.sleep(due_s - time.monotonic())
+
+    async def _evaluate(self) -> None:
+        while True:
+            measured = await self.enricher.next_measured()
+            for state in measured.states:
+                # It may have changed hands, or been measured in a newer state, in the meantime.
+                last = self._last.get(state.query_id)
+                outdated = last is not None and last.observed_at > state.observed_at_ms
+                if state.query_id in self.tracker.queries and not outdated:
+                    self._offer(state, Moment(epoch_ms(), time.monotonic(), measured.asked_s))
                 await asyncio.sleep(0)
 
-    def _offer(self, state: QueryState, measurement: Measurement, waiting: _Waiting | None) -> None:
+    def _offer(self, state: QueryState, moment: Moment) -> None:
         """Publish the lag of a query, if that is due."""
-        cause: Cause = waiting.cause if waiting else "refresh"
-        event = evaluate(state, measurement, str(uuid4()), cause, self._measured_by)
-        deliveries = waiting.deliveries if waiting else []
-        now_s = time.monotonic()
-        if state.query_id in self._on_their_way or not self._cadence.due(event, now_s):
-            self._wait(state.query_id, cause, deliveries)
+        query_id = state.query_id
+        waiting = self._waiting.get(query_id)
+        covered = waiting.delivery if waiting is not None and waiting.state is state else None
+        event = self._evaluator.evaluate(
+            state,
+            self.enricher.offsets,
+            moment,
+            event_id=str(uuid4()),
+            cause=covered.observation.cause if covered else "refresh",
+            previous=self._last.get(query_id),
+            silent=self._silence.is_silent(query_id),
+        )
+        self._last[query_id] = event
+        self.counters.measured += 1
+        if query_id in self._on_their_way or not self.intake.keeps(query_id):
             return
-        self._cadence.published(event, now_s)
-        self._on_their_way[state.query_id] = asyncio.create_task(self._publish(event, deliveries))
+        if self._cadence.due(event, moment.now_s):
+            self._cadence.published(event, moment.now_s)
+            if covered is not None:
+                del self._waiting[query_id]
+            self._send(query_id, self._publish(event, covered, state))
 
-    async def _publish(self, event: LagEvent, deliveries: list[Delivery]) -> None:
+    def _send(self, query_id: str, sending: Coroutine[Any, Any, None]) -> None:
+        """One message of a query at a time."""
+        task = asyncio.create_task(sending)
+        self._on_their_way[query_id] = task
+        task.add_done_callback(lambda _: self._on_their_way.pop(query_id))
+
+    async def _publish(self, event: LagEvent, covered: Delivery | None, state: QueryState) -> None:
         query_id = event.query_id
         try:
-            if await self._publisher.publish(event):
-                self._settle(deliveries)
-                if query_id in self._waiting:
-                    self._enricher.ask(query_id)
-            else:
-                # The next refresh measures and publishes it again.
-                self._cadence.forget(query_id)
-                self._wait(query_id, event.cause, deliveries)
-        finally:
-            del self._on_their_way[query_id]
-
-    def _wait(self, query_id: str, cause: Cause, deliveries: list[Delivery]) -> None:
-        """Remember what the next event of a query covers; the newest cause names it."""
-        if not deliveries:
+            published = await self._publisher.publish(event)
+        except asyncio.CancelledError:
+            self._drop(covered)
+            raise
+        if published:
+            if covered is not None:
+                self._settle(covered)
+            if query_id in self._waiting:
+                self.enricher.ask([self._waiting[query_id].state])
             return
-        waiting = self._waiting.setdefault(query_id, _Waiting(cause))
-        newest = max((*waiting.deliveries, *deliveries), key=lambda d: d.observation.observed_at)
-        waiting.deliveries += deliveries
-        waiting.cause = newest.observation.cause
+        # The next refresh measures and publishes it again.
+        self._cadence.forget(query_id)
+        if query_id not in self.tracker.queries:
+            self._drop(covered)
+        elif covered is not None and query_id in self._waiting:
+            self._supersede(covered)
+        elif covered is not None:
+            self._waiting[query_id] = _Waiting(covered, state)
 
-    def _settle(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            delivery.done()
-            self._queue.task_done()
+    def _wait(self, delivery: Delivery, state: QueryState) -> None:
+        older = self._waiting.get(state.query_id)
+        if older is not None:
+            self._supersede(older.delivery)
+        self._waiting[state.query_id] = _Waiting(delivery, state)
 
-    async def _share(self) -> None:
-        """Queries change hands: some are ours now, some another's, some nobody's any more."""
-        now_ms = epoch_ms()
-        silent_before_ms = now_ms - int(_SILENT_HEARTBEATS * self.settings.heartbeat_s * 1000)
+    def _supersede(self, delivery: Delivery) -> None:
+        self._count_superseded()
+        self._settle(delivery)
+
+    def _settle(self, delivery: Delivery) -> None:
+        delivery.done()
+        self.queue.task_done()
+
+    def _drop(self, delivery: Delivery | None) -> None:
+        """It is not done here: whoever has its query next reads it again."""
+        if delivery is not None:
+            self.queue.task_done()
+
+    def _adopt(self) -> None:
+        """Measure on what nobody else measures."""
+        silent_before_s = time.monotonic() - self._silent_s
         for entry in self.view:
             query_id = entry.event.query_id
-            if query_id in self._tracker.queries or not self._intake.adopts(query_id):
+            if query_id in self.tracker.queries or not self.intake.adopts(query_id):
                 continue
+            embedded = entry.event.measured_by == "embedded"
             # An embedded service still runs beside its query, unless it has fallen silent.
-            if entry.event.measured_by == "service" or entry.published_at_ms < silent_before_ms:
-                self._tracker.adopt(entry.event)
-        for query_id, state in list(self._tracker.queries.items()):
-            newest = self.view.get(query_id)
-            known_better = newest is not None and newest.event.observed_at > state.observed_at_ms
-            if known_better or not self._intake.keeps(query_id):
-                self._release(query_id)
-        expired_before_ms = now_ms - int(self.settings.keep_s * 1000)
-        for query_id in list(self._tracker.unheard_since(expired_before_ms)):
-            if await self._publisher.forget(query_id):
-                self.counters.tombstones += 1
-                self._release(query_id)
+            if not embedded or entry.heard_s < silent_before_s:
+                self._take_up(entry, silent=embedded or entry.event.status == "STOP")
 
-    def _release(self, query_id: str) -> None:
-        self._tracker.forget(query_id)
+    def _take_up(self, entry: Entry, *, silent: bool) -> None:
+        event = entry.event
+        self.counters.adopted += 1
+        self.tracker.adopt(event)
+        self._last[event.query_id] = event
+        self._silence.adopted(event.query_id, time.monotonic(), silent=silent)
+
+    def _let_go(self) -> None:
+        """Of queries that another measures now, and of those past their keep time."""
+        for query_id, state in list(self.tracker.queries.items()):
+            newest = self.view.get(query_id)
+            if not self.intake.keeps(query_id):
+                self._drop(self._release(query_id))
+            elif newest is not None and newest.event.observed_at > state.observed_at_ms:
+                self._cover(self._release(query_id))
+        expired_before_ms = epoch_ms() - int(self.settings.keep_s * 1000)
+        for query_id in list(self.tracker.unheard_since(expired_before_ms)):
+            if query_id not in self._on_their_way:
+                self._send(query_id, self._forget(query_id))
+
+    async def _forget(self, query_id: str) -> None:
+        if await self._publisher.forget(query_id):
+            self.counters.tombstones += 1
+            self.view.remove(query_id)
+            self._cover(self._release(query_id))
+
+    def _release(self, query_id: str) -> Delivery | None:
+        """Measure it no more. The answer is what waited to be published."""
+        self.counters.released += 1
+        self.tracker.forget(query_id)
         self._cadence.forget(query_id)
+        self._silence.forget(query_id)
+        self._last.pop(query_id, None)
         waiting = self._waiting.pop(query_id, None)
-        if waiting:
-            self._settle(waiting.deliveries)
+        return waiting.delivery if waiting is not None else None
+
+    def _cover(self, delivery: Delivery | None) -> None:
+        """A newer event than it would cause is published."""
+        if delivery is not None:
+            self._settle(delivery)
 
     def _count_superseded(self) -> None:
         self.counters.superseded += 1
-
-
-@dataclass
-class _Waiting:
-    """Observations that the next event of a query covers, and why it will be written."""
-
-    cause: Cause
-    deliveries: list[Delivery] = field(default_factory=list)
 
 
 def epoch_ms() -> int:

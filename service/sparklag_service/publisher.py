@@ -84,6 +84,8 @@ class LagPublisher:
         )
         self._complained = False
         self._too_large: set[str] = set()
+        self.failed = asyncio.Event()
+        """Set by each failure: something may be mended."""
 
     async def publish(self, event: LagEvent) -> bool:
         """Whether there is nothing more to do: acknowledged, or refused for good by its size."""
@@ -110,6 +112,7 @@ class LagPublisher:
             return True
         except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
             self._counters.publish_failures += 1
+            self.failed.set()
             if not self._complained:
                 self._complained = True
                 cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)

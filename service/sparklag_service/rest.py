@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Header, Query, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
@@ -19,6 +19,7 @@ from sparklag_schemas.documents import lag_event_components
 from sparklag_service import problems
 from sparklag_service.listing import MAX_PAGE, BadCursor, Filter, page
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.self_metrics import Exposition
 from sparklag_service.version import VERSION
 
 _JSON = "application/json"
@@ -102,15 +103,30 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
         responses={503: {"description": "The parts that are not ready, each with its reason"}},
     )
     async def ready(response: Response) -> dict[str, Any]:
-        """503 until the view is complete and Kafka answers."""
+        """503 until the view is complete and Kafka answers. `degraded` names other clusters that
+        cannot be reached: only queries that read from them suffer."""
         failing = pipeline.not_ready()
         response.status_code = 503 if failing else 200
         return {
             "status": "not ready" if failing else "ready",
             "failing": failing,
+            "degraded": pipeline.degraded(),
             "queries": len(pipeline.view),
             "counters": pipeline.counters.as_dict(),
         }
+
+    exposition = Exposition(pipeline)
+
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        summary="What the service says of itself, for Prometheus",
+        responses={200: {"content": {"text/plain": {}}}},
+    )
+    async def metrics(accept: Annotated[str, Header()] = "") -> Response:
+        """Prometheus text, or OpenMetrics to whoever accepts it."""
+        text, content_type = exposition.render(accept)
+        return Response(text, headers={"content-type": content_type})
 
 
 def _add_page(app: FastAPI, pipeline: Pipeline) -> None:

@@ -20,7 +20,8 @@ from sparklag_service.rest import create_app
 from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)
-_OPEN_REQUESTS_S = 2
+_SHARE_OF_OPEN_REQUESTS, _SHARE_OF_DRAINING = 0.2, 0.4
+"""Of the time there is to shut down; leaving the group takes the most of the rest."""
 
 
 async def serve(settings: Settings) -> None:
@@ -57,12 +58,13 @@ def _survive_signals() -> None:
 
 async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
     """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
+    timeout_s = pipeline.settings.shutdown_timeout_s
     http = uvicorn.Server(
         uvicorn.Config(
             create_app(pipeline),
             log_config=None,
             access_log=False,
-            timeout_graceful_shutdown=_OPEN_REQUESTS_S,
+            timeout_graceful_shutdown=max(1, round(_SHARE_OF_OPEN_REQUESTS * timeout_s)),
             lifespan="off",
         )
     )
@@ -70,7 +72,7 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
     async def serve_http() -> None:
         # uvicorn owns the signals, in the main thread.
         await http.serve(sockets=[listening])
-        if not await pipeline.drain(pipeline.settings.shutdown_timeout_s / 2):
+        if not await pipeline.drain(_SHARE_OF_DRAINING * timeout_s):
             _log.warning("ended before every observation was published; they are read again")
 
     await run_together(serve_http(), pipeline.run())

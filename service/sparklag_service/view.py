@@ -15,8 +15,8 @@ class Entry:
     event: LagEvent
     document: bytes
     """Its JSON, as it was read: what REST answers with."""
-    published_at_ms: int
-    """The record's time."""
+    heard_s: float
+    """When it was read (`time.monotonic()`): clocks of other machines do not count."""
 
 
 class View:

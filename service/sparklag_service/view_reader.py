@@ -7,21 +7,23 @@ holds them all, and a new instance reads no more than that. The end may be a day
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import ContractError, Settings, decode_lag_event
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas import Settings, decode_lag_event
+from sparklag_schemas.connection import client_options
+from sparklag_service.contract_records import decoded, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.view import Entry, View
 
-_log = logging.getLogger(__name__)
 _POLL_MS = 500
-_RETRY_S = 2.0
+_MOST_RECORDS = 1_000
+_HOLDING_BYTES = 256 * 1024
+"""Decoding so much holds the loop long enough."""
+_LOOK_S = 0.02
 _LAST_RECORD_TIMEOUT_MS = 5_000
 _HEARTBEATS_READ_BACK = 6
 
@@ -37,19 +39,37 @@ class ViewReader:
         self._options: dict[str, Any] = client_options(bootstrap_servers, settings.kafka)
         self._view = view
         self._counters = counters
+        self._consumer: AIOKafkaConsumer | None = None
+        self._taking = False
         self.ready: str | None = "the view is being read"
         self.caught_up = asyncio.Event()
 
     async def run(self) -> None:
         """Read until cancelled."""
+        await keep_reading(
+            self._read,
+            self._settings.lag_topic,
+            self._settings,
+            self._bootstrap_servers,
+            self._counters,
+            self._not_ready,
+        )
+
+    async def reach_end(self) -> None:
+        """Return once all is read that stands in the topic now."""
+        ends: dict[TopicPartition, int] | None = None
         while True:
-            try:
-                await self._read()
-            except (KafkaError, OSError, asyncio.TimeoutError) as error:
-                cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
-                self.ready = f"topic {self._settings.lag_topic}: {cause or error!r}"
-                _log.warning("view of %s, trying again", self.ready)
-            await asyncio.sleep(_RETRY_S)
+            consumer = self._consumer
+            if consumer is not None and self.ready is None:
+                if ends is None:
+                    ends = await consumer.end_offsets(consumer.assignment())
+                positions = [(await consumer.position(p), end) for p, end in ends.items()]
+                if not self._taking and all(position >= end for position, end in positions):
+                    return
+            await asyncio.sleep(_LOOK_S)
+
+    def _not_ready(self, reason: str) -> None:
+        self.ready = reason
 
     async def _read(self) -> None:
         consumer = AIOKafkaConsumer(
@@ -60,15 +80,19 @@ class ViewReader:
         try:
             await consumer.start()
             missing = await self._seek_to_last_minute(consumer)
+            self._consumer = consumer
             while True:
                 self._catch_up(missing)
-                batches = await consumer.getmany(timeout_ms=_POLL_MS)
+                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                self._taking = True
                 for partition, records in batches.items():
-                    for record in records:
-                        self._take(record)
+                    await self._take_all(records)
                     if partition in missing and records[-1].offset + 1 >= missing[partition]:
                         del missing[partition]
+                self._taking = False
         finally:
+            self._taking = False
+            self._consumer = None
             await consumer.stop()
 
     async def _seek_to_last_minute(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
@@ -112,22 +136,23 @@ class ViewReader:
             self.ready = None
             self.caught_up.set()
 
+    async def _take_all(self, records: list[ConsumerRecord]) -> None:
+        held_bytes = 0
+        for record in records:
+            held_bytes += len(record.value or b"")
+            if held_bytes > _HOLDING_BYTES:
+                held_bytes = 0
+                await asyncio.sleep(0)
+            self._take(record)
+
     def _take(self, record: ConsumerRecord) -> None:
         if record.key is None:
             return
         if record.value is None:
             self._view.remove(record.key.decode(errors="replace"))
             return
-        try:
-            event = decode_lag_event(record.value)
-        except ContractError as error:
-            self._counters.malformed += 1
-            _log.warning(
-                "skipped a message at %s[%d]@%d: %s",
-                record.topic,
-                record.partition,
-                record.offset,
-                error,
-            )
+        event = decoded(record, decode_lag_event, self._counters)
+        if event is None:
             return
-        self._view.put(Entry(event, record.value, record.timestamp))
+        if not self._view.put(Entry(event, record.value, time.monotonic())):
+            self._counters.outdated_events += 1

@@ -16,6 +16,8 @@ class Delivery:
 
     observation: Observation
     done: Callable[[], None]
+    offset: int | None = None
+    """Its place on the topic. None: it comes straight from where it was made, once."""
 
 
 def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue[Delivery]:
@@ -28,12 +30,31 @@ def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue
     return NewestQueue(limit, lambda delivery: delivery.observation.query_id, superseded)
 
 
+class Successor(Protocol):
+    """Who answers for the queries an intake gains and loses."""
+
+    async def give_up(self) -> None:
+        """What the intake keeps no more is not published any more: returns once nothing of it is
+        on its way. What waited of it is forgotten; whoever has it next reads it again."""
+
+    async def take_over(self) -> None:
+        """What the intake keeps now is known: returns once all that was published of it is read."""
+
+
 class Intake(Protocol):
     """Puts deliveries on the queue it was made with."""
 
     @property
     def ready(self) -> str | None:
         """None, or why nothing can be taken in yet."""
+
+    @property
+    def heard_all_s(self) -> float | None:
+        """Up to when (`time.monotonic()`) all that was said is taken in. None: not known."""
+
+    @property
+    def behind(self) -> int | None:
+        """How many messages are not taken in yet. None: not known."""
 
     def adopts(self, query_id: str) -> bool:
         """Whether this instance is to measure a query that nobody measures."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from sparklag_schemas import Observation
@@ -31,6 +32,16 @@ class InProcessIntake:
         self._stats = stats
         self._queue = queue
         self.ready: str | None = None
+
+    @property
+    def heard_all_s(self) -> float:
+        """Nothing is lost on the way."""
+        return time.monotonic()
+
+    @property
+    def behind(self) -> int:
+        """Observations in the driver's queue."""
+        return self._source.qsize()
 
     def adopts(self, query_id: str) -> bool:
         """Queries of other drivers are theirs, or the service's."""

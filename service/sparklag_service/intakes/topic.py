@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -12,30 +13,45 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import ContractError, Settings, decode_observation
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas import Settings, decode_observation
+from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topics import partition_of
 from sparklag_service.commit_ledger import CommitLedger
+from sparklag_service.contract_records import decoded, keep_reading
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery
+from sparklag_service.intakes import Delivery, Successor
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500
+_MOST_RECORDS = 200
+_HOLDING_BYTES = 256 * 1024
+"""Decoding so much holds the loop long enough."""
+_FETCH_BYTES = 16 * 1024 * 1024
+_ROOM = 200
+"""With more than so many deliveries in the queue the rest stays in Kafka."""
 _COMMIT_INTERVAL_S = 1.0
-_RETRY_S = 2.0
+_LOOK_INTERVAL_S = 1.0
+_LOOK_TIMEOUT_S = 5.0
+_HAND_OVER_S = 5.0
 _SESSION_TIMEOUT_MS = 15_000
+_HEARTBEAT_MS = 1_000
+"""How soon a member learns that the group is sharing its partitions anew."""
 _REBALANCE_TIMEOUT_MS = 20_000
-"""How long the others wait for this one to hand its partitions over: longer than a commit takes."""
+"""How long the others wait for this one to hand its partitions over: longer than that takes."""
 _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for so long is stuck: its queries go to another."""
+
+
+class MembershipDoubtful(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """This process stood still for longer than the group waits: others have its partitions."""
 
 
 class TopicIntake:
     """Owning a partition means owning its queries.
 
-    An offset is committed once the lag event its observation caused is acknowledged. A message
-    that does not keep the contract is counted, logged with its position and skipped.
+    An offset is committed once the lag event its observation caused is acknowledged, or that of a
+    later observation of the same query. A message that does not keep the contract is skipped.
     """
 
     def __init__(
@@ -44,15 +60,24 @@ class TopicIntake:
         bootstrap_servers: str,
         queue: NewestQueue[Delivery],
         counters: Counters,
+        successor: Successor,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._queue = queue
         self._counters = counters
+        self._successor = successor
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
+        self._owns_them = False
         self._partition_count = 0
+        self._sharing = 0
+        self._paused = False
+        self._failure: BaseException | None = None
         self.ready: str | None = "not a member of the consumer group yet"
+        self.heard_all_s: float | None = None
+        self.behind: int | None = None
+        """Messages in its partitions that it has not taken in yet. None: not known."""
 
     def adopts(self, query_id: str) -> bool:
         """Those whose messages are in a partition of this instance."""
@@ -64,25 +89,24 @@ class TopicIntake:
 
     def pause(self) -> None:
         """Fetch nothing more; stay in the group until cancelled."""
-        if self._consumer is not None:
-            self._consumer.pause(*self._consumer.assignment())
+        self._paused = True
 
     def _owns(self, query_id: str) -> bool:
-        if not self._partition_count:
+        if not self._owns_them:
             return False
         partition = partition_of(query_id, self._partition_count)
         return TopicPartition(self._settings.offsets_topic, partition) in self._ledgers
 
     async def run(self) -> None:
         """Consume until cancelled; then commit what is done and leave the group."""
-        while True:
-            try:
-                await self._consume()
-            except (KafkaError, OSError, asyncio.TimeoutError) as error:
-                cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
-                self.ready = f"topic {self._settings.offsets_topic}: {cause or error!r}"
-                _log.warning("intake of %s, trying again", self.ready)
-            await asyncio.sleep(_RETRY_S)
+        await keep_reading(
+            self._consume,
+            self._settings.offsets_topic,
+            self._settings,
+            self._bootstrap_servers,
+            self._counters,
+            self._not_ready,
+        )
 
     async def _consume(self) -> None:
         consumer = AIOKafkaConsumer(
@@ -91,68 +115,117 @@ class TopicIntake:
             enable_auto_commit=False,
             # The first start: every query's position counts, of a driver that died too.
             auto_offset_reset="earliest",
+            fetch_max_bytes=_FETCH_BYTES,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
             max_poll_interval_ms=_MAX_POLL_INTERVAL_MS,
         )
         consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self))
         self._consumer = consumer
-        committing = None
+        self._failure = None
+        besides: list[asyncio.Task[None]] = []
         try:
             await consumer.start()
-            committing = asyncio.create_task(self._commit_regularly())
-            while True:
-                batches = await consumer.getmany(timeout_ms=_POLL_MS)
-                for partition, records in batches.items():
-                    self._take(partition, records)
+            besides = [
+                asyncio.create_task(self._commit_regularly()),
+                asyncio.create_task(self._look_regularly(consumer)),
+            ]
+            await self._poll(consumer)
         finally:
-            self.ready = "not a member of the consumer group"
-            if committing is not None:
-                committing.cancel()
+            self._not_ready("not a member of the consumer group")
+            for task in besides:
+                task.cancel()
+            await asyncio.gather(*besides, return_exceptions=True)
             await self._leave(consumer)
+
+    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
+        polled_s = time.monotonic()
+        while True:
+            sharing = self._sharing
+            batches = {}
+            if not self._paused:
+                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+            else:
+                await asyncio.sleep(_POLL_MS / 1000)
+            if self._failure is not None:
+                raise self._failure
+            stood_still_s, polled_s = time.monotonic() - polled_s, time.monotonic()
+            if stood_still_s > _SESSION_TIMEOUT_MS / 1000:
+                raise MembershipDoubtful(f"stood still for {stood_still_s:.0f} s: joining anew")
+            if not self._owns_them or sharing != self._sharing:
+                # Fetched before the partitions were shared: read again from what is committed.
+                continue
+            await self._take(record for records in batches.values() for record in records)
+            await self._queue.shrinks_to(_ROOM)
 
     def _options(self) -> dict[str, Any]:
         return client_options(self._bootstrap_servers, self._settings.kafka)
 
-    def _take(self, partition: TopicPartition, records: list[ConsumerRecord]) -> None:
-        ledger = self._ledgers.get(partition)
-        if ledger is None:
-            return
+    def _not_ready(self, reason: str) -> None:
+        self.ready = reason
+        self.heard_all_s = None
+        self.behind = None
+
+    async def _take(self, records: Iterable[ConsumerRecord]) -> None:
+        sharing, held_bytes = self._sharing, 0
         for record in records:
+            held_bytes += len(record.value or b"")
+            if held_bytes > _HOLDING_BYTES:
+                held_bytes = 0
+                await asyncio.sleep(0)
+                if not self._owns_them or sharing != self._sharing:
+                    return
+            ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
             done = partial(ledger.done, record.offset)
-            if record.value is None:
+            observation = None
+            if record.value is not None:
+                observation = decoded(record, decode_observation, self._counters)
+            if observation is None:
                 done()
-                continue
-            try:
-                observation = decode_observation(record.value)
-            except ContractError as error:
-                self._counters.malformed += 1
-                _log.warning(
-                    "skipped a message at %s[%d]@%d: %s",
-                    record.topic,
-                    record.partition,
-                    record.offset,
-                    error,
-                )
-                done()
-                continue
-            self._queue.put_nowait(Delivery(observation, done))
+            else:
+                self._queue.put_nowait(Delivery(observation, done, record.offset))
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """From here on this instance answers for the queries of `partitions`."""
-        assert self._consumer is not None
-        self._ledgers = {partition: CommitLedger() for partition in partitions}
-        known = self._consumer.partitions_for_topic(self._settings.offsets_topic)
-        self._partition_count = len(known or ())
+        owned = list(partitions)
+        try:
+            await asyncio.wait_for(self._take_over(owned), 2 * _HAND_OVER_S)
+        except Exception as error:
+            # aiokafka would log it and go on.
+            self._failure = error
+            return
+        self._counters.rebalances += 1
         self.ready = None
-        _log.info("owns %d of %d partitions", len(self._ledgers), self._partition_count)
+        _log.info("owns %d of %d partitions", len(owned), self._partition_count)
+
+    async def _take_over(self, owned: list[TopicPartition]) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        known = consumer.partitions_for_topic(self._settings.offsets_topic)
+        self._partition_count = len(known or ())
+        committed = await asyncio.gather(*(consumer.committed(p) for p in owned))
+        unread = [p for p, offset in zip(owned, committed, strict=True) if offset is None]
+        firsts = await consumer.beginning_offsets(unread)
+        self._ledgers = {partition: CommitLedger() for partition in owned}
+        self._owns_them = bool(self._partition_count)
+        await self._successor.take_over()
+        # What came in the meantime was not taken: it comes again from here.
+        for partition, offset in zip(owned, committed, strict=True):
+            consumer.seek(partition, firsts[partition] if offset is None else offset)
+        self._sharing += 1
 
     async def revoked(self) -> None:
         """Up to here it does: what is done is committed, so that the next owner goes on there."""
-        await self._commit()
+        self._owns_them = False
+        self._not_ready("the group is sharing its partitions anew")
+        await self._successor.give_up()
+        try:
+            await asyncio.wait_for(self._commit(), _HAND_OVER_S)
+        except asyncio.TimeoutError:
+            _log.warning("partitions handed over without a commit: their messages are read again")
         self._ledgers = {}
-        self.ready = "the group is sharing its partitions anew"
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -160,29 +233,55 @@ class TopicIntake:
             await self._commit()
 
     async def _commit(self) -> None:
+        ledgers = self._ledgers
         offsets = {
             partition: offset
-            for partition, ledger in self._ledgers.items()
+            for partition, ledger in ledgers.items()
             if (offset := ledger.to_commit) is not None
         }
         if not offsets or self._consumer is None:
             return
-        ledgers = self._ledgers
         try:
             await self._consumer.commit(offsets)
         except (KafkaError, OSError) as error:
             # Said again with the next commit; until then another owner would only repeat work.
+            self._counters.commits_failed += 1
             _log.warning("offsets not committed yet: %s", str(error) or type(error).__name__)
             return
         for partition, offset in offsets.items():
             ledgers[partition].committed(offset)
 
+    async def _look_regularly(self, consumer: AIOKafkaConsumer) -> None:
+        """Find out how far behind this intake is itself."""
+        while True:
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+            try:
+                await asyncio.wait_for(self._look(consumer), _LOOK_TIMEOUT_S)
+            except (KafkaError, OSError, asyncio.TimeoutError):
+                # `heard_all_s` grows old: that says it.
+                self.behind = None
+
+    async def _look(self, consumer: AIOKafkaConsumer) -> None:
+        asked_s, sharing = time.monotonic(), self._sharing
+        owned = list(self._ledgers)
+        if not owned or not self._owns_them:
+            return
+        ends = await consumer.end_offsets(owned)
+        behind = 0
+        for partition, end in ends.items():
+            behind += max(0, end - await consumer.position(partition))
+        self.behind = behind
+        if behind == 0 and sharing == self._sharing and self._queue.empty():
+            self.heard_all_s = asked_s
+
     async def _leave(self, consumer: AIOKafkaConsumer) -> None:
-        try:
-            await asyncio.wait_for(self._commit(), self._settings.shutdown_timeout_s / 2)
-            await asyncio.wait_for(consumer.stop(), self._settings.shutdown_timeout_s / 2)
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
-            _log.warning("left the group without saying so: %s", error or type(error).__name__)
+        left_s = self._settings.shutdown_timeout_s / 10
+        self._owns_them = False
+        for step in (self._successor.give_up, self._commit, consumer.stop):
+            try:
+                await asyncio.wait_for(step(), left_s)
+            except (KafkaError, OSError, asyncio.TimeoutError) as error:
+                _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
         self._ledgers = {}
         self._consumer = None
 

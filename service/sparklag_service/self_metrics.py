@@ -1,0 +1,77 @@
+"""`GET /metrics`: what the service says of itself, for Prometheus. Read from memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Metric, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from sparklag_service.counters import Counters
+from sparklag_service.pipeline import Pipeline
+
+
+class SelfMetrics(Collector):
+    """Counters, the fill of every queue, and the age of what the service knows."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as it is now."""
+        meanings = Counters.meanings()
+        for name, count in self._pipeline.counters.as_dict().items():
+            yield CounterMetricFamily(f"sparklag_{name}", meanings[name], value=count)
+        yield from self._gauges()
+        up = GaugeMetricFamily(
+            "sparklag_cluster_up",
+            "Whether a broker of the Kafka cluster answers.",
+            labels=["cluster"],
+        )
+        for cluster in self._pipeline.enricher.offsets:
+            up.add_metric([cluster], cluster not in self._pipeline.enricher.unreachable)
+        yield up
+
+    def _gauges(self) -> Iterator[Metric]:
+        pipeline = self._pipeline
+        intake = pipeline.intake
+        now_s = time.monotonic()
+        found: list[tuple[str, str, float | None]] = [
+            ("ready", "Whether every part is ready.", not pipeline.not_ready()),
+            ("queries", "Queries in the view.", len(pipeline.view)),
+            ("owned_queries", "Queries this instance measures.", len(pipeline.tracker.queries)),
+            ("queue_size", "Observations that wait to be tracked.", pipeline.queue.qsize()),
+            (
+                "unpublished_queries",
+                "Queries whose newest observation no acknowledged event covers yet.",
+                pipeline.unpublished,
+            ),
+            ("intake_behind", "Observations in Kafka that are not taken in yet.", intake.behind),
+            (
+                "intake_age_seconds",
+                "Since when it is not known that every observation was taken in.",
+                None if intake.heard_all_s is None else now_s - intake.heard_all_s,
+            ),
+        ]
+        for name, meaning, value in found:
+            # Missing is not zero: what is not known has no sample.
+            if value is not None:
+                yield GaugeMetricFamily(f"sparklag_{name}", meaning, value=value)
+
+
+class Exposition:
+    """Renders what Prometheus, or an OpenMetrics reader, asks for."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(SelfMetrics(pipeline))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The text, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
