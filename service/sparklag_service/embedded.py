@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
@@ -30,6 +29,9 @@ async def serve_embedded(
     host, port = listening.getsockname()[:2]
     stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     pipeline = Pipeline(
-        settings, bootstrap_servers, partial(InProcessIntake, queue, stats), "embedded"
+        settings,
+        bootstrap_servers,
+        lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
+        "embedded",
     )
     await run_until_http_ends(pipeline, listening)

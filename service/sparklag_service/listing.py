@@ -30,7 +30,7 @@ class Filter:
         """Whether `event` keeps every condition."""
         return (
             (self.status is None or event.status == self.status)
-            and (self.cluster is None or event.cluster == self.cluster)
+            and (self.cluster is None or self.cluster in _clusters(event))
             and (self.topic is None or any(t.topic == self.topic for t in event.topics))
         )
 
@@ -63,6 +63,10 @@ def summary(event: LagEvent) -> dict[str, object]:
     document["batch"] = msgspec.to_builtins(event.batch)
     document["topics"] = sorted({topic.topic for topic in event.topics})
     return document
+
+
+def _clusters(event: LagEvent) -> set[str | None]:
+    return {event.cluster, *(topic.cluster for topic in event.topics)}
 
 
 def _place(event: LagEvent) -> tuple[str, str]:

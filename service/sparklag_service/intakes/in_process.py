@@ -7,7 +7,6 @@ from typing import Protocol
 
 from sparklag_schemas import Observation
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 
 
@@ -26,7 +25,6 @@ class InProcessIntake:
         source: NewestQueue[Observation],
         stats: DriverStats,
         queue: NewestQueue[Delivery],
-        counters: Counters,
     ) -> None:
         self._source = source
         self._stats = stats
