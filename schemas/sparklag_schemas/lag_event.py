@@ -39,7 +39,10 @@ class PartitionLag(Struct, frozen=True, kw_only=True):
     earliest_offset: Annotated[int | None, Meta(description="Log start offset.")] = None
     lag: Annotated[
         NotNegative | None,
-        Meta(description="`latest_offset - processed_offset`, records. Null: see `reason`."),
+        Meta(
+            description="`latest_offset - processed_offset`, records. A partition that Spark has"
+            " not planned yet counts from `earliest_offset`. Null: see `reason`."
+        ),
     ] = None
     time_lag_s: Annotated[
         float | None, Meta(description="Age of the first unprocessed record, seconds.")

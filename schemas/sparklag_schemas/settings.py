@@ -1,7 +1,8 @@
 """One frozen settings object, read once at the edge.
 
 In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
-underscores: `SPARKLAG_KAFKA__SASL_USERNAME`), files of a secrets folder (named like the variable,
+underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
+cluster with alias `east`), files of a secrets folder (named like the variable,
 the content is the value), and what the caller passes.
 """
 
@@ -11,9 +12,9 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
@@ -34,6 +35,8 @@ _NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
 _SERVICE_LINK = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
 )
+
+_Section = TypeVar("_Section", bound=Struct)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -125,6 +128,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """0 takes a free one."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
+    def __post_init__(self) -> None:
+        if self.cluster in self.clusters:
+            raise ValueError(
+                f"clusters.{self.cluster} has the alias of the cluster that carries sparklag's"
+                f" topics (cluster = {self.cluster!r}): one of them needs another"
+            )
+        if "" in self.clusters:
+            raise ValueError("clusters: an alias is empty")
+
 
 def load_settings(
     *,
@@ -172,10 +184,11 @@ def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]
             continue
         *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
         place = found
-        for parent in parents:
+        for depth, parent in enumerate(parents, start=1):
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
-                raise SettingsError(f"{origin}: {variable} and {_PREFIX}{parent.upper()} clash")
+                other = _PREFIX + "__".join(parents[:depth]).upper()
+                raise SettingsError(f"{origin}: {variable} and {other} clash")
         place[leaf] = value
     _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
     return found
@@ -200,8 +213,23 @@ def _refuse_unknown(
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
             hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
             raise SettingsError(f"{origin}: unknown setting {_shown(path + name, prefix)}{hint}")
-        if name == "kafka" and isinstance(value, Mapping):
-            _refuse_unknown(value, KafkaSettings, origin, prefix=prefix, path="kafka.")
+        for below, inside, section in _sections(into, name, value):
+            _refuse_unknown(inside, section, origin, prefix=prefix, path=f"{path}{below}.")
+
+
+def _sections(
+    into: type[Struct], name: str, value: object
+) -> Iterator[tuple[str, Mapping[str, Any], type[Struct]]]:
+    """Where setting `name` holds settings of its own: each place, what is there, and its type."""
+    kind = get_type_hints(into)[name]
+    if not isinstance(value, Mapping):
+        return
+    if get_origin(kind) is dict:
+        for alias, inside in value.items():
+            if isinstance(inside, Mapping):
+                yield f"{name}.{alias}", inside, get_args(kind)[1]
+    elif isinstance(kind, type) and issubclass(kind, Struct):
+        yield name, value, kind
 
 
 def _shown(dotted: str, prefix: str) -> str:
@@ -217,27 +245,37 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _convert(merged: dict[str, Any]) -> Settings:
+    clusters = merged.get("clusters")
+    if isinstance(clusters, Mapping):
+        # Each by itself: msgspec does not say which key of a mapping is wrong.
+        merged["clusters"] = {
+            alias: _section(found, ClusterSettings, f"clusters.{alias}.")
+            for alias, found in clusters.items()
+        }
+    return _section(merged, Settings, "")
+
+
+def _section(found: Any, into: type[_Section], path: str) -> _Section:
+    """`found` as settings of that type, which stand at `path`."""
     try:
-        return msgspec.convert(merged, Settings, strict=False)
+        return msgspec.convert(found, into, strict=False)
     except msgspec.ValidationError as error:
         # msgspec says "Expected `int`, got `str` - at `$.http_port`".
         expectation, _, place = str(error).partition(" - at ")
-        dotted = place.strip("`").removeprefix("$.")
-        if not dotted or dotted == "$":
+        names = [name for name in place.strip("`").removeprefix("$").split(".") if name]
+        dotted = f"{path}{'.'.join(names)}".rstrip(".")
+        if not dotted:
             raise SettingsError(f"settings: {expectation}") from error
-        got: Any = merged
-        for part in dotted.split("."):
-            got = got.get(part) if isinstance(got, Mapping) else got
-        if isinstance(got, Mapping):
+        got, kind = found, into
+        for name in names:
+            got = got.get(name) if isinstance(got, Mapping) else got
+            kind = get_type_hints(kind)[name] if hasattr(kind, "__struct_fields__") else kind
+        one_value = not hasattr(kind, "__struct_fields__") and get_origin(kind) is not dict
+        if not one_value or not isinstance(got, str | int | float):
+            # Whatever stands there may hold a secret.
             raise SettingsError(f"setting {dotted}: {expectation}") from error
         shown = "***" if "password" in dotted else repr(got)
         if expectation.startswith("Invalid enum value"):
-            expectation = f"takes {_choices(dotted)}"
+            *most, last = get_args(kind)
+            expectation = f"takes {', '.join(most)} or {last}"
         raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error
-
-
-def _choices(dotted: str) -> str:
-    struct, _, name = dotted.rpartition(".")
-    kind = get_type_hints(KafkaSettings if struct else Settings)[name]
-    *most, last = get_args(kind)
-    return f"{', '.join(most)} or {last}"

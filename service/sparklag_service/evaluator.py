@@ -31,6 +31,7 @@ _UNSEEN = Topic()
 _NO_BATCH = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
 _ANEW = "the topic was deleted and created anew: the position is one of the topic before"
+_NO_PARTITION = "there is no partition that it reads"
 
 
 class Moment(NamedTuple):
@@ -68,14 +69,18 @@ class Evaluator:
         driver has said nothing for longer than a living one does.
         """
         before = {(t.source, t.topic): t for t in previous.topics} if previous else {}
-        topics = [
-            self._topic_lag(source, topic, offsets, moment, before.get((source.source, topic)))
-            for source in state.sources
-            for topic in source.watched_topics()
-        ]
+        topics: list[TopicLag] = []
+        unread: list[_Finding] = []
+        for source in state.sources:
+            for name in source.watched_topics():
+                old = before.get((source.source, name))
+                topic, without = self._topic_lag(source, name, offsets, moment, old)
+                topics.append(topic)
+                if without is not None:
+                    unread.append(without)
         partitions = [partition for topic in topics for partition in topic.partitions]
         lags = [partition.lag for partition in partitions if partition.lag is not None]
-        status, reason = _query_status(state, partitions, silent)
+        status, reason = _query_status(state, partitions, unread, silent)
         measured_at_ms = moment.now_ms
         if previous is not None and previous.observed_at == state.observed_at_ms:
             # A version only rises, also where a clock was stepped back.
@@ -113,7 +118,8 @@ class Evaluator:
         offsets: Offsets,
         moment: Moment,
         before: TopicLag | None,
-    ) -> TopicLag:
+    ) -> tuple[TopicLag, _Finding | None]:
+        """The lag, and what is to say of a topic none of whose partitions is known."""
         said = offsets.get(source.cluster, _NOTHING_SAID) if source.cluster else _NOTHING_SAID
         topic = said.topics.get(name, _UNSEEN)
         processed = (source.processed or {}).get(name, {})
@@ -121,16 +127,16 @@ class Evaluator:
         if before is not None and processed and _positions(before) == processed:
             # The position did not move: it still is one of the topic it was reached in.
             topic_id = before.topic_id or topic_id
-        elif topic_id is None and before is not None:
+        elif topic_id is None and before is not None and not _was_recreated(before):
             topic_id = before.topic_id
         one = _OneTopic(source, name, topic, topic_id, said, moment, self.latest_max_age_s)
         numbers = source.watched_partitions(name, topic.partitions)
         olds: dict[int, PartitionLag] = {}
-        if before is not None and before.topic_id == topic_id:
+        if before is not None and before.topic_id in (topic_id, None):
             olds = {old.partition: old for old in before.partitions}
         partitions = [one.partition_lag(number, olds.get(number)) for number in numbers]
         lags = [partition.lag for partition in partitions if partition.lag is not None]
-        return TopicLag(
+        found = TopicLag(
             topic=name,
             source=source.source,
             cluster=source.cluster,
@@ -140,6 +146,7 @@ class Evaluator:
             total_lag=sum(lags) if lags else None,
             partitions=partitions,
         )
+        return found, None if partitions else one.nothing_known()
 
 
 class _OneTopic:
@@ -169,6 +176,14 @@ class _OneTopic:
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, topic_id)
 
+    def nothing_known(self) -> _Finding:
+        """Why no partition is known."""
+        if self._obstacle is not None:
+            return self._obstacle
+        if self._topic.missing is not None:
+            return _Finding("UNKNOWN", self._topic.missing)
+        return _Finding("UNKNOWN", "not measured yet" if self._started else _NO_BATCH)
+
     def partition_lag(self, number: int, old: PartitionLag | None) -> PartitionLag:
         """`old` is what was said of the partition before, while the topic was the same."""
         partition = TopicPartition(self._name, number)
@@ -192,7 +207,8 @@ class _OneTopic:
         ):
             # Most partitions, most of the time.
             return old
-        found = self._judge(partition, processed, latest, earliest, old)
+        rewound_from = _rewound_from(processed, old)
+        found = self._judge(partition, processed, latest, earliest, rewound_from)
         return PartitionLag(
             partition=number,
             processed_offset=processed,
@@ -202,7 +218,7 @@ class _OneTopic:
             lag=found.lag,
             measured_at=found.measured_at_ms,
             lost_records=found.lost,
-            rewound_from=found.rewound_from,
+            rewound_from=rewound_from,
             status=found.status,
             reason=found.reason,
         )
@@ -213,17 +229,18 @@ class _OneTopic:
         processed: int | None,
         read: Latest | None,
         earliest: int | None,
-        old: PartitionLag | None,
+        rewound_from: int | None,
     ) -> _Finding:
         if self._obstacle is not None:
             return self._obstacle
-        if self._existing and partition.partition not in self._existing:
+        fresh = read is not None and read.asked_s >= self._moment.asked_s
+        if self._existing and partition.partition not in self._existing and not fresh:
             return _Finding("GONE", f"topic {self._name} has no partition {partition.partition}")
         trouble = self._unknown.get(partition) or self._topic.missing
         if read is None:
             return _Finding("UNKNOWN", trouble or "not measured yet")
         measured_at_ms = None
-        if read.asked_s < self._moment.asked_s:
+        if not fresh:
             age_s = self._moment.now_s - read.asked_s
             aged = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
             if age_s > self._max_age_s:
@@ -235,24 +252,21 @@ class _OneTopic:
         if processed is None:
             if not self._started:
                 return _Finding("UNKNOWN", _NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
-            if earliest is None:
-                return _Finding("UNKNOWN", "added: its first offset is not known yet", read.offset)
-            if read.offset < earliest:
-                return _Finding("UNKNOWN", "added: its offsets are read again", read.offset)
+            if earliest is None or read.offset < earliest:
+                reason = "added: its first offset is not known yet"
+                return _Finding("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
             return _Finding("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
             return self._short(processed, read.offset, measured_at_ms)
         lag = read.offset - processed
-        if earliest is not None and earliest > processed:
+        # One past the log's end is of another time, or of the topic before.
+        if earliest is not None and processed < earliest <= read.offset:
             lost = earliest - processed
             reason = f"{lost} records were deleted before they were read"
             return _Finding("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
-        rewound_from = _rewound_from(processed, old)
         if rewound_from is not None:
             reason = f"went back from {rewound_from} to older offsets, it is at {processed}"
-            return _Finding(
-                "REWIND", reason, read.offset, lag, measured_at_ms, rewound_from=rewound_from
-            )
+            return _Finding("REWIND", reason, read.offset, lag, measured_at_ms)
         return _Finding("OK", trouble, read.offset, lag, measured_at_ms)
 
     def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> _Finding:
@@ -274,7 +288,6 @@ class _Finding(NamedTuple):
     lag: int | None = None
     measured_at_ms: int | None = None
     lost: int | None = None
-    rewound_from: int | None = None
 
 
 def _obstacle(
@@ -284,7 +297,7 @@ def _obstacle(
     if source.cluster is None:
         return _Finding("UNKNOWN", "reads from brokers of no cluster that is configured")
     if topic.gone:
-        return _Finding("GONE", topic.missing)
+        return _Finding("GONE", topic.missing or f"topic {name} does not exist")
     if topic.topic_id is not None and topic.topic_id != topic_id:
         return _Finding("RECREATED", _ANEW)
     return None
@@ -298,19 +311,27 @@ def _positions(topic: TopicLag) -> dict[int, int]:
     }
 
 
-def _rewound_from(processed: int, old: PartitionLag | None) -> int | None:
+def _was_recreated(topic: TopicLag) -> bool:
+    return any(partition.status == "RECREATED" for partition in topic.partitions)
+
+
+def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None:
     """Where the query was before it went back, as long as it is not there again."""
-    if old is None or old.processed_offset is None:
+    if processed is None or old is None or old.processed_offset is None:
+        return None
+    if old.status == "RECREATED" and processed != old.processed_offset:
+        # By a broker without ids: this position is the first one in the new topic.
         return None
     farthest = max(old.processed_offset, old.rewound_from or 0)
     return farthest if processed < farthest else None
 
 
 def _query_status(
-    state: QueryState, partitions: list[PartitionLag], silent: bool
+    state: QueryState, partitions: list[PartitionLag], unread: list[_Finding], silent: bool
 ) -> tuple[Status, str | None]:
     if state.exception is not None:
-        return "FAILED", f"the query failed: {state.exception.strip().partition(chr(10))[0]}"
+        first_line = state.exception.strip().partition("\n")[0].rstrip()
+        return "FAILED", f"the query failed: {first_line or 'it did not say why'}"
     if state.ended:
         return "FINISHED", "the query was stopped"
     if silent:
@@ -320,11 +341,17 @@ def _query_status(
             f"run {state.other_run_id} of this query goes on beside run {state.run_id}:"
             " two drivers share one checkpoint"
         )
+    telling: list[PartitionLag | _Finding] = [one for one in unread if one.reason != _NO_BATCH]
     if not state.known:
-        return "UNKNOWN", _NO_BATCH
-    telling = [partition for partition in partitions if partition.reason is not None]
+        telling += [one for one in partitions if one.status not in ("OK", "UNKNOWN")]
+        if not telling:
+            return "UNKNOWN", _NO_BATCH
+    else:
+        telling += [one for one in partitions if one.reason is not None]
     if not telling:
-        return "OK", None
-    worst = max(telling, key=lambda partition: _SEVERITY.index(partition.status))
-    alike = sum(partition.status == worst.status for partition in telling)
+        return ("OK", None) if partitions else ("UNKNOWN", _NO_PARTITION)
+    worst = max(telling, key=lambda one: _SEVERITY.index(one.status))
+    if isinstance(worst, _Finding):
+        return worst.status, worst.reason
+    alike = sum(one.status == worst.status and one.reason is not None for one in partitions)
     return worst.status, f"{alike} of {len(partitions)} partitions: {worst.reason}"

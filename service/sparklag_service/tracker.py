@@ -33,8 +33,8 @@ class SourceState:
     """Alias of the Kafka cluster it reads from. None: none that is configured."""
 
     def watched_topics(self) -> list[str]:
-        """Topics to measure: those it subscribes to, and those with a position."""
-        return sorted({*(self.topics or ()), *(self.processed or ())})
+        """Topics to measure: those it names, and those with a position."""
+        return sorted({*(self.topics or ()), *(self.assigned or ()), *(self.processed or ())})
 
     def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:
         """Partitions to measure of a topic that has `existing` ones: those with a position, those
@@ -63,10 +63,14 @@ class QueryState:
     exception: str | None = None
     observation_offset: int | None = None
     run_since_ms: int = 0
-    """When this run was first heard of."""
+    """`observed_at_ms` when this run was first heard of."""
     past_runs: tuple[str, ...] = ()
     other_run_id: str | None = None
+    """A past run that goes on beside this one."""
     other_run_at_ms: int = 0
+    """`observed_at_ms` when that one was last heard: its own clock may be another."""
+    alone_since_ms: int | None = None
+    """By that one's clock, its first words after this run's last."""
 
     @property
     def known(self) -> bool:
@@ -123,15 +127,12 @@ class Tracker:
     def _next_state(self, observation: Observation, known: QueryState | None) -> QueryState | None:
         if known is None or observation.run_id == known.run_id:
             return self._merged(observation, known)
-        if observation.run_id not in known.past_runs:
-            new_run = replace(
-                known,
-                past_runs=(known.run_id, *known.past_runs)[:_RUNS_REMEMBERED],
-                run_since_ms=observation.observed_at,
-                other_run_id=None,
-            )
-            return self._merged(observation, new_run)
-        return _heard_beside(observation, known)
+        if observation.run_id in known.past_runs and not _takes_over(observation, known):
+            return _heard_beside(observation, known)
+        others = (run for run in known.past_runs if run != observation.run_id)
+        past_runs = (known.run_id, *others)[:_RUNS_REMEMBERED]
+        state = self._merged(observation, replace(known, past_runs=past_runs, other_run_id=None))
+        return replace(state, run_since_ms=state.observed_at_ms)
 
     def _merged(self, observation: Observation, known: QueryState | None) -> QueryState:
         positioned = any(source.processed is not None for source in observation.sources)
@@ -146,9 +147,7 @@ class Tracker:
         if known is not None:
             # A version only rises, also where a clock was stepped back.
             observed_at_ms = max(observed_at_ms, known.observed_at_ms + 1)
-        heard_beside = (
-            known is not None and known.other_run_at_ms > observation.observed_at - _OTHER_RUN_MS
-        )
+        heard_beside = known is not None and known.other_run_at_ms > observed_at_ms - _OTHER_RUN_MS
         return QueryState(
             query_id=observation.query_id,
             run_id=observation.run_id,
@@ -165,7 +164,7 @@ class Tracker:
             or (known.checkpoint_location if known else None),
             ended=observation.cause == "terminated",
             exception=observation.exception,
-            run_since_ms=known.run_since_ms if known else observation.observed_at,
+            run_since_ms=known.run_since_ms if known else observed_at_ms,
             past_runs=known.past_runs if known else (),
             other_run_id=known.other_run_id if known and heard_beside else None,
             other_run_at_ms=known.other_run_at_ms if known else 0,
@@ -226,18 +225,46 @@ def _is_old(observation: Observation, offset: int | None, known: QueryState) -> 
     return (
         earlier
         and observation.run_id == known.run_id
-        and (observation.batch_id or 0) < (known.batch_id or 0)
+        and (known.ended or (observation.batch_id or 0) < (known.batch_id or 0))
+    )
+
+
+def _is_late(observation: Observation, known: QueryState) -> bool:
+    """Whether a past run said this before the present one began, or says no more than that."""
+    return observation.observed_at <= known.run_since_ms or observation.cause in (
+        "started",
+        "terminated",
+    )
+
+
+def _takes_over(observation: Observation, known: QueryState) -> bool:
+    """A run that was followed by another goes on alone: that one has ended, or fell silent."""
+    if _is_late(observation, known):
+        return False
+    if known.ended:
+        return observation.observed_at > known.observed_at_ms
+    return (
+        observation.run_id == known.other_run_id
+        and known.alone_since_ms is not None
+        and observation.observed_at - known.alone_since_ms > _OTHER_RUN_MS
     )
 
 
 def _heard_beside(observation: Observation, known: QueryState) -> QueryState | None:
     """A run that was followed by another speaks: it still runs, or its words come late."""
     if observation.cause == "terminated" and observation.run_id == known.other_run_id:
-        return replace(known, other_run_id=None)
-    late = observation.observed_at <= known.run_since_ms
-    if late or observation.cause in ("started", "terminated"):
+        return replace(known, other_run_id=None, alone_since_ms=None)
+    if _is_late(observation, known):
         return None
-    return replace(known, other_run_id=observation.run_id, other_run_at_ms=observation.observed_at)
+    alone_since_ms = known.alone_since_ms
+    if alone_since_ms is None or observation.run_id != known.other_run_id:
+        alone_since_ms = observation.observed_at
+    return replace(
+        known,
+        other_run_id=observation.run_id,
+        other_run_at_ms=known.observed_at_ms,
+        alone_since_ms=alone_since_ms,
+    )
 
 
 def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
@@ -259,17 +286,31 @@ def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
             for partition in topic.partitions
             if partition.processed_offset is not None
         }
-        both = {**(source.processed or {}), topic.topic: processed} if processed else None
+        planned = {
+            partition.partition: partition.planned_offset
+            for partition in topic.partitions
+            if partition.planned_offset is not None
+        }
         assigned = source.assigned
         if assigned is not None:
             assigned = {**assigned, topic.topic: [p.partition for p in topic.partitions]}
         by_source[topic.source] = replace(
             source,
-            processed=both or source.processed,
+            processed=_with_topic(source.processed, topic.topic, processed),
+            planned=_with_topic(source.planned, topic.topic, planned),
             topics=(*(source.topics or ()), topic.topic),
             assigned=assigned,
         )
+        if by_source[topic.source].processed is None and topic.total_lag is not None:
+            # Counted without a position: it has begun, in none of the partitions there are now.
+            by_source[topic.source] = replace(by_source[topic.source], processed={})
     return tuple(by_source[index] for index in sorted(by_source))
+
+
+def _with_topic(
+    offsets: dict[str, dict[int, int]] | None, topic: str, of_topic: dict[int, int]
+) -> dict[str, dict[int, int]] | None:
+    return {**(offsets or {}), topic: of_topic} if of_topic else offsets
 
 
 def _first(new: int | None, old: int | None) -> int | None:
