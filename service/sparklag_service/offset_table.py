@@ -1,0 +1,266 @@
+"""What one Kafka cluster said of its topics, and the rules by which it is kept. Pure.
+
+A failure keeps the last good value; a topic that was created anew starts without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from aiokafka.errors import (
+    KafkaError,
+    NoError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import IsolationLevel
+from sparklag_service.offset_requests import Address, TopicFound, TopicPart, read_offsets
+from sparklag_service.offsets import ClusterOffsets, Latest, Topic
+from sparklag_service.tracker import QueryState
+
+_Key = TypeVar("_Key")
+
+
+@dataclass
+class Plan:
+    """What one query needs of one cluster, by leader; valid for one `epoch` of the metadata."""
+
+    state: QueryState
+    epoch: int
+    asked_s: float = 0.0
+    parts: list[tuple[int, IsolationLevel, TopicPart]] = field(default_factory=list)
+    unknown: dict[TopicPartition, str] = field(default_factory=dict)
+    """Partitions that nobody can be asked for."""
+    unplaced: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    """Topics of which no broker has spoken yet, with the partitions that are known without."""
+    topics: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A topic when it was last there."""
+
+    topic_id: str | None
+    numbers: frozenset[int]
+
+
+class OffsetTable:
+    """The offsets of the cluster `alias`, and the leaders they are asked of.
+
+    `epoch` rises whenever a plan made before may be wrong. Times are `time.monotonic()`.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self.offsets = ClusterOffsets()
+        self.epoch = 0
+        self.brokers: dict[int, Address] = {}
+        self._alias = alias
+        self._leaders: dict[str, dict[int, int]] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._checked_s: dict[str, float] = {}
+        self._since_s: dict[str, float] = {}
+        self._receding: dict[TopicPartition, float] = {}
+        self._parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
+
+    def place_brokers(self, brokers: dict[int, Address]) -> None:
+        """Take the brokers of a metadata answer. One without any says nothing."""
+        if brokers and brokers != self.brokers:
+            self.brokers = brokers
+            self.epoch += 1
+
+    def place(self, found: TopicFound, asked_s: float, now_s: float) -> bool:
+        """Take a topic of a metadata answer; whether all is well with it."""
+        name = found.name
+        self._checked_s[name] = asked_s
+        refused = found.error_code != 0 and not found.leaders
+        if refused:
+            error = for_code(found.error_code)
+            gone = error is UnknownTopicOrPartitionError
+            topic = Topic(missing=_refusal(name, error), gone=gone)
+            if gone:
+                self._drop(name, now_s)
+        else:
+            topic = Topic(found.topic_id, tuple(sorted(found.leaders)))
+            seen = self._seen.get(name)
+            if seen is not None and _created_anew(seen, found):
+                self._drop(name, now_s)
+            self._seen[name] = _Seen(found.topic_id, frozenset(found.leaders))
+        if self.offsets.topics.get(name) != topic or self._leaders.get(name) != found.leaders:
+            self.offsets.topics[name] = topic
+            self._leaders[name] = found.leaders
+            self.epoch += 1
+        return not refused and self.brokers.keys() >= set(found.leaders.values())
+
+    def plan(self, state: QueryState) -> Plan:
+        """What `state` needs of this cluster, as far as the metadata says."""
+        plan = Plan(state, self.epoch)
+        for source in state.sources:
+            if source.cluster != self._alias:
+                continue
+            for name in source.watched_topics():
+                plan.topics.add(name)
+                topic = self.offsets.topics.get(name)
+                numbers = source.watched_partitions(name, topic.partitions if topic else ())
+                if topic is None:
+                    some = plan.unplaced.setdefault(name, [])
+                    some += [TopicPartition(name, number) for number in numbers]
+                    continue
+                by_leader: dict[int, list[int]] = {}
+                leaders = self._leaders[name]
+                for number in numbers:
+                    leader = leaders.get(number)
+                    if leader in self.brokers:
+                        by_leader.setdefault(leader, []).append(number)
+                    else:
+                        reason = topic.missing or (
+                            f"topic {name} has no such partition"
+                            if leader is None
+                            else "the partition has no leader"
+                        )
+                        plan.unknown[TopicPartition(name, number)] = reason
+                for leader, some_numbers in by_leader.items():
+                    part = self.part(name, tuple(some_numbers))
+                    plan.parts.append((leader, source.isolation_level, part))
+        return plan
+
+    def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
+        """The same part each time, with what it has encoded."""
+        parts = self._parts.setdefault(topic, {})
+        known = parts.get(numbers)
+        if known is None:
+            known = parts[numbers] = TopicPart(topic, numbers)
+        return known
+
+    def take_latest(
+        self,
+        level: IsolationLevel,
+        parts: Iterable[TopicPart],
+        answer: bytes,
+        asked_s: float,
+        now_s: float,
+    ) -> set[str]:
+        """Take a leader's answer; the topics whose metadata it shows to be out of date."""
+        stale: set[str] = set()
+        latest, unknown = self.offsets.latest[level], self.offsets.unknown
+        asked = {part.topic: part.partitions for part in parts}
+        for topic, answered in read_offsets(answer):
+            if asked_s < self._since_s.get(topic, 0.0):
+                continue  # It may be of the topic that had this name before.
+            partitions = asked[topic]
+            for number, error_code, _, offset in answered:
+                partition = partitions[number]
+                if error_code or offset < 0:
+                    error = for_code(error_code)
+                    unknown[partition] = _leader_says(topic, error)
+                    if error.invalid_metadata or error is TopicAuthorizationFailedError:
+                        stale.add(topic)
+                    continue
+                last = latest.get(partition)
+                if last is not None and offset < last.offset:
+                    stale.add(topic)
+                    if not self._may_recede(partition, now_s):
+                        unknown[partition] = (
+                            f"the log ends at {offset}, before {last.offset} where it ended"
+                        )
+                        continue
+                    self.offsets.earliest.pop(partition, None)
+                latest[partition] = Latest(offset, asked_s)
+                if unknown and unknown.pop(partition, None) is not None:
+                    self._receding.pop(partition, None)
+        return stale
+
+    def take_earliest(self, parts: Iterable[TopicPart], answer: bytes, asked_s: float) -> None:
+        """Take a leader's answer. What it does not know stays as it was."""
+        earliest = self.offsets.earliest
+        asked = {part.topic: part.partitions for part in parts}
+        for topic, answered in read_offsets(answer):
+            if asked_s < self._since_s.get(topic, 0.0):
+                continue
+            partitions = asked[topic]
+            for number, error_code, _, offset in answered:
+                if error_code == 0 and offset >= 0:
+                    earliest[partitions[number]] = offset
+
+    def fail(self, partitions: Iterable[TopicPartition], reason: str) -> None:
+        """Remember why the newest attempt came to nothing; the last values stay."""
+        self.offsets.unknown.update(dict.fromkeys(partitions, reason))
+
+    def keep_only(self, plans: Iterable[Plan], now_s: float) -> None:
+        """Forget the topics and partitions that no plan needs."""
+        topics: set[str] = set()
+        partitions: set[TopicPartition] = set()
+        parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
+        for plan in plans:
+            topics |= plan.topics
+            partitions.update(plan.unknown, *plan.unplaced.values())
+            for _, _, part in plan.parts:
+                parts.setdefault(part.topic, {})[part.numbers] = part
+                partitions.update(part.partitions.values())
+        self._parts = parts
+        offsets = self.offsets
+        for latest in offsets.latest.values():
+            _keep_keys(latest, partitions)
+        _keep_keys(offsets.earliest, partitions)
+        _keep_keys(offsets.unknown, partitions)
+        _keep_keys(self._receding, partitions)
+        for name in self._checked_s.keys() - topics:
+            # An answer under way is not to bring it back.
+            self._since_s[name] = now_s
+        _keep_keys(offsets.topics, topics)
+        _keep_keys(self._leaders, topics)
+        _keep_keys(self._seen, topics)
+        _keep_keys(self._checked_s, topics)
+        for name in [name for name, since_s in self._since_s.items() if since_s < now_s - 60.0]:
+            del self._since_s[name]
+
+    def _may_recede(self, partition: TopicPartition, now_s: float) -> bool:
+        """A log that ends earlier is believed once the topic's id was read again since."""
+        since_s = self._receding.setdefault(partition, now_s)
+        return self._checked_s.get(partition.topic, 0.0) > since_s
+
+    def _drop(self, name: str, now_s: float) -> None:
+        """Nothing of the topic that had this name, not even an answer still under way, stays."""
+        self._since_s[name] = now_s
+        # With them goes that their earliest offsets were asked for.
+        self._parts.pop(name, None)
+        seen = self._seen.pop(name, None)
+        for number in seen.numbers if seen is not None else ():
+            partition = TopicPartition(name, number)
+            for table in self.offsets.latest.values():
+                table.pop(partition, None)
+            self.offsets.earliest.pop(partition, None)
+            self.offsets.unknown.pop(partition, None)
+            self._receding.pop(partition, None)
+
+
+def _keep_keys(table: dict[_Key, Any], wanted: set[_Key]) -> None:
+    for key in [key for key in table if key not in wanted]:
+        del table[key]
+
+
+def _created_anew(seen: _Seen, found: TopicFound) -> bool:
+    if seen.topic_id is None or found.topic_id is None:
+        # An old broker. Partitions are only ever added to a topic.
+        return not seen.numbers <= found.leaders.keys()
+    return seen.topic_id != found.topic_id
+
+
+def _refusal(topic: str, error: type[KafkaError]) -> str:
+    if error is UnknownTopicOrPartitionError:
+        return f"topic {topic} does not exist"
+    if error is TopicAuthorizationFailedError:
+        return f"no right to describe topic {topic}"
+    return f"topic {topic}: the broker answers {error.__name__}"
+
+
+def _leader_says(topic: str, error: type[KafkaError]) -> str:
+    if error is NoError:
+        return "the leader knows no offset"
+    if error is TopicAuthorizationFailedError:
+        return f"no right to describe topic {topic}"
+    return f"the leader answers {error.__name__}"
