@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any
 
 from sparklag_schemas import (
@@ -84,6 +85,18 @@ def lag_event(**fields: Any) -> LagEvent:
                     ],
                 )
             ],
+            **fields,
+        }
+    )
+
+
+def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
+    """A progress of a query that nobody else uses."""
+    return observation(
+        **{
+            "query_id": str(uuid.uuid4()),
+            "observed_at": now_ms(),
+            "sources": [position({topic: processed})],
             **fields,
         }
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.waiting import wait_for
 
@@ -39,6 +39,17 @@ class SecondClient:
         """Delete a topic and return once it is gone."""
         self._admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
         wait_for(lambda: topic not in self.topics(), f"topic {topic} is gone")
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have `total` partitions and return once it has."""
+        self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(_TIMEOUT_S)
+        wait_for(lambda: self.partitions(topic) == total, f"{topic} has {total} partitions")
+
+    def delete_records(self, topic: str, before: dict[int, int]) -> None:
+        """Delete what stands before these offsets, as retention does."""
+        wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
+        for deleted in self._admin.delete_records(wanted).values():
+            deleted.result(_TIMEOUT_S)
 
     def topics(self) -> set[str]:
         """Names of all topics."""

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from typing import Any
 
 import msgspec
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import Observation, Settings
-from tests.messages import lag_event, now_ms, observation, position
+from sparklag_schemas import Settings
+from tests.messages import lag_event, now_ms, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
-
-
-def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
-    """A progress of a query that nobody else uses."""
-    return observation(
-        **{
-            "query_id": str(uuid.uuid4()),
-            "observed_at": now_ms(),
-            "sources": [position({topic: processed})],
-            **fields,
-        }
-    )
 
 
 async def test_an_observation_becomes_a_lag_event_that_is_published_and_shown(

@@ -1,0 +1,247 @@
+"""Several instances on a real broker: who publishes what, and what changes hands how."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
+from sparklag_schemas.topics import key_of
+from sparklag_service.view import Entry
+from tests.messages import lag_event, now_ms, seen
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, running, settings_for
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+def later(observed: Observation, batch_id: int, topic: str, processed: int) -> Observation:
+    """The same query, some batches on."""
+    return msgspec.structs.replace(
+        observed,
+        observation_id=f"{observed.query_id}-{batch_id}",
+        observed_at=now_ms(),
+        batch_id=batch_id,
+        sources=[msgspec.structs.replace(observed.sources[0], processed={topic: {0: processed}})],
+    )
+
+
+def all_events(client: SecondClient, topic: str) -> list[LagEvent]:
+    """Every event on `consumer-lag`, in the order of its partitions."""
+    values = [message.value() for message in client.read_all(topic)]
+    return [decode_lag_event(value) for value in values if value is not None]
+
+
+async def owned_together(services: list[RunningService], count: int) -> None:
+    """Wait until each query is measured by one instance, and each instance measures some."""
+
+    async def shared() -> bool:
+        owners = Counter(q for s in services for q in s.pipeline.tracker.queries)
+        each = all(service.pipeline.tracker.queries for service in services)
+        return each and len(owners) == count and set(owners.values()) == {1}
+
+    await eventually(shared, f"{count} queries are shared by {len(services)} instances")
+
+
+async def test_instances_of_one_group_share_the_queries_and_each_answers_for_all(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
+    queries = [seen(topic_name, {0: 0}) for _ in range(12)]
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(running(settings, second_client))
+        first.observe(*queries)
+        await owned_together([first], 12)
+        second = await stack.enter_async_context(running(settings, second_client))
+        third = await stack.enter_async_context(running(settings, second_client))
+        await owned_together([first, second, third], 12)
+        second_client.produce(topic_name, [b"x"] * 5)
+        for service in (first, second, third):
+            for query in queries:
+                await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
+
+
+async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_at_once(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
+    queries = [seen(topic_name, {0: 0}) for _ in range(12)]
+    async with running(settings, second_client) as stays:
+        async with running(settings, second_client) as leaves:
+            stays.observe(*queries)
+            await owned_together([stays, leaves], 12)
+        await owned_together([stays], 12)
+        second_client.produce(topic_name, [b"x"] * 7)
+        for query in queries:
+            # Nobody has said anything new of it: its position comes from the view.
+            event = await stays.shows(query.query_id, lambda e: e.total_lag == 7, "lag 7")
+            assert event.batch_id == query.batch_id
+
+
+async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(
+        kafka.bootstrap_servers, topic_partitions=8, publish_interval_s=0.05, refresh_interval_s=0.1
+    )
+    queries = [seen(topic_name, {0: 0}) for _ in range(8)]
+    async with AsyncExitStack() as stack:
+        services = [await stack.enter_async_context(running(settings, second_client))]
+        services[0].observe(*queries)
+        batch_id = 41
+        for _ in range(2):
+            services.append(await stack.enter_async_context(running(settings, second_client)))
+            for _ in range(10):
+                batch_id += 1
+                second_client.produce(topic_name, [b"x"])
+                services[0].observe(
+                    *(later(query, batch_id, topic_name, batch_id - 41) for query in queries)
+                )
+                await asyncio.sleep(0.1)
+        await owned_together(services, 8)
+        for query in queries:
+            await services[0].shows(query.query_id, lambda e: e.batch_id == batch_id, "the last")
+    for query in queries:
+        versions = [
+            event.version
+            for event in all_events(second_client, settings.lag_topic)
+            if event.query_id == query.query_id
+        ]
+        assert versions == sorted(versions)
+        assert len(set(versions)) == len(versions)
+
+
+async def test_observations_that_are_read_again_do_not_take_a_query_back(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 10)
+    settings = settings_for(kafka.bootstrap_servers)
+    query = seen(topic_name, {0: 0})
+    history = [later(query, 41 + n, topic_name, n) for n in range(1, 8)]
+    async with running(settings, second_client) as first:
+        first.observe(query, *history)
+        await first.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
+    # Another group has committed nothing: it reads all of them again.
+    again = msgspec.structs.replace(settings, group_id=f"{settings.group_id}-again")
+    async with running(again, second_client) as second:
+
+        async def read() -> bool:
+            return second.pipeline.counters.stale == 8
+
+        await eventually(read, "all eight are read again, and known already")
+        second_client.produce(topic_name, [b"x"])
+        await second.shows(query.query_id, lambda e: e.total_lag == 4, "lag 4")
+    processed = [
+        event.topics[0].partitions[0].processed_offset
+        for event in all_events(second_client, settings.lag_topic)
+    ]
+    assert processed == sorted(processed, key=lambda offset: offset or 0)
+
+
+async def test_a_driver_whose_clock_was_stepped_back_is_still_heard(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 10)
+    before = seen(topic_name, {0: 2})
+    service.observe(before)
+    first = await service.shows(before.query_id, lambda e: e.total_lag == 8, "lag 8")
+    after = msgspec.structs.replace(
+        later(before, 42, topic_name, 6), observed_at=before.observed_at - 3_600_000
+    )
+    service.observe(after)
+    event = await service.shows(before.query_id, lambda e: e.total_lag == 4, "lag 4")
+    assert event.version > first.version
+
+
+async def test_late_words_of_a_zombie_do_not_replace_what_is_newer(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    query = seen(topic_name, {0: 0})
+    service.observe(query)
+    shown = await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+    zombie = msgspec.structs.replace(
+        shown, event_id="zombie", observed_at=shown.observed_at - 5_000, total_lag=99
+    )
+    second_client.produce(service.settings.lag_topic, [encode(zombie)], key=key_of(query.query_id))
+
+    async def refused() -> bool:
+        return service.pipeline.counters.outdated_events == 1
+
+    await eventually(refused, "the zombie's event is read")
+    entry = service.pipeline.view.get(query.query_id)
+    assert entry is not None
+    assert entry.event.total_lag == 0
+
+
+async def test_an_embedded_service_that_comes_back_gets_its_query_back(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
+    async with running(settings, second_client) as service:
+        event = msgspec.structs.replace(
+            lag_event(query_id="embedded", measured_by="embedded", observed_at=now_ms()),
+            topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
+        )
+        topic = settings.lag_topic
+        second_client.produce(topic, [encode(event)], key=b"embedded")
+        dead = await service.shows("embedded", lambda e: e.measured_by == "service", "adopted")
+        assert dead.status == "STOP"
+        back = msgspec.structs.replace(
+            event, event_id="back", observed_at=now_ms() + 1, measured_at=now_ms()
+        )
+        second_client.produce(topic, [encode(back)], key=b"embedded")
+
+        async def released() -> bool:
+            return "embedded" not in service.pipeline.tracker.queries
+
+        await eventually(released, "it is measured by its own service again")
+
+
+async def test_consumer_lag_deleted_under_a_running_service_is_made_and_filled_again(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=1.0)
+    settings = msgspec.structs.replace(
+        settings, kafka=msgspec.structs.replace(settings.kafka, request_timeout_s=2.0)
+    )
+    queries = [seen(topic_name, {0: 0}) for _ in range(5)]
+    async with running(settings, second_client) as service:
+        service.observe(*queries)
+        for query in queries:
+            await service.shows(query.query_id, lambda e: True, "an event")
+        second_client.delete(settings.lag_topic)
+        second_client.produce(topic_name, [b"x"] * 3)
+        for query in queries:
+            await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
+        assert second_client.partitions(settings.lag_topic) == settings.topic_partitions
+    for query in queries:
+        newest = service.published(query.query_id)[-1]
+        assert newest is not None
+        assert newest.total_lag == 3
+
+
+async def test_a_new_instance_is_not_ready_before_it_has_read_the_whole_view(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    second_client.create(settings.lag_topic, 2, cleanup_policy="compact,delete")
+    for number in range(200):
+        event = lag_event(query_id=f"q{number}", measured_by="embedded", observed_at=now_ms())
+        second_client.produce(settings.lag_topic, [encode(event)], key=key_of(event.query_id))
+    async with running(settings, second_client) as service:
+        assert len(service.pipeline.view) == 200
+        assert all(isinstance(entry, Entry) for entry in service.pipeline.view)

@@ -1,0 +1,205 @@
+"""What is told apart on a real broker: each in its status, and in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import ClusterSettings
+from tests.messages import now_ms, position, seen
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, running, settings_for
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there_again(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 10)
+    query = seen(topic_name, {0: 8})
+    service.observe(query)
+    await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
+
+    def at(processed: int) -> None:
+        service.observe(
+            msgspec.structs.replace(
+                query,
+                run_id="another run",
+                observed_at=now_ms(),
+                sources=[position({topic_name: {0: processed}})],
+            )
+        )
+
+    at(3)
+    event = await service.shows(query.query_id, lambda e: e.status == "REWIND", "REWIND")
+    assert (event.total_lag, event.topics[0].partitions[0].rewound_from) == (7, 8)
+    assert "went back from 8" in str(event.reason)
+    at(8)
+    await service.shows(query.query_id, lambda e: e.status == "OK" and e.total_lag == 2, "OK")
+
+
+async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_longer(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 5)
+    query = seen(topic_name, {0: 5})
+    async with running(settings, second_client) as service:
+        service.observe(query)
+        await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+        second_client.delete(topic_name)
+        gone = await service.shows(query.query_id, lambda e: e.status == "GONE", "GONE")
+        assert gone.total_lag is None
+        assert f"topic {topic_name} does not exist" in str(gone.reason)
+        second_client.create(topic_name, 1)
+        second_client.produce(topic_name, [b"x"] * 50)
+        anew = await service.shows(query.query_id, lambda e: e.status == "RECREATED", "RECREATED")
+        assert anew.total_lag is None
+        service.observe(
+            msgspec.structs.replace(
+                query,
+                observed_at=now_ms(),
+                batch_id=42,
+                sources=[position({topic_name: {0: 20}})],
+            )
+        )
+        event = await service.shows(query.query_id, lambda e: e.batch_id == 42, "a new position")
+        assert (event.status, event.total_lag) == ("OK", 30)
+
+
+async def test_records_lost_to_retention_are_counted(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 10)
+    second_client.delete_records(topic_name, {0: 6})
+    query = seen(topic_name, {0: 2})
+    service.observe(query)
+    event = await service.shows(query.query_id, lambda e: e.status == "DATA_LOSS", "DATA_LOSS")
+    assert (event.lost_records, event.total_lag) == (4, 8)
+    assert "4 records were deleted" in str(event.reason)
+
+
+async def test_partitions_added_count_from_their_first_offset_before_spark_plans_them(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers, metadata_interval_s=1.0)
+    second_client.create(topic_name, 1)
+    query = seen(topic_name, {0: 0})
+    fixed = seen(topic_name, {0: 0})
+    fixed = msgspec.structs.replace(
+        fixed, sources=[position({topic_name: {0: 0}}, assigned={topic_name: [0]})]
+    )
+    async with running(settings, second_client) as service:
+        service.observe(query, fixed)
+        await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+        second_client.add_partitions(topic_name, 3)
+        second_client.produce(topic_name, [b"x"] * 4, partition=2)
+        event = await service.shows(query.query_id, lambda e: e.total_lag == 4, "lag 4")
+        assert event.status == "OK"
+        assert "added" in str(event.reason)
+        named = await service.shows(
+            fixed.query_id, lambda e: e.measured_at > event.measured_at, "measured again"
+        )
+        assert (named.total_lag, len(named.topics[0].partitions)) == (0, 1)
+
+
+async def test_two_runs_of_one_query_are_named(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    first = seen(topic_name, {0: 0}, run_id="first")
+    second = msgspec.structs.replace(first, run_id="second", observed_at=first.observed_at + 10)
+    again = msgspec.structs.replace(first, observed_at=first.observed_at + 20)
+    service.observe(first, second, again)
+    event = await service.shows(first.query_id, lambda e: e.status == "CONFLICT", "CONFLICT")
+    assert (event.run_id, event.other_run_id) == ("second", "first")
+
+
+async def test_a_query_renamed_is_known_by_its_new_name_only(
+    service: RunningService, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    query = seen(topic_name, {0: 0}, query="before")
+    service.observe(query)
+    await service.shows(query.query_id, lambda e: e.query == "before", "the name")
+    service.observe(msgspec.structs.replace(query, query="after", observed_at=now_ms()))
+    await service.shows(query.query_id, lambda e: e.query == "after", "the new name")
+    assert service.pipeline.view.find("before") == []
+    assert len(service.pipeline.view.find("after")) == 1
+
+
+async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_growing(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
+    second_client.create(topic_name, 1)
+    query = seen(topic_name, {0: 0})
+    async with running(settings, second_client) as service:
+        service.observe(query)
+        await service.shows(query.query_id, lambda e: e.status == "OK", "OK")
+        event = await service.shows(query.query_id, lambda e: e.status == "STOP", "STOP")
+        assert "its driver is gone" in str(event.reason)
+        second_client.produce(topic_name, [b"x"] * 3)
+        await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
+        alive = msgspec.structs.replace(query, cause="refresh", observed_at=now_ms(), batch=None)
+        service.observe(alive)
+        await service.shows(query.query_id, lambda e: e.status == "OK", "it speaks again")
+
+
+async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_queries(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+) -> None:
+    with LocalKafka() as east:
+        theirs = SecondClient(east.bootstrap_servers)
+        theirs.create(topic_name, 1)
+        theirs.produce(topic_name, [b"x"] * 6)
+        second_client.create(topic_name, 1)
+        second_client.produce(topic_name, [b"x"] * 2)
+        settings = settings_for(
+            kafka.bootstrap_servers,
+            clusters={"east": ClusterSettings(bootstrap_servers=east.bootstrap_servers)},
+            measure_timeout_s=1.0,
+        )
+        here = seen(topic_name, {0: 0})
+        there = seen(topic_name, {0: 0})
+        there = msgspec.structs.replace(
+            there,
+            sources=[
+                position({topic_name: {0: 0}}, bootstrap_servers=east.bootstrap_servers),
+            ],
+        )
+        nowhere = seen(topic_name, {0: 0}, cluster="unheard-of")
+        async with running(settings, second_client) as service:
+            service.observe(here, there, nowhere)
+            event = await service.shows(there.query_id, lambda e: e.total_lag == 6, "lag 6")
+            assert event.topics[0].cluster == "east"
+            await service.shows(here.query_id, lambda e: e.total_lag == 2, "lag 2")
+            unknown = await service.shows(nowhere.query_id, lambda e: True, "an event")
+            assert unknown.total_lag is None
+            assert "no cluster that is configured" in str(unknown.reason)
+            east.kill()
+
+            async def said() -> bool:
+                return "east" in service.pipeline.degraded()
+
+            await eventually(said, "the cluster is named as away")
+            assert service.pipeline.not_ready() == {}
+            second_client.produce(topic_name, [b"x"] * 3)
+            await service.shows(here.query_id, lambda e: e.total_lag == 5, "lag 5")
+            aged = await service.shows(
+                there.query_id,
+                lambda e: e.topics[0].partitions[0].measured_at is not None,
+                "its last value, with its age",
+            )
+            assert aged.total_lag == 6
+            east.restart()
+            theirs.produce(topic_name, [b"x"])
+            await service.shows(there.query_id, lambda e: e.total_lag == 7, "lag 7")
