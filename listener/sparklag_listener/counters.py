@@ -14,10 +14,13 @@ class Stats:
     published: int = 0
     """Observations Kafka acknowledged, or, embedded, the service took."""
     dropped: int = 0
-    """Observations that gave way to a newer one of their query, that Kafka refuses by size, or that
-    were not published when the handle was closed."""
+    """Events and observations that gave way to a newer one of their query, that Kafka refuses by
+    size, or that were not published when the handle was closed."""
     ignored: int = 0
     """Events of queries without Kafka sources, and events older than one seen already."""
+    recovered: int = 0
+    """Events that did not come through Spark's listener bus, or came too late, and were made good
+    by asking Spark."""
     failed: int = 0
     """Events that could not be read, and attempts to publish that failed (they are repeated)."""
     queued: int = 0

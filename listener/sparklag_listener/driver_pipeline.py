@@ -1,19 +1,23 @@
 """The listener's side of the picture, on the background loop:
 
-query events ──▶ observer ──▶ asyncio queue ──▶ publisher, or the embedded service
+query events ──▶ inbox ──▶ observer ──▶ asyncio queue ──▶ publisher, or the embedded service
+       census ────▲
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
+from sparklag_listener.census import Census, Queries
 from sparklag_listener.counters import Stats
+from sparklag_listener.event_inbox import EventInbox
 from sparklag_listener.observer import Observer
-from sparklag_listener.query_events import QueryEvent, Started
+from sparklag_listener.query_events import Found, Refreshed, Started, Terminated, Told
 from sparklag_listener.spark_session import QueryDescription
 from sparklag_schemas import MalformedMessage, Observation, Settings
 from sparklag_schemas.queue import NewestQueue
@@ -21,6 +25,8 @@ from sparklag_schemas.queue import NewestQueue
 _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
+_LOSS_OVER_S = 600.0
+"""After so long without one, a lost event is told of again."""
 _NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
 
 Describe = Callable[[str], QueryDescription]
@@ -43,14 +49,31 @@ class Sink(Protocol):
 class DriverPipeline:
     """Everything that runs on the loop. Create it there."""
 
-    def __init__(self, settings: Settings, describe: Describe, sink: Sink, stats: Stats) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        describe: Describe,
+        sink: Sink,
+        stats: Stats,
+        queries: Queries | None = None,
+    ) -> None:
+        """Without `queries` nobody asks which of them still run."""
         self._settings = settings
         self._describe = describe
         self._sink = sink
         self._stats = stats
         self._observer = Observer(settings.cluster)
         self._ended = False
-        self._events: asyncio.Queue[QueryEvent] = asyncio.Queue()
+        self._undescribed: dict[str, str] = {}
+        """Query, and its run that Spark did not describe in time."""
+        self._lost_at_s: float | None = None
+        self._events = EventInbox(settings.queue_size)
+        self._census: Census | None = None
+        if queries is not None:
+            self._census = Census(
+                queries, self._observer, self._events.put, stats, settings.heartbeat_s
+            )
+        self._taking_census: asyncio.Task[None] | None = None
         self._observations: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
@@ -58,10 +81,11 @@ class DriverPipeline:
         if settings.bootstrap_servers:
             self._bootstrap_servers.set_result(settings.bootstrap_servers)
 
-    def receive(self, event: QueryEvent) -> None:
-        """Take an event, on the loop. Never blocks."""
-        self._stats.observed += 1
-        self._events.put_nowait(event)
+    def receive(self, event: Told) -> None:
+        """Take an event, on any thread. Never blocks. RuntimeError once it has ended."""
+        if self._ended:
+            raise RuntimeError("the handle is closed")
+        self._events.put(event)
 
     async def run(self) -> None:
         """Observe and publish until cancelled."""
@@ -69,6 +93,11 @@ class DriverPipeline:
             asyncio.create_task(self._kept_running("observer", self._observe)),
             asyncio.create_task(self._kept_running("publisher", self._publish)),
         ]
+        if self._census is not None:
+            self._taking_census = asyncio.create_task(
+                self._kept_running("census", self._take_census)
+            )
+            tasks.append(self._taking_census)
         try:
             # Not `gather`: it cancels them too, and the second cancellation, below, would catch
             # the publisher in the middle of disconnecting.
@@ -77,6 +106,11 @@ class DriverPipeline:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end_census(self) -> None:
+        """Spark is asked nothing more."""
+        if self._taking_census is not None:
+            self._taking_census.cancel()
 
     async def flush(self) -> None:
         """Wait until all that was received is safe. Without brokers that is not waited for."""
@@ -97,7 +131,8 @@ class DriverPipeline:
         """The counts now. On any thread."""
         return replace(
             self._stats,
-            dropped=self._stats.dropped + self._observations.dropped,
+            observed=self._stats.observed + self._events.dropped,
+            dropped=self._stats.dropped + self._events.dropped + self._observations.dropped,
             queued=0 if self._ended else self._waiting(),
         )
 
@@ -106,29 +141,57 @@ class DriverPipeline:
 
     async def _observe(self) -> None:
         while True:
-            event = await self._events.get()
+            told = await self._events.get()
             try:
-                await self._observe_one(event)
+                await self._observe_one(told)
             except MalformedMessage as error:
                 self._stats.fail(str(error))
                 _log.warning("sparklag: skipped an event: %s", error)
             finally:
                 self._events.task_done()
 
-    async def _observe_one(self, event: QueryEvent) -> None:
+    async def _observe_one(self, told: Told) -> None:
+        event = told.event if isinstance(told, Found) else told
+        from_spark = not isinstance(told, Found | Refreshed)
+        self._stats.observed += from_spark
         if isinstance(event, Started):
+            if not from_spark and self._observer.knows(event.query_id, event.run_id):
+                return
             await self._learn(event)
+        elif isinstance(event, Refreshed):
+            if self._undescribed.get(event.query_id) == event.run_id:
+                await self._learn(event)
+        elif isinstance(event, Terminated):
+            self._undescribed.pop(event.query_id, None)
         observation = self._observer.observe(event)
         if observation is None:
-            self._stats.ignored += 1
+            self._stats.ignored += from_spark
             return
+        if isinstance(told, Found):
+            self._count_lost(observation)
+        if self._census is not None:
+            self._census.heard(observation.query_id)
         self._find_bootstrap_servers(observation)
         self._observations.put_nowait(observation)
 
-    async def _learn(self, started: Started) -> None:
+    def _count_lost(self, found: Observation) -> None:
+        """Log the first of a series."""
+        self._stats.recovered += 1
+        now_s = time.monotonic()
+        if self._lost_at_s is None or now_s - self._lost_at_s > _LOSS_OVER_S:
+            _log.warning(
+                "sparklag: Spark's listener bus did not bring that query %s %s (found by asking):"
+                " a listener is slow, or spark.scheduler.listenerbus.eventqueue.streams.capacity is"
+                " too small",
+                found.query or found.query_id,
+                found.cause,
+            )
+        self._lost_at_s = now_s
+
+    async def _learn(self, event: Started | Refreshed) -> None:
         """Ask the query what it reads. Its start must not wait for this, so it is done here."""
-        query_id, run_id = started.query_id, started.run_id
-        if self._observer.knows(query_id, run_id):
+        query_id, run_id = event.query_id, event.run_id
+        if isinstance(event, Started) and self._observer.knows(query_id, run_id):
             return
         try:
             loop = asyncio.get_running_loop()
@@ -137,7 +200,10 @@ class DriverPipeline:
             )
         except asyncio.TimeoutError:
             self._stats.fail(f"Spark did not describe query {query_id} in {_DESCRIBE_TIMEOUT_S} s")
+            self._undescribed[query_id] = run_id
             description = QueryDescription()
+        else:
+            self._undescribed.pop(query_id, None)
         self._observer.describe(query_id, run_id, description)
 
     def _find_bootstrap_servers(self, observation: Observation) -> None:
@@ -155,6 +221,12 @@ class DriverPipeline:
         # A second await after a restart: the future is shielded from the cancellation of one.
         bootstrap_servers = await asyncio.shield(self._bootstrap_servers)
         await self._sink(self._observations, self._settings, bootstrap_servers, self._stats)
+
+    async def _take_census(self) -> None:
+        if self._census is not None:
+            await self._census.run()
+        # The session is over, or the JVM gone: there is nobody to ask any more.
+        await asyncio.get_running_loop().create_future()
 
     async def _kept_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """A guest does not give up on one unforeseen error, nor take the driver's log over."""

@@ -19,13 +19,12 @@ from sparklag_listener.driver_pipeline import DriverPipeline, Sink
 from sparklag_listener.process_end import CLOSE_TIMEOUT_S, process_end
 from sparklag_listener.py4j_listener import Py4jListener
 from sparklag_listener.query_events import QueryEvent
+from sparklag_listener.session_queries import SessionQueries
 from sparklag_listener.spark_session import (
     add_listener,
     await_events,
-    describe_query,
     is_same_session,
     remove_listener,
-    running_queries,
 )
 from sparklag_schemas import Settings
 from sparklag_schemas.connection import quiet_client_logs
@@ -46,6 +45,7 @@ class ObserverHandle:
         self._closed = False
         self._end: asyncio.Task[None] | None = None
         self._stats = Stats()
+        self._queries = SessionQueries(spark)
         self._loop = BackgroundLoop()
         try:
             self._pipeline, self._running = self._loop.submit(self._begin(settings, sink)).result(
@@ -57,7 +57,7 @@ class ObserverHandle:
             self._loop.stop(_START_TIMEOUT_S)
             raise
         # The listener is there already, so that no query starts unseen in between.
-        for event in running_queries(spark):
+        for event in self._queries.already_running():
             self._hand_over(event)
         process_end.watch(self.close)
 
@@ -112,13 +112,12 @@ class ObserverHandle:
     async def _begin(
         self, settings: Settings, sink: Sink
     ) -> tuple[DriverPipeline, asyncio.Task[None]]:
-        pipeline = DriverPipeline(
-            settings, lambda query_id: describe_query(self._spark, query_id), sink, self._stats
-        )
+        describe = self._queries.describe
+        pipeline = DriverPipeline(settings, describe, sink, self._stats, self._queries)
         return pipeline, asyncio.create_task(pipeline.run())
 
     def _hand_over(self, event: QueryEvent) -> None:
-        self._loop.call(self._pipeline.receive, event)
+        self._pipeline.receive(event)
 
     def _count_failure(self, error: BaseException) -> None:
         try:
@@ -138,6 +137,7 @@ class ObserverHandle:
 
     async def _flush_and_end(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
+        self._pipeline.end_census()
         leave = partial(self._leave_spark, _share(deadline, 0.4))
         await _at_most(_share(deadline, 0.5), loop.run_in_executor(None, leave))
         await _at_most(_share(deadline, 0.7), self._pipeline.flush())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from sparklag_listener.progress import Progress, parse_progress
-from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started
+from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import Batch, Cause, Observation, Offsets, SourcePosition
 
@@ -26,13 +26,17 @@ class _Query:
     batch_id: int | None = None
     batch_run_id: str | None = None
     """The run that `batch_id` is of: a later one may begin with an earlier batch."""
+    batch_started_at_ms: int | None = None
     processed_at_ms: int | None = None
 
-    def has_newer(self, progress: Progress) -> bool:
-        """Whether the position known is of a later batch."""
+    def has(self, progress: Progress) -> bool:
+        """Whether it was seen already, or the position known is of a later batch."""
         if self.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
+            if progress.batch_id == self.batch_id:
+                # Spark 3.4 tells of an idle query by its last batch, at another time.
+                return progress.batch.started_at == self.batch_started_at_ms
             return progress.batch_id < self.batch_id
         # Once the run that goes on has completed a batch, an earlier one has nothing to add.
         return self.run_id != progress.run_id and self.batch_run_id == self.run_id
@@ -44,6 +48,7 @@ class Observer:
     Each observation is whole: one that says a query is idle or has ended repeats its position.
     Events of a run may still come when a later run has started, which Spark tells of at once:
     they no longer say what the query does, only a batch's position counts.
+    `observed_at` never goes back, whatever the machine's clock does.
     """
 
     def __init__(self, cluster: str, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
@@ -51,6 +56,16 @@ class Observer:
         self._new_id = new_id
         self._queries: dict[str, _Query] = {}
         self._over: dict[str, None] = {}
+        self._newest_ms = 0
+
+    def runs(self) -> dict[str, str]:
+        """The query of each run that goes on, as far as is known."""
+        return {query.run_id: query_id for query_id, query in self._queries.items()}
+
+    def batch_of(self, query_id: str, run_id: str) -> int | None:
+        """The last batch that was seen of a run that goes on."""
+        query = self._queries.get(query_id)
+        return query.batch_id if query is not None and query.batch_run_id == run_id else None
 
     def knows(self, query_id: str, run_id: str) -> bool:
         """Whether this run was described already, or is over."""
@@ -66,14 +81,16 @@ class Observer:
     def observe(self, event: QueryEvent) -> Observation | None:
         """The observation `event` makes.
 
-        None for a query without Kafka sources, for a progress older than one seen already, and
-        for what else comes late: from a run that is over.
+        None for a query without Kafka sources, for a progress seen already or older than one that
+        was, and for what else comes late: from a run that is over.
         Raises MalformedMessage where Spark's JSON cannot be read.
         """
         if isinstance(event, Progressed):
             return self._progressed(parse_progress(event.text), event.at_ms)
         if event.run_id in self._over:
             return None
+        if isinstance(event, Refreshed):
+            return self._refreshed(event)
         query = self._enter(event.query_id, event.run_id)
         if isinstance(event, Started):
             query.name = event.name
@@ -87,6 +104,13 @@ class Observer:
         return self._observation(
             event.query_id, query, "terminated", event.at_ms, exception=event.exception
         )
+
+    def _refreshed(self, event: Refreshed) -> Observation | None:
+        query = self._queries.get(event.query_id)
+        if query is None or query.run_id != event.run_id:
+            # It says that a run goes on, not which one of two is the later.
+            return None
+        return self._observation(event.query_id, query, "refresh", event.at_ms)
 
     def _enter(self, query_id: str, run_id: str) -> _Query:
         query = self._queries.setdefault(query_id, _Query(run_id))
@@ -107,10 +131,13 @@ class Observer:
             query = self._queries[progress.query_id]
         else:
             return None
-        if query.has_newer(progress):
+        if query.has(progress):
             return None
-        query.name = progress.name
+        if query.run_id == progress.run_id:
+            # It may have been given another name since an earlier run.
+            query.name = progress.name
         query.batch_id = progress.batch_id
+        query.batch_started_at_ms = progress.batch.started_at
         query.batch_run_id = progress.run_id
         query.processed_at_ms = progress.completed_at_ms
         for source, offsets in progress.processed.items():
@@ -131,6 +158,7 @@ class Observer:
         sources = _positions(query)
         if not sources:
             return None
+        self._newest_ms = max(self._newest_ms, at_ms)
         return Observation(
             observation_id=self._new_id(),
             cluster=self._cluster,
@@ -138,7 +166,7 @@ class Observer:
             run_id=query.run_id,
             query=query.name,
             cause=cause,
-            observed_at=at_ms,
+            observed_at=self._newest_ms,
             batch_id=query.batch_id,
             processed_at=query.processed_at_ms,
             sources=sources,
@@ -178,4 +206,5 @@ def _position(index: int, offsets: Offsets | None, source: KafkaSource | None) -
         topic_pattern=source.topic_pattern,
         bootstrap_servers=source.bootstrap_servers,
         isolation_level=source.isolation_level,
+        assigned=source.assigned,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 
 from aiokafka.errors import KafkaError
@@ -19,14 +20,17 @@ from sparklag_schemas.topics import key_of, offsets_topic
 
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 3.0
+_MOST_TOGETHER = 100
+_FAILURES = (KafkaError, SparklagError, OSError, asyncio.TimeoutError)
 
 
 class OffsetsPublisher:
-    """Takes observations off the queue, in order, one at a time.
+    """Takes observations off the queue in rounds: those of different queries together, those of one
+    query in order, the next not before the last is acknowledged.
 
     Each is repeated until Kafka acknowledges it: at least once. While Kafka is away the queue
-    keeps the newest of each query.
+    keeps the newest of each query; afterwards no query waits for what the others have to catch up.
     """
 
     def __init__(
@@ -43,53 +47,98 @@ class OffsetsPublisher:
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
         """Since it last worked: the cause of each kind of failure."""
+        self._next: Observation | None = None
+        """Taken off the queue already, for the next round."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
         try:
             while True:
-                observation = await self._queue.get()
-                await self._deliver(observation)
-                self._queue.task_done()
+                await self._deliver(await self._next_round())
         finally:
             if self._producer is not None:
                 await self._producer.aclose()
 
-    async def _deliver(self, observation: Observation) -> None:
-        value = encode(observation)
+    async def _next_round(self) -> list[Observation]:
+        """The oldest observation of each query that has one, in order."""
+        taken = {}
+        observation = self._next or await self._queue.get()
+        self._next = None
+        taken[observation.query_id] = observation
+        while len(taken) < _MOST_TOGETHER and not self._queue.empty():
+            observation = self._queue.get_nowait()
+            if observation.query_id in taken:
+                self._next = observation
+                break
+            taken[observation.query_id] = observation
+        return list(taken.values())
+
+    async def _deliver(self, together: list[Observation]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            try:
-                await self._send(observation, value)
-            except MessageTooLarge as error:
-                self._stats.dropped += 1
-                self._stats.fail(f"dropped an observation: {error}")
-                _log.error(
-                    "sparklag: dropped an observation of %s: %s",
-                    observation.query or observation.query_id,
-                    error,
-                )
+            errors = await self._send(together)
+            failed = []
+            for observation, error in zip(together, errors, strict=True):
+                if error is None:
+                    self._mark_published()
+                elif isinstance(error, MessageTooLarge) and len(together) == 1:
+                    self._drop(observation, error)
+                else:
+                    failed.append(observation)
+            if not failed:
                 return
-            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+            if any(isinstance(error, MessageTooLarge) for error in errors):
+                # Kafka refuses them by the batch: each by itself tells which it is.
+                for observation in failed:
+                    await self._deliver([observation])
+                return
+            for error in {type(error): error for error in errors if error is not None}.values():
                 await self._complain(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            else:
-                self._stats.published += 1
-                self._stats.last_published_at_ms = time.time_ns() // 1_000_000
-                self._recovered()
-                return
+            # Not all drivers at the same moment.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            together = failed
 
-    async def _send(self, observation: Observation, value: bytes) -> None:
-        producer = self._producer or self._make_producer()
-        if not producer.started and self._settings.create_topics:
-            await self._create_topic()
+    async def _send(self, together: list[Observation]) -> list[BaseException | None]:
+        """What each failed with. Raises what is no failure of Kafka's."""
+        try:
+            producer = self._producer or self._make_producer()
+            if not producer.started and self._settings.create_topics:
+                await self._create_topic()
+        except _FAILURES as error:
+            return [error] * len(together)
+        sent = (self._send_one(producer, observation) for observation in together)
+        errors = await asyncio.gather(*sent, return_exceptions=True)
+        for unforeseen in errors:
+            # CancelledError: what is left of a message whose producer was abandoned.
+            expected = (*_FAILURES, asyncio.CancelledError)
+            if unforeseen is not None and not isinstance(unforeseen, expected):
+                raise unforeseen
+        return errors
+
+    async def _send_one(self, producer: AcknowledgedProducer, observation: Observation) -> None:
         await producer.send(
             self._settings.offsets_topic,
-            value=value,
+            value=encode(observation),
             key=key_of(observation.query_id),
             headers=observation_headers(observation),
         )
+
+    def _mark_published(self) -> None:
+        self._stats.published += 1
+        self._stats.last_published_at_ms = time.time_ns() // 1_000_000
+        self._queue.task_done()
+        self._recovered()
+
+    def _drop(self, observation: Observation, error: BaseException) -> None:
+        self._stats.dropped += 1
+        self._stats.fail(f"dropped an observation: {error}")
+        _log.error(
+            "sparklag: dropped an observation of %s: %s",
+            observation.query or observation.query_id,
+            error,
+        )
+        self._queue.task_done()
 
     def _make_producer(self) -> AcknowledgedProducer:
         kafka = self._settings.kafka

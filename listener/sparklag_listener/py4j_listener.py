@@ -10,71 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from py4j.protocol import Py4JError
-
-from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started, Terminated
+from sparklag_listener.progress_text import ProgressText
+from sparklag_listener.query_events import (
+    MOST_EXCEPTION_CHARS,
+    Idled,
+    Progressed,
+    QueryEvent,
+    Started,
+    Terminated,
+)
 from sparklag_listener.redaction import redact
-
-_ONE_REPLY_CHARS = 7_500
-"""A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
-algorithm on one side, delayed acknowledgement on the other)."""
-
-_SLICE_CHARS = 7_500
-_EXCEPTION_CHARS = 8_000
-
-
-class ProgressText:
-    """Takes the JSON out of a progress event, in slices where it is long."""
-
-    def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
-        self._to_builder: Any = None
-        self._as_arguments: Any = None
-        self._long = False
-        self._can_slice = True
-
-    def read(self, event: Any) -> str:
-        """The JSON of `event.progress()`. 2 Py4J commands, or 3 and one for each slice."""
-        text = self._read_sliced(event) if self._long and self._can_slice else None
-        if text is None:
-            text = str(event.progress().json())
-        self._long = len(text) > _ONE_REPLY_CHARS
-        return text
-
-    def _read_sliced(self, event: Any) -> str | None:
-        try:
-            return self._sliced(event)
-        except (Py4JError, TypeError):
-            # A JVM in which the handle cannot be made: slow is better than not at all.
-            self._can_slice = False
-            return None
-
-    def _sliced(self, event: Any) -> str:
-        # Py4J turns every Java String into a Python one at once. Only a handle composed inside
-        # the JVM keeps the text there, as a StringBuilder.
-        if self._to_builder is None:
-            self._to_builder = self._compose(event)
-            # Kept: each step of a class's name costs a command.
-            self._as_arguments = self._jvm.java.util.Collections.singletonList
-        builder = self._to_builder.invokeWithArguments(self._as_arguments(event))
-        length = builder.length()
-        return "".join(
-            builder.substring(start, min(start + _SLICE_CHARS, length))
-            for start in range(0, length, _SLICE_CHARS)
-        )
-
-    def _compose(self, event: Any) -> Any:
-        lang = self._jvm.java.lang
-        handles, method_type = lang.invoke.MethodHandles, lang.invoke.MethodType.methodType
-        public = handles.publicLookup()
-        string = lang.Class.forName("java.lang.String")
-        event_class, progress_class = event.getClass(), event.progress().getClass()
-        progress = public.findVirtual(event_class, "progress", method_type(progress_class))
-        json = public.findVirtual(progress_class, "json", method_type(string))
-        builder = public.findConstructor(
-            lang.Class.forName("java.lang.StringBuilder"), method_type(lang.Void.TYPE, string)
-        )
-        return handles.filterReturnValue(handles.filterReturnValue(progress, json), builder)
 
 
 class Py4jListener:
@@ -90,7 +35,7 @@ class Py4jListener:
         hand_over: Callable[[QueryEvent], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        self._progress_text = ProgressText(jvm)
+        self._progress_text = ProgressText(jvm, "progress", "json")
         self._hand_over = hand_over
         self._on_error = on_error
 
@@ -121,7 +66,7 @@ class Py4jListener:
             return Terminated(
                 query_id=event.id().toString(),
                 run_id=event.runId().toString(),
-                exception=text and text[:_EXCEPTION_CHARS],
+                exception=text and text[:MOST_EXCEPTION_CHARS],
                 at_ms=at_ms,
             )
 

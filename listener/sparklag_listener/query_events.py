@@ -1,8 +1,11 @@
-"""What Spark's listener says, as values: taken from the JVM, not yet read."""
+"""What Spark says of its queries, as values: taken from the JVM, not yet read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MOST_EXCEPTION_CHARS = 8_000
+"""What is taken of an exception's text."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,15 @@ class Idled:
 
 
 @dataclass(frozen=True)
+class Refreshed:
+    """Asked, Spark named the run among those that are active. No listener says this."""
+
+    query_id: str
+    run_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class Terminated:
     """A run ended. `exception` is None where it was stopped."""
 
@@ -42,4 +54,14 @@ class Terminated:
     at_ms: int
 
 
-QueryEvent = Started | Progressed | Idled | Terminated
+QueryEvent = Started | Progressed | Idled | Refreshed | Terminated
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an event that did not come would have said: learnt by asking Spark."""
+
+    event: Started | Progressed | Terminated
+
+
+Told = QueryEvent | Found

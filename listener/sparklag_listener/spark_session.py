@@ -1,16 +1,15 @@
 """What is asked of the Spark session through Py4J, apart from the events themselves.
 
-Each answer is a value: no Java object leaves this module but the listener's wrapper.
+Each answer is a value, but for the listener's wrapper.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from py4j.protocol import Py4JError
 
 from sparklag_listener.errors import (
@@ -20,11 +19,9 @@ from sparklag_listener.errors import (
     UnsupportedSpark,
 )
 from sparklag_listener.py4j_listener import Py4jListener
-from sparklag_listener.query_events import Progressed, QueryEvent, Started
 from sparklag_listener.redaction import redact
 from sparklag_schemas import IsolationLevel
 
-_log = logging.getLogger("sparklag")
 _OLDEST_SPARK = (3, 4)
 
 
@@ -38,6 +35,8 @@ class KafkaSource:
     topic_pattern: str | None
     bootstrap_servers: str | None
     isolation_level: IsolationLevel
+    assigned: dict[str, list[int]] | None = None
+    """The partitions of each topic, where it was given them. None: it reads all."""
 
     def reads(self, topics: set[str]) -> bool:
         """Whether all of `topics` can be this source's."""
@@ -138,35 +137,15 @@ def remove_listener(spark: Any, wrapper: Any) -> None:
         return
 
 
-def running_queries(spark: Any) -> list[QueryEvent]:
-    """Queries already running, as the events the listener came too late for."""
-    found: list[QueryEvent] = []
-    try:
-        for query in spark._jsparkSession.streams().active():
-            at_ms = time.time_ns() // 1_000_000
-            query_id, run_id = query.id().toString(), query.runId().toString()
-            found.append(Started(query_id, run_id, query.name(), at_ms))
-            progress = query.lastProgress()
-            if progress is not None:
-                found.append(Progressed(progress.json(), at_ms))
-    except (Py4JError, OSError) as error:
-        # Their next events come to the listener, which is there already.
-        _log.warning("sparklag: not all running queries could be read: %s", brief(error))
-    return found
-
-
 def brief(error: BaseException) -> str:
     """The error without Java's stack frames: what Py4J says, and what Java says."""
     told = [line.strip(": ") for line in str(error).splitlines()[:2]]
     return redact(": ".join(line for line in told if line)) or type(error).__name__
 
 
-def describe_query(spark: Any, query_id: str) -> QueryDescription:
-    """Kafka sources and checkpoint of a running query; empty where Spark does not say."""
+def describe(query: Any) -> QueryDescription:
+    """Kafka sources and checkpoint of Java's `query`; empty where Spark does not say."""
     try:
-        query = spark._jsparkSession.streams().get(query_id)
-        if query is None:
-            return QueryDescription()
         execution = query.streamingQuery()
         checkpoint = redact(execution.resolvedCheckpointRoot())
         return QueryDescription(_kafka_sources(execution), checkpoint)
@@ -213,4 +192,13 @@ def _kafka_source(index: int, options: Any) -> KafkaSource:
             if taken.get("kafka.isolation.level", "").lower() == "read_committed"
             else "read_uncommitted"
         ),
+        assigned=_assigned(taken["assign"]) if "assign" in taken else None,
     )
+
+
+def _assigned(text: str) -> dict[str, list[int]] | None:
+    try:
+        return msgspec.json.decode(text, type=dict[str, list[int]])
+    except (msgspec.DecodeError, ValueError):
+        # Spark reads it otherwise, or not at all: then the query ends, and says why.
+        return None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
+
+from sparklag_listener.query_events import Progressed, Terminated
+from sparklag_listener.session_queries import ActiveQuery, Look
 
 
 class FakeContext:
@@ -50,6 +54,13 @@ class FakeText:
 
     def toString(self) -> str:  # noqa: N802
         return self.text
+
+
+class FakeMap(dict[str, str]):
+    """A Java map."""
+
+    def keySet(self) -> list[str]:  # noqa: N802
+        return list(self)
 
 
 @dataclass
@@ -110,3 +121,71 @@ class FailingEvent:
 
     def __getattr__(self, name: str) -> Any:
         raise self._error()
+
+
+class FakeQueries:
+    """A session's queries as a census asks for them, from any thread."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.texts_read = 0
+        self.session_over = False
+        self.stopping: set[str] = set()
+        """Runs that are active when Spark is looked at, and no more a moment later."""
+        self.fail: Callable[[], Exception] | None = None
+        self.fail_once: Exception | None = None
+        self.answering = threading.Event()
+        self.answering.set()
+        self._active: dict[str, ActiveQuery] = {}
+        self._texts: dict[str, tuple[int, str]] = {}
+        self._exceptions: dict[str, str | None] = {}
+
+    def runs(
+        self,
+        query_id: str,
+        run_id: str,
+        batch_id: int | None,
+        text: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """From now on it is active, with this last progress."""
+        if batch_id is not None and text is not None:
+            self._texts[run_id] = batch_id, text
+        self._active[run_id] = ActiveQuery(query_id, run_id, name, batch_id, at_ms=1)
+
+    def ends(
+        self,
+        run_id: str,
+        exception: str | None,
+        batch_id: int | None = None,
+        text: str | None = None,
+    ) -> None:
+        """From now on it is not."""
+        if batch_id is not None and text is not None:
+            self._texts[run_id] = batch_id, text
+        self._exceptions[run_id] = exception
+        self._active.pop(run_id, None)
+
+    def look(self, keep: Collection[str] = ()) -> Look:
+        active = tuple(self._active.values())
+        self.looks += 1
+        self.answering.wait(60)
+        if self.fail is not None:
+            raise self.fail()
+        if self.fail_once is not None:
+            error, self.fail_once = self.fail_once, None
+            raise error
+        return Look(active, self.session_over)
+
+    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
+        batch_id, text = self._texts.get(run_id, (-1, ""))
+        if batch_id <= (-1 if than is None else than):
+            return None
+        self.texts_read += 1
+        return Progressed(text, 2)
+
+    def is_active(self, run_id: str) -> bool:
+        return run_id in self._active and run_id not in self.stopping
+
+    def end(self, query_id: str, run_id: str) -> Terminated:
+        return Terminated(query_id, run_id, self._exceptions.get(run_id), 3)

@@ -14,7 +14,7 @@ import pytest
 from sparklag_listener import driver_pipeline
 from sparklag_listener.counters import Stats
 from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Sink
-from sparklag_listener.query_events import Idled, Progressed, Started, Terminated
+from sparklag_listener.query_events import Found, Idled, Progressed, Refreshed, Started, Terminated
 from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
@@ -248,13 +248,127 @@ async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_
         for batch in range(1, 50):
             for query in range(3):
                 pipeline.receive(progress(query, batch))
-        await asyncio.wait_for(pipeline._events.join(), 60)
+            await asyncio.wait_for(pipeline._events.join(), 60)
         stats = pipeline.stats()
         assert stats.queued == 11, "ten wait, one is in hand"
         assert stats.dropped == 3 * 49 - 10
         left = [pipeline._observations.get_nowait() for _ in range(10)]
     newest = {observation.query_id: observation.batch_id for observation in left}
     assert newest == {"query-0": 49, "query-1": 49, "query-2": 49}
+
+
+async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    ended = Terminated(QUERY_ID, RUN_ID, "it broke", 40)
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS, ended):
+            pipeline.receive(Found(event))
+        # What the bus brings late.
+        for event in (STARTED, PROGRESS, ended):
+            pipeline.receive(event)
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress", "terminated"]
+    assert sink.observations[-1].exception == "it broke"
+    assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
+    (told,) = [record.getMessage() for record in caplog.records if "bus" in record.getMessage()]
+    assert "did not bring that query orders started" in told
+    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in told
+
+
+async def test_what_came_after_all_is_not_counted_as_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    ended = Terminated(QUERY_ID, RUN_ID, None, 40)
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS):
+            pipeline.receive(event)
+            pipeline.receive(Found(event))
+        pipeline.receive(ended)
+        pipeline.receive(Found(ended))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress", "terminated"]
+    assert (stats.recovered, stats.observed, stats.ignored) == (0, 3, 0)
+    assert caplog.text == ""
+
+
+async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observation() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
+        pipeline.receive(Refreshed("another", "run", 30))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "refresh"]
+    assert (stats.observed, stats.published, stats.ignored) == (1, 2, 0)
+
+
+async def test_a_query_that_was_not_described_in_time_is_asked_again_once_it_is_found_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
+    answering = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        assert answering.wait(60)
+        return describes(query_id)
+
+    sink = Taken()
+    try:
+        async with running(sink, describe) as pipeline:
+            pipeline.receive(STARTED)
+            await asyncio.wait_for(pipeline._events.join(), 60)
+            monkeypatch.undo()
+            answering.set()
+            for _ in range(2):
+                pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
+            await flushed(pipeline)
+    finally:
+        answering.set()
+    assert sink.causes() == ["refresh", "refresh"]
+    assert sink.observations[0].sources[0].topics == ["s1"]
+
+
+async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query_stays() -> None:
+    held = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        assert held.wait(60)
+        return describes(query_id)
+
+    def progress(query: int, batch: int) -> Progressed:
+        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
+        return Progressed(json.dumps(document), batch)
+
+    sink = Taken()
+    settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
+    async with running(sink, describe, settings) as pipeline:
+        pipeline.receive(STARTED)
+        for batch in range(1_000):
+            for query in range(3):
+                pipeline.receive(progress(query, batch))
+            assert pipeline._events.qsize() <= 10
+        pipeline.receive(Terminated("query-0", "run-0", None, 1_001))
+        held.set()
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    newest = {each.query_id: each for each in sink.observations}
+    assert [newest[f"query-{query}"].batch_id for query in range(3)] == [999] * 3
+    assert newest["query-0"].cause == "terminated"
+    assert stats.dropped == 3_002 - stats.published > 2_900
+    assert stats.observed == 3_002
+
+
+async def test_after_its_end_an_event_is_refused() -> None:
+    async with running(Taken()) as pipeline:
+        pipeline.drop_rest()
+        with pytest.raises(RuntimeError, match="closed"):
+            pipeline.receive(STARTED)
 
 
 async def test_what_is_left_at_the_end_is_dropped_counted_and_told(

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from sparklag_listener.observer import Observer
-from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Started, Terminated
+from sparklag_listener.query_events import (
+    Idled,
+    Progressed,
+    QueryEvent,
+    Refreshed,
+    Started,
+    Terminated,
+)
 from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import MalformedMessage, Observation, decode_observation, encode
 from tests import samples
@@ -30,15 +37,20 @@ def kafka_source(
 
 
 def progress(
-    batch_id: int, *ends: dict[str, dict[int, int]] | None, run_id: str = RUN, at_ms: int = 50
+    batch_id: int,
+    *ends: dict[str, dict[int, int]] | None,
+    run_id: str = RUN,
+    at_ms: int = 50,
+    name: str | None = "orders",
+    timestamp: str = "2026-11-21T08:01:22.600Z",
 ) -> Progressed:
     """A progress of Kafka sources at `ends`; None for one that had nothing in this batch."""
     sources = [{"description": "KafkaV2[...]", "endOffset": end} for end in ends]
     document = {
         "id": QUERY,
         "runId": run_id,
-        "name": "orders",
-        "timestamp": "2026-11-21T08:01:22.600Z",
+        "name": name,
+        "timestamp": timestamp,
         "batchId": batch_id,
         "numInputRows": 3,
         "durationMs": {"triggerExecution": 400},
@@ -53,6 +65,10 @@ def started(run_id: str = RUN, at_ms: int = 10) -> Started:
 
 def idled(run_id: str = RUN, at_ms: int = 60) -> Idled:
     return Idled(QUERY, run_id, at_ms)
+
+
+def refreshed(run_id: str = RUN, at_ms: int = 65) -> Refreshed:
+    return Refreshed(QUERY, run_id, at_ms)
 
 
 def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70) -> Terminated:
@@ -104,8 +120,8 @@ def test_a_progress_says_the_position_and_its_batch() -> None:
     assert observation.processed_at == observation.batch.started_at + 400
 
 
-@pytest.mark.parametrize("event", [idled(), terminated()])
-def test_idle_and_terminated_repeat_the_position(event: Idled | Terminated) -> None:
+@pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
+def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     watching = observer(kafka_source("orders"))
     before = seen(watching, progress(7, {"orders": {0: 5}}))
     observation = seen(watching, event)
@@ -130,10 +146,19 @@ def test_a_progress_older_than_one_seen_is_not_taken() -> None:
     assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
 
 
-def test_the_same_batch_may_be_told_again() -> None:
+def test_the_same_batch_may_be_told_again_by_a_later_trigger() -> None:
+    # As Spark 3.4 does while a query is idle.
     watching = observer(kafka_source("orders"))
     seen(watching, progress(7, {"orders": {0: 5}}))
-    assert processed(seen(watching, progress(7, {"orders": {0: 5}}))) == [{"orders": {0: 5}}]
+    again = progress(7, {"orders": {0: 5}}, timestamp="2026-11-21T08:01:32.600Z")
+    assert processed(seen(watching, again)) == [{"orders": {0: 5}}]
+
+
+def test_the_same_progress_counts_once() -> None:
+    # Found by asking Spark, and then brought late by its listener bus.
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    assert watching.observe(progress(7, {"orders": {0: 5}}, at_ms=99)) is None
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -144,7 +169,7 @@ def test_in_whatever_order_progress_comes_the_position_never_goes_back(seed: int
     newest = -1
     for batch in batches:
         observation = watching.observe(progress(batch, {"orders": {0: batch * 10}}))
-        assert (observation is None) == (batch < newest)
+        assert (observation is None) == (batch <= newest)
         newest = max(newest, batch)
         assert processed(seen(watching, idled())) == [{"orders": {0: newest * 10}}]
 
@@ -304,6 +329,66 @@ def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
         watching.observe(Terminated(query_id, run_id, None, 2))
     assert len(watching._queries) == 0
     assert len(watching._over) <= 1_000
+
+
+def test_a_refresh_says_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
+    watching = observer(kafka_source("orders"))
+    assert Observer("default").observe(refreshed()) is None
+    assert watching.observe(refreshed(NEXT_RUN)) is None
+    observation = seen(watching, refreshed())
+    assert (observation.cause, observation.run_id) == ("refresh", RUN)
+
+
+def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
+    watching = observer(kafka_source("orders"))
+    assert watching.runs() == {RUN: QUERY}
+    assert watching.batch_of(QUERY, RUN) is None
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    assert watching.batch_of(QUERY, RUN) == 7
+    seen(watching, started(NEXT_RUN))
+    assert watching.runs() == {NEXT_RUN: QUERY}
+    assert watching.batch_of(QUERY, NEXT_RUN) is None, "that batch was an earlier run's"
+    seen(watching, terminated(NEXT_RUN))
+    assert watching.runs() == {}
+
+
+def test_observed_at_never_goes_back_though_the_clock_does() -> None:
+    watching = observer(kafka_source("orders"))
+    events: list[QueryEvent] = [
+        started(at_ms=1_000),
+        progress(1, {"orders": {0: 5}}, at_ms=400),
+        idled(at_ms=900),
+        refreshed(at_ms=1_001),
+        terminated(at_ms=2),
+        Started(QUERY, NEXT_RUN, "orders", 3),
+    ]
+    watching.describe(QUERY, RUN, QueryDescription((kafka_source("orders"),)))
+    seen_at = []
+    for event in events:
+        if isinstance(event, Started):
+            watching.describe(QUERY, event.run_id, QueryDescription((kafka_source("orders"),)))
+        seen_at.append(seen(watching, event).observed_at)
+    assert seen_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
+
+
+def test_a_query_started_again_under_another_name_has_that_name() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    renamed = seen(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
+    assert (renamed.query_id, renamed.query) == (QUERY, "orders-2")
+    # The earlier run's last batch comes late: the position counts, the name does not.
+    late = seen(watching, progress(8, {"orders": {0: 6}}))
+    assert late.query == "orders-2"
+    nameless = seen(watching, progress(9, {"orders": {0: 7}}, run_id=NEXT_RUN, name=None))
+    assert nameless.query is None
+
+
+def test_assigned_partitions_are_part_of_what_a_source_says() -> None:
+    watching = observer(kafka_source("a", assigned={"a": [0, 2]}), kafka_source("b", index=1))
+    observation = seen(watching, started())
+    assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
+    observation = seen(watching, progress(1, {"a": {0: 1, 2: 1}}, {"b": {0: 1}}))
+    assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
 
 
 def test_a_description_that_failed_does_not_take_an_earlier_one_away() -> None:

@@ -14,12 +14,18 @@ from sparklag_listener import (
     UnsupportedSpark,
     observe,
 )
-from sparklag_listener.spark_session import KafkaSource, brief, require_observable
+from sparklag_listener.spark_session import (
+    KafkaSource,
+    _kafka_source,
+    brief,
+    require_observable,
+)
 from sparklag_schemas import SettingsError
 from tests.listener.fakes import (
     FailingEvent,
     FakeContext,
     FakeJavaSession,
+    FakeMap,
     FakeSession,
     connect_session,
 )
@@ -88,6 +94,33 @@ def test_a_source_knows_which_topics_can_be_its_own(
     source: KafkaSource, topics: set[str], reads: bool
 ) -> None:
     assert source.reads(topics) is reads
+
+
+@pytest.mark.parametrize(
+    ("assign", "assigned", "topics"),
+    [
+        ('{"a":[0,1],"b":[7]}', {"a": [0, 1], "b": [7]}, ("a", "b")),
+        (' { "a" : [ 2 ] } ', {"a": [2]}, ("a",)),
+        ("{}", {}, ()),
+        ("", None, ()),
+        ('{"a":[0,1]', None, ("a",)),
+        ('{"a":["0"]}', None, ("a",)),
+        ('{"a":0}', None, ()),
+        ("[0]", None, ()),
+        ("\ud800", None, ()),
+    ],
+)
+def test_assigned_partitions_are_read_and_what_spark_would_refuse_is_not(
+    assign: str, assigned: dict[str, list[int]] | None, topics: tuple[str, ...]
+) -> None:
+    source = _kafka_source(0, FakeMap({"Assign": assign, "kafka.sasl.jaas.config": "S3CRET"}))
+    assert source.assigned == assigned
+    assert source.topics == topics
+    assert "S3CRET" not in repr(source)
+
+
+def test_only_assign_names_partitions() -> None:
+    assert _kafka_source(0, FakeMap({"subscribe": "a, b"})).assigned is None
 
 
 def test_an_error_of_the_jvm_is_told_without_its_frames_and_secrets() -> None:

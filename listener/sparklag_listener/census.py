@@ -1,0 +1,230 @@
+"""Asks Spark at each heartbeat which queries run: says so, and finds what its events left out.
+
+The listener bus drops events when a listener is slow, the end of a query among them, and says
+nothing of a batch that takes an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from sparklag_listener.counters import Stats
+from sparklag_listener.observer import Observer
+from sparklag_listener.query_events import Found, Progressed, Refreshed, Terminated, Told
+from sparklag_listener.session_queries import ActiveQuery, Look
+from sparklag_listener.spark_session import brief
+
+_log = logging.getLogger("sparklag")
+_ANSWER_TIMEOUT_S = 5.0
+_LONGEST_GRACE_S = 2.0
+_MOST_NETWORK_FAILURES = 2
+
+Answer = TypeVar("Answer")
+
+
+class Queries(Protocol):
+    """What Spark is asked: see SessionQueries."""
+
+    def look(self, keep: Collection[str] = ()) -> Look:
+        """Who is active."""
+
+    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
+        """The last progress of a run, if it is newer."""
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether a run that was active still is."""
+
+    def end(self, query_id: str, run_id: str) -> Terminated:
+        """How a run ended."""
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """What Spark says and no event has said yet."""
+
+    query_id: str
+    run_id: str
+    seen: ActiveQuery | None
+    """None: it is not active any more."""
+    unknown: bool
+    """Not even its start is known."""
+    known_batch: int | None
+
+
+class Census:
+    """Lives on the loop, asks in a thread: one question at a time, however long Spark takes.
+
+    Nothing is said of a query as long as Spark does not answer: it may not run any more.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        observer: Observer,
+        put: Callable[[Told], None],
+        stats: Stats,
+        heartbeat_s: float,
+    ) -> None:
+        self._queries = queries
+        self._observer = observer
+        self._put = put
+        self._stats = stats
+        self._heartbeat_s = heartbeat_s
+        self._grace_s = min(_LONGEST_GRACE_S, heartbeat_s / 2)
+        self._heard_at: dict[str, float] = {}
+        self._told: dict[str, int | None] = {}
+        """Run, and its batch that was last found and told."""
+        self._asking: asyncio.Future[Any] | None = None
+        self._network_failures = 0
+        self._failing = False
+
+    def heard(self, query_id: str) -> None:
+        """The query has just been observed."""
+        self._heard_at[query_id] = time.monotonic()
+
+    async def run(self) -> None:
+        """Ask until the session is over or the JVM is gone; then there is nothing more to say."""
+        next_at = time.monotonic() + self._heartbeat_s
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, next_at - time.monotonic()))
+                next_at = time.monotonic() + self._heartbeat_s
+                if not await self._take():
+                    return
+        finally:
+            if self._asking is not None:
+                # Its answer, which may never come, must not look for this loop.
+                self._asking.cancel()
+
+    async def _take(self) -> bool:
+        """Whether there will be another one."""
+        known = self._observer.runs()
+        look = await self._ask(partial(self._queries.look, known.keys()))
+        if look is None:
+            return self._network_failures < _MOST_NETWORK_FAILURES
+        self._refresh(look)
+        missing = self._missing(look, known)
+        if missing:
+            # Events may be on their way.
+            await asyncio.sleep(self._grace_s)
+            missing = [each for each in missing if self._is_missing(each)]
+        if missing:
+            found = await self._ask(partial(self._find, missing))
+            if found is None:
+                return self._network_failures < _MOST_NETWORK_FAILURES
+            self._told.update((e.run_id, e.seen.batch_id) for e in missing if e.seen)
+            for each in found:
+                self._put(each)
+        return not look.session_over
+
+    def _refresh(self, look: Look) -> None:
+        """What was observed just now needs no repetition. So no query is silent for more than one
+        and a half heartbeats."""
+        before = time.monotonic() - self._heartbeat_s / 2
+        for query in look.active:
+            if self._heard_at.get(query.query_id, before) <= before:
+                self._put(Refreshed(query.query_id, query.run_id, query.at_ms))
+        active = {query.query_id for query in look.active}
+        for query_id in self._heard_at.keys() - active:
+            del self._heard_at[query_id]
+
+    def _missing(self, look: Look, known: dict[str, str]) -> list[_Missing]:
+        runs = self._observer.runs()
+        self._told = {run_id: batch for run_id, batch in self._told.items() if run_id in runs}
+        active = {query.run_id for query in look.active}
+        seen = [self._compare(one.query_id, one.run_id, one) for one in look.active]
+        gone = [
+            self._compare(query_id, run_id, None)
+            for run_id, query_id in known.items()
+            if run_id not in active
+        ]
+        return [each for each in seen + gone if self._is_missing(each)]
+
+    def _compare(self, query_id: str, run_id: str, seen: ActiveQuery | None) -> _Missing:
+        observer = self._observer
+        return _Missing(
+            query_id,
+            run_id,
+            seen,
+            unknown=not observer.knows(query_id, run_id),
+            known_batch=observer.batch_of(query_id, run_id),
+        )
+
+    def _is_missing(self, one: _Missing) -> bool:
+        if one.seen is None:
+            return one.run_id in self._observer.runs()
+        if not self._observer.knows(one.query_id, one.run_id):
+            return True
+        batch_id = one.seen.batch_id
+        # What was told and does not count (a text that cannot be read) is not told again.
+        if batch_id is None or self._told.get(one.run_id) == batch_id:
+            return False
+        if one.run_id not in self._observer.runs():
+            return False
+        known = self._observer.batch_of(one.query_id, one.run_id)
+        return known is None or known < batch_id
+
+    def _find(self, missing: list[_Missing]) -> list[Found]:
+        """What their events would have said. In a thread: it asks Spark."""
+        found: list[Found] = []
+        for one in missing:
+            if one.seen is not None and one.unknown:
+                if not self._queries.is_active(one.run_id):
+                    # A later run may have begun since; this one's is no start any more.
+                    continue
+                found.append(Found(one.seen.started()))
+            progress = self._queries.last_progress(one.run_id, one.known_batch)
+            if progress is not None:
+                found.append(Found(progress))
+            if one.seen is None:
+                found.append(Found(self._queries.end(one.query_id, one.run_id)))
+        return found
+
+    async def _ask(self, question: Callable[[], Answer]) -> Answer | None:
+        """None where there is no answer, or not in time."""
+        if self._asking is not None and not self._asking.done():
+            # The one before still waits for its answer.
+            return None
+        asking = asyncio.get_running_loop().run_in_executor(None, question)
+        asking.add_done_callback(_retrieve)
+        self._asking = asking
+        await asyncio.wait({asking}, timeout=_ANSWER_TIMEOUT_S)
+        if not asking.done():
+            self._fail(f"no answer within {_ANSWER_TIMEOUT_S:g} s")
+            return None
+        try:
+            answer = asking.result()
+        except (Py4JNetworkError, OSError) as error:
+            # The JVM is gone, and its queries with it.
+            self._network_failures += 1
+            _log.debug("sparklag: Spark cannot be asked: %s", error)
+            return None
+        except (Py4JError, AttributeError, TypeError) as error:
+            # A Spark with other internals, or a session that is just being stopped.
+            self._fail(brief(error))
+            return None
+        self._network_failures = 0
+        self._failing = False
+        return answer
+
+    def _fail(self, why: str) -> None:
+        """Counted and told once, until Spark answers again."""
+        if not self._failing:
+            self._failing = True
+            told = f"Spark does not say which queries run: {why}"
+            self._stats.fail(told)
+            _log.warning("sparklag: %s", told)
+
+
+def _retrieve(asked: asyncio.Future[Answer]) -> None:
+    # asyncio complains of an exception nobody looked at.
+    if not asked.cancelled():
+        asked.exception()
