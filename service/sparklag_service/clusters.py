@@ -32,4 +32,6 @@ class ClusterNames:
 
 
 def _addresses(bootstrap_servers: str) -> list[str]:
-    return [address.strip().lower() for address in bootstrap_servers.split(",") if address.strip()]
+    # Kafka's clients take `SASL_SSL://host:port` too.
+    listed = (address.rpartition("://")[2].strip() for address in bootstrap_servers.split(","))
+    return [address.lower() for address in listed if address]

@@ -1,4 +1,4 @@
-"""States and measurements for the pure tests."""
+"""States, and what Kafka said, for the pure tests."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from typing import Any
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_service.evaluator import Measurement
-from sparklag_service.tracker import QueryState, SourceState
+from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation
+from sparklag_service.evaluator import Evaluator, Moment
+from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
+from sparklag_service.tracker import QueryState, SourceState, Tracker
 from tests.messages import QUERY_ID, RUN_ID
+
+MAX_AGE_S = 60.0
+_EPOCH_MS = 1_790_000_000_000
+"""Epoch milliseconds where `time.monotonic()` is 0."""
 
 
 def source(processed: dict[str, dict[int, int]] | None, **fields: Any) -> SourceState:
+    """A source at `processed`."""
     return SourceState(
         **{"source": 0, "isolation_level": "read_uncommitted", "processed": processed, **fields}
     )
 
 
 def state(*sources: SourceState, **fields: Any) -> QueryState:
+    """Query `orders`, at 5 of `orders` 0 unless `sources` say otherwise."""
     return QueryState(
         **{
             "query_id": QUERY_ID,
             "run_id": RUN_ID,
             "name": "orders",
             "cluster": "default",
-            "cause": "progress",
             "observed_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
@@ -33,18 +40,101 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
 
 
 def partition(number: int, topic: str = "orders") -> TopicPartition:
+    """A partition of `orders`."""
     return TopicPartition(topic, number)
 
 
-def measurement(
-    latest: dict[int, int], earliest: dict[int, int] | None = None, **fields: Any
-) -> Measurement:
-    """Offsets of `orders` by partition."""
-    return Measurement(
-        **{
-            "measured_at_ms": 2_000,
-            "latest": {"read_uncommitted": {partition(n): o for n, o in latest.items()}},
-            "earliest": {partition(n): o for n, o in (earliest or {}).items()},
-            **fields,
-        }
+def moment(now_s: float = 100.0, *, asked_s: float | None = None) -> Moment:
+    """A pass that asked for its offsets at `asked_s`, and is done at `now_s`."""
+    return Moment(
+        now_ms=_EPOCH_MS + round(now_s * 1000),
+        now_s=now_s,
+        asked_s=now_s if asked_s is None else asked_s,
     )
+
+
+def said(
+    latest: dict[int, int],
+    earliest: dict[int, int] | None = None,
+    *,
+    topic: str = "orders",
+    topic_id: str | None = "id-a",
+    partitions: int | None = None,
+    asked_s: float = 100.0,
+    level: IsolationLevel = "read_uncommitted",
+    unknown: dict[int, str] | None = None,
+    missing: str | None = None,
+    gone: bool = False,
+    cluster: str = "default",
+    beside: Offsets | None = None,
+) -> Offsets:
+    """What Kafka said of one topic by partition, `beside` what it said of others.
+
+    The topic has as many partitions as are named, unless `partitions` says otherwise.
+    """
+    offsets = dict(beside or {})
+    answer = offsets.setdefault(cluster, ClusterOffsets())
+    if partitions is None:
+        partitions = 0 if missing else 1 + max((*latest, *(unknown or {}), *(earliest or {})))
+    answer.topics[topic] = Topic(
+        None if missing else topic_id, tuple(range(partitions)), missing, gone
+    )
+    answer.latest[level].update(
+        {partition(n, topic): Latest(o, asked_s) for n, o in latest.items()}
+    )
+    answer.earliest.update({partition(n, topic): o for n, o in (earliest or {}).items()})
+    answer.unknown.update({partition(n, topic): why for n, why in (unknown or {}).items()})
+    return offsets
+
+
+def evaluated(
+    query: QueryState,
+    offsets: Offsets,
+    at: Moment | None = None,
+    previous: LagEvent | None = None,
+    *,
+    cause: Cause = "refresh",
+    silent: bool = False,
+) -> LagEvent:
+    """The lag event of `query`, at 100 s unless `at` says otherwise."""
+    return Evaluator("service", MAX_AGE_S).evaluate(
+        query,
+        offsets,
+        at or moment(),
+        event_id="id",
+        cause=cause,
+        previous=previous,
+        silent=silent,
+    )
+
+
+class Follower:
+    """One query on its way through tracker and evaluator: each event knows the one before."""
+
+    def __init__(self, last: LagEvent | None = None) -> None:
+        self.tracker = Tracker()
+        self.last = last
+        self.offset = -1
+
+    def hear(self, observation: Observation, offset: int | None = None) -> bool:
+        """Take in what is next on `processed-offsets`, or stands at `offset`."""
+        self.offset = self.offset + 1 if offset is None else offset
+        return self.tracker.observe(observation, self.last, self.offset)
+
+    def measure(
+        self, offsets: Offsets, at: Moment | None = None, *, silent: bool = False
+    ) -> LagEvent:
+        """Measure the query where it is now."""
+        self.last = evaluated(self.state, offsets, at, self.last, silent=silent)
+        return self.last
+
+    def restart(self) -> None:
+        """Another instance goes on: from the last event, it knows nothing else."""
+        assert self.last is not None
+        self.tracker = Tracker()
+        self.tracker.adopt(self.last)
+
+    @property
+    def state(self) -> QueryState:
+        """The query's state."""
+        return self.tracker.queries[QUERY_ID]
