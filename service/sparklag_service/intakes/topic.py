@@ -70,6 +70,7 @@ class TopicIntake:
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
         self._owns_them = False
+        self._takes_in = False
         self._partition_count = 0
         self._sharing = 0
         self._paused = False
@@ -142,7 +143,6 @@ class TopicIntake:
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         polled_s = time.monotonic()
         while True:
-            sharing = self._sharing
             batches = {}
             if not self._paused:
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
@@ -153,8 +153,8 @@ class TopicIntake:
             stood_still_s, polled_s = time.monotonic() - polled_s, time.monotonic()
             if stood_still_s > _SESSION_TIMEOUT_MS / 1000:
                 raise MembershipDoubtful(f"stood still for {stood_still_s:.0f} s: joining anew")
-            if not self._owns_them or sharing != self._sharing:
-                # Fetched before the partitions were shared: read again from what is committed.
+            if not self._takes_in:
+                # The partitions are being shared: it is read again from what is committed.
                 continue
             await self._take(record for records in batches.values() for record in records)
             await self._queue.shrinks_to(_ROOM)
@@ -174,7 +174,7 @@ class TopicIntake:
             if held_bytes > _HOLDING_BYTES:
                 held_bytes = 0
                 await asyncio.sleep(0)
-                if not self._owns_them or sharing != self._sharing:
+                if not self._takes_in or sharing != self._sharing:
                     return
             ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
             ledger.take(record.offset)
@@ -215,10 +215,11 @@ class TopicIntake:
         for partition, offset in zip(owned, committed, strict=True):
             consumer.seek(partition, firsts[partition] if offset is None else offset)
         self._sharing += 1
+        self._takes_in = True
 
     async def revoked(self) -> None:
         """Up to here it does: what is done is committed, so that the next owner goes on there."""
-        self._owns_them = False
+        self._owns_them = self._takes_in = False
         self._not_ready("the group is sharing its partitions anew")
         await self._successor.give_up()
         try:
@@ -276,7 +277,7 @@ class TopicIntake:
 
     async def _leave(self, consumer: AIOKafkaConsumer) -> None:
         left_s = self._settings.shutdown_timeout_s / 10
-        self._owns_them = False
+        self._owns_them = self._takes_in = False
         for step in (self._successor.give_up, self._commit, consumer.stop):
             try:
                 await asyncio.wait_for(step(), left_s)
