@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparklag_schemas import Settings, SettingsError, load_settings
+from sparklag_schemas.settings import ClusterSettings
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +129,159 @@ def test_a_password_is_never_shown() -> None:
     with pytest.raises(SettingsError) as refusal:
         load_settings(environ={}, overrides={"kafka": {"sasl_password": ["hush"]}})
     assert "hush" not in str(refusal.value)
+
+
+# More than one cluster.
+
+EAST = "SPARKLAG_CLUSTERS__EAST__"
+EAST_SECURED = {
+    f"{EAST}BOOTSTRAP_SERVERS": "east:9092",
+    f"{EAST}KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+    f"{EAST}KAFKA__SASL_USERNAME": "me",
+    f"{EAST}KAFKA__SASL_PASSWORD": "hush",
+}
+
+
+def test_a_cluster_comes_from_variables_with_its_own_security() -> None:
+    found = load_settings(environ=EAST_SECURED | {"SPARKLAG_KAFKA__CLIENT_ID": "home"})
+    east = found.clusters["east"]
+    assert (east.bootstrap_servers, east.addresses) == ("east:9092", "")
+    assert (east.kafka.security_protocol, east.kafka.sasl_password) == ("SASL_SSL", "hush")
+    assert (found.kafka.security_protocol, east.kafka.client_id) == ("PLAINTEXT", "sparklag")
+
+
+def test_clusters_come_from_the_file_and_secrets_are_laid_over_it(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text(
+        """
+        [clusters.east]
+        bootstrap_servers = "east:9092"
+        addresses = "10.0.0.1:9092"
+        [clusters.east.kafka]
+        security_protocol = "SASL_SSL"
+        sasl_username = "me"
+        [clusters."eu.west"]
+        bootstrap_servers = "west:9092"
+        """
+    )
+    (tmp_path / "sparklag_clusters__east__kafka__sasl_password").write_text("hush\n")
+    found = load_settings(environ={"SPARKLAG_SECRETS_DIR": str(tmp_path)})
+    assert set(found.clusters) == {"east", "eu.west"}
+    assert found.clusters["east"].addresses == "10.0.0.1:9092"
+    assert found.clusters["east"].kafka.sasl_password == "hush"
+
+
+def test_clusters_may_be_passed_as_they_are() -> None:
+    east = ClusterSettings(bootstrap_servers="east:9092")
+    assert load_settings(environ={}, overrides={"clusters": {"east": east}}).clusters == {
+        "east": east
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        (
+            {f"{EAST}BOOTSTRAP": "east:9092"},
+            f"environment: unknown setting {EAST}BOOTSTRAP, did you mean {EAST}BOOTSTRAP_SERVERS?",
+        ),
+        (
+            {f"{EAST}KAFKA__SASL_USER": "me"},
+            f"environment: unknown setting {EAST}KAFKA__SASL_USER,"
+            f" did you mean {EAST}KAFKA__SASL_USERNAME?",
+        ),
+        (
+            {f"{EAST}ADDRESSES": "east:9092"},
+            "setting clusters.east: Object missing required field `bootstrap_servers`",
+        ),
+        (
+            EAST_SECURED | {f"{EAST}KAFKA__SECURITY_PROTOCOL": "TLS"},
+            "setting clusters.east.kafka.security_protocol = 'TLS':"
+            " takes PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+        ),
+        (
+            EAST_SECURED | {f"{EAST}KAFKA__SASL_PASSWORD": ""},
+            "setting clusters.east.kafka: security_protocol=SASL_SSL needs sasl_username and"
+            " sasl_password",
+        ),
+        (
+            EAST_SECURED | {f"{EAST}KAFKA__REQUEST_TIMEOUT_S": "0"},
+            "setting clusters.east.kafka.request_timeout_s = '0': Expected `float` > 0.0",
+        ),
+        (
+            EAST_SECURED | {"SPARKLAG_CLUSTER": "east"},
+            "settings: clusters.east has the alias of the cluster that carries sparklag's topics"
+            " (cluster = 'east'): one of them needs another",
+        ),
+        (
+            {"SPARKLAG_CLUSTERS__DEFAULT__BOOTSTRAP_SERVERS": "east:9092"},
+            "settings: clusters.default has the alias of the cluster that carries sparklag's topics"
+            " (cluster = 'default'): one of them needs another",
+        ),
+        (
+            {"SPARKLAG_CLUSTERS____BOOTSTRAP_SERVERS": "east:9092"},
+            "settings: clusters: an alias is empty",
+        ),
+        ({"SPARKLAG_CLUSTERS": "hush"}, "setting clusters: Expected `object`, got `str`"),
+        ({EAST[:-2]: "hush"}, "setting clusters.east: Expected `object`, got `str`"),
+        (
+            EAST_SECURED | {f"{EAST}KAFKA__SASL_PASSWORD__X": "1"},
+            f"environment: {EAST}KAFKA__SASL_PASSWORD__X and {EAST}KAFKA__SASL_PASSWORD clash",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_a_cluster_is_one_line_that_names_it(
+    environ: dict[str, str], line: str
+) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(environ=environ)
+    assert str(refusal.value) == line
+
+
+def test_an_unknown_setting_of_a_cluster_in_the_file_is_named_as_there(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text("[clusters.east.kafka]\nsasl_pasword = 'hush'\n")
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(environ={})
+    assert str(refusal.value) == (
+        "sparklag.toml: unknown setting clusters.east.kafka.sasl_pasword,"
+        " did you mean clusters.east.kafka.sasl_password?"
+    )
+
+
+def test_a_wrong_setting_of_an_alias_with_dots_is_named_too() -> None:
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(
+            environ={}, overrides={"clusters": {"eu.west": {"bootstrap_servers": 5, "kafka": {}}}}
+        )
+    assert str(refusal.value) == (
+        "setting clusters.eu.west.bootstrap_servers = 5: Expected `str`, got `int`"
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"kafka": "sasl_password=hush"},
+        {"kafka": ["hush"]},
+        {"clusters": ["hush"]},
+        {"clusters": {"east": "hush"}},
+        {"clusters": {"east": {"bootstrap_servers": "east:9092", "kafka": "hush"}}},
+        {
+            "clusters": {
+                "east": {"bootstrap_servers": "east:9092", "kafka": {"sasl_password": ["hush"]}}
+            }
+        },
+        {"clusters": {"east": {"bootstrap_servers": ["hush"]}}},
+    ],
+)
+def test_what_stands_where_a_secret_may_is_never_shown(overrides: dict[str, object]) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(environ={}, overrides=overrides)
+    assert "hush" not in str(refusal.value)
+    assert "hush" not in str(refusal.value.__cause__)
+
+
+def test_a_password_of_a_cluster_is_never_shown() -> None:
+    found = load_settings(environ=EAST_SECURED)
+    assert "hush" not in repr(found)
+    assert "hush" not in repr(found.clusters)
+    assert "me" in repr(found.clusters)
