@@ -1,4 +1,4 @@
-"""The configuration of a single Kafka node that is small, quick to start and quick to answer."""
+"""The configuration of a Kafka node that is small, quick to start and quick to answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
+
+CONTROLLER_ID: Final = 1
+"""The node that is the controller of its cluster."""
 
 
 class Ports(NamedTuple):
@@ -34,18 +37,28 @@ def broker_properties(
     security_protocol: str,
     advertised: str,
     overrides: Mapping[str, str],
+    node_id: int = CONTROLLER_ID,
+    controller: str | None = None,
 ) -> dict[str, str]:
-    """Everything `server.properties` needs; `overrides` win."""
+    """Everything `server.properties` needs; `overrides` win.
+
+    `controller` is the host:port of the node that is the controller, where that is another one.
+    """
     internal = f"INTERNAL://{host}:{ports.internal}"
+    listeners = [f"CLIENT://{host}:{ports.client}", internal]
+    if controller is None:
+        controller = f"{host}:{ports.controller}"
+        listeners.append(f"CONTROLLER://{controller}")
+        roles = "broker,controller"
+    else:
+        roles = "broker"
     return {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{host}:{ports.controller}",
+        "process.roles": roles,
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "INTERNAL",
-        "listeners": (
-            f"CLIENT://{host}:{ports.client},{internal},CONTROLLER://{host}:{ports.controller}"
-        ),
+        "listeners": ",".join(listeners),
         "advertised.listeners": f"CLIENT://{advertised},{internal}",
         "listener.security.protocol.map": (
             f"CLIENT:{security_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"

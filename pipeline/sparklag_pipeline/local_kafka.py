@@ -17,6 +17,7 @@ from typing import Final
 
 from sparklag_pipeline.broker_answer import broker_answers
 from sparklag_pipeline.broker_properties import (
+    CONTROLLER_ID,
     LOGGING,
     Ports,
     broker_properties,
@@ -44,6 +45,9 @@ _PORT_RANGE: Final = (20_000, 30_000)
 class LocalKafka:
     """One Kafka node, broker and controller, on free loopback ports.
 
+    Or one more broker of a cluster: of the node that it `joins`, which has started and stays its
+    controller, as `node_id`.
+
     As a context manager it is started on entry; on exit it is stopped and its own data are gone.
     `stop` and `kill` keep ports and data, so that `start` and `restart` bring back the same
     broker. It dies with its owner (see ChildProcess).
@@ -68,7 +72,13 @@ class LocalKafka:
         advertised: str | None = None,
         directory: Path | None = None,
         cache_dir: Path | None = None,
+        joins: LocalKafka | None = None,
+        node_id: int = CONTROLLER_ID,
     ) -> None:
+        if (joins is None) != (node_id == CONTROLLER_ID):
+            raise ValueError(f"node {CONTROLLER_ID} is the controller, and the others join it")
+        self._joins = joins
+        self._node_id = node_id
         self._properties = {"auto.create.topics.enable": str(auto_create_topics).lower()}
         if scram_users:
             self._properties |= scram_properties()
@@ -86,7 +96,7 @@ class LocalKafka:
         self._directory = directory
         self._owns_directory = directory is None
         self._cache_dir = cache_dir
-        self._cluster_id = new_cluster_id()
+        self._cluster_id: str = new_cluster_id() if joins is None else joins._cluster_id
         self._ports: Ports | None = None
         self._process: ChildProcess | None = None
 
@@ -204,6 +214,11 @@ class LocalKafka:
             raise BrokerFailed("the broker has no address before it is started")
         return self._ports
 
+    @property
+    def _controller(self) -> str | None:
+        """host:port of the controller, where that is another node."""
+        return None if self._joins is None else f"{HOST}:{self._joins._known_ports().controller}"
+
     def _start_once(self, deadline: float, log_start: int) -> None:
         jars = kafka_jars(self._cache_dir)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -252,6 +267,8 @@ class LocalKafka:
             security_protocol=self._security_protocol,
             advertised=self._advertised or f"{HOST}:{ports.client}",
             overrides=self._properties,
+            node_id=self._node_id,
+            controller=self._controller,
         )
         path = self.directory / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

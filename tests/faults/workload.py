@@ -1,0 +1,152 @@
+"""Records that flow into real topics, and the exact history of every log's end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.faults.history import LogHistory, TopicLife
+
+_TICK_S: Final = 0.02
+_FLUSH_S: Final = 120.0
+
+
+class Workload:
+    """Writes `rate` records per second, spread over all partitions of its topics, on a thread.
+
+    `bootstrap_servers` should lead to the brokers past any proxy: faults are the service's.
+    """
+
+    def __init__(self, bootstrap_servers: str, rate: float) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._rate = rate
+        self.lives: dict[str, list[TopicLife]] = {}
+        self._producers: dict[str, Producer] = {}
+        self._flowing: list[tuple[str, int]] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workload", daemon=True)
+        self._failure: str | None = None
+
+    def __enter__(self) -> Workload:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        for producer in self._producers.values():
+            producer.purge()
+        self._producers.clear()
+
+    def fill(self, topic: str, partitions: Iterable[int]) -> None:
+        """Let records flow into a topic that was just created, or created anew."""
+        logs = {number: LogHistory() for number in partitions}
+        with self._lock:
+            self.lives.setdefault(topic, []).append(TopicLife(time.time(), logs))
+            # Another producer: it knows nothing of the topic that was there before.
+            self._producers[topic] = self._producer()
+            self._flowing += [(topic, number) for number in logs]
+
+    def fill_more(self, topic: str, partitions: Iterable[int]) -> None:
+        """Let records flow into partitions that were added."""
+        with self._lock:
+            life = self.lives[topic][-1]
+            for number in partitions:
+                life.logs[number] = LogHistory()
+                self._flowing.append((topic, number))
+
+    def dry(self, topic: str) -> None:
+        """Send nothing more there; return once everything sent is acknowledged."""
+        with self._lock:
+            self._flowing = [place for place in self._flowing if place[0] != topic]
+            producer = self._producers[topic]
+        assert producer.flush(_FLUSH_S) == 0, f"records for {topic} are not acknowledged"
+        self._check()
+
+    def died(self, topic: str) -> None:
+        """The topic was deleted."""
+        self.lives[topic][-1].died_s = time.time()
+
+    def send(self, topic: str, partition: int, count: int) -> None:
+        """So many records at once, besides the flow; return once they are acknowledged."""
+        with self._lock:
+            for _ in range(count):
+                self._send(topic, partition)
+            producer = self._producers[topic]
+        assert producer.flush(_FLUSH_S) == 0, f"records for {topic} are not acknowledged"
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Where the logs of its partitions ended last, for certain."""
+        with self._lock:
+            return {number: log.end for number, log in self.lives[topic][-1].logs.items()}
+
+    def life(self, topic: str) -> int:
+        """The number of the topic's life that is now."""
+        return len(self.lives[topic]) - 1
+
+    def stop(self) -> None:
+        """End the flow; return once everything sent is acknowledged."""
+        for topic in {topic for topic, _ in self._flowing}:
+            self.dry(topic)
+        self._check()
+
+    def _run(self) -> None:
+        began, due, turn = time.monotonic(), 0, 0
+        while not self._stop.wait(_TICK_S):
+            with self._lock:
+                flowing = list(self._flowing)
+                producers = list(self._producers.values())
+                wanted = int((time.monotonic() - began) * self._rate)
+                for _ in range(wanted - due if flowing else 0):
+                    turn += 1
+                    self._send(*flowing[turn % len(flowing)])
+                due = wanted
+            for producer in producers:
+                producer.poll(0)
+
+    def _send(self, topic: str, partition: int) -> None:
+        log = self.lives[topic][-1].logs[partition]
+        log.sending(time.time())
+        self._producers[topic].produce(
+            topic, b"x" * 20, partition=partition, on_delivery=partial(self._delivered, log)
+        )
+
+    def _delivered(self, log: LogHistory, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is not None or offset is None:
+            self._failure = f"a record was not written: {error}"
+            return
+        log.acknowledged(offset + 1, time.time())
+
+    def _check(self) -> None:
+        assert self._failure is None, self._failure
+
+    def _producer(self) -> Producer:
+        return Producer(producer_options(self._bootstrap_servers))
+
+
+def producer_options(bootstrap_servers: str) -> dict[str, Any]:
+    """Never twice, never out of order, never given up."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "enable.idempotence": True,
+        "message.timeout.ms": 0,
+        "socket.timeout.ms": 10_000,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": 1_000,
+        "partitioner": "murmur2_random",
+        "linger.ms": 0,
+        "log_level": 0,
+    }
