@@ -134,7 +134,7 @@ class Evaluator:
         olds: dict[int, PartitionLag] = {}
         if before is not None and before.topic_id in (topic_id, None):
             olds = {old.partition: old for old in before.partitions}
-        partitions = [one.partition_lag(number, olds.get(number)) for number in numbers]
+        partitions = one.partition_lags(numbers, olds)
         lags = [partition.lag for partition in partitions if partition.lag is not None]
         found = TopicLag(
             topic=name,
@@ -184,35 +184,70 @@ class _OneTopic:
             return _Finding("UNKNOWN", self._topic.missing)
         return _Finding("UNKNOWN", "not measured yet" if self._started else _NO_BATCH)
 
-    def partition_lag(self, number: int, old: PartitionLag | None) -> PartitionLag:
-        """`old` is what was said of the partition before, while the topic was the same."""
-        partition = TopicPartition(self._name, number)
-        processed = self._processed.get(number)
-        planned = self._planned.get(number)
-        latest = self._latest.get(partition)
-        earliest = self._earliest.get(partition)
-        if (
-            old is not None
-            and old.status == "OK"
-            and old.reason is None
-            and old.measured_at is None
-            and latest is not None
-            and latest.asked_s >= self._moment.asked_s
-            and old.latest_offset == latest.offset
-            and old.processed_offset == processed
-            and old.planned_offset == planned
-            and old.earliest_offset == earliest
-            and self._obstacle is None
-            and number in self._existing
-        ):
-            # Most partitions, most of the time.
-            return old
+    def partition_lags(
+        self, numbers: list[int], olds: dict[int, PartitionLag]
+    ) -> list[PartitionLag]:
+        """`olds` is what was said of the partitions before, while the topic was the same."""
+        name, obstacle, existing = self._name, self._obstacle, self._existing
+        latest, earliest = self._latest, self._earliest
+        processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
+        found: list[PartitionLag] = []
+        for number in numbers:
+            # Equal to the TopicPartition, and made in less time.
+            key = (name, number)
+            old = olds.get(number)
+            read = latest.get(key)
+            first = earliest.get(key)
+            at = processed.get(number)
+            # Most partitions, most of the time: nothing is to say but the lag.
+            if (
+                read is None
+                or at is None
+                or obstacle is not None
+                or read.asked_s < asked_s
+                or read.offset < at
+                or (first is not None and first > at)
+                or number not in existing
+                or (old is not None and not _is_plain(old, at))
+            ):
+                found.append(self._partition_lag(number, at, read, first, old))
+            elif (
+                old is not None
+                and old.latest_offset == read.offset
+                and old.processed_offset == at
+                and old.earliest_offset == first
+                and old.planned_offset == planned.get(number)
+            ):
+                found.append(old)
+            else:
+                found.append(
+                    PartitionLag(
+                        partition=number,
+                        processed_offset=at,
+                        planned_offset=planned.get(number),
+                        latest_offset=read.offset,
+                        earliest_offset=first,
+                        lag=read.offset - at,
+                        status="OK",
+                    )
+                )
+        return found
+
+    def _partition_lag(
+        self,
+        number: int,
+        processed: int | None,
+        latest: Latest | None,
+        earliest: int | None,
+        old: PartitionLag | None,
+    ) -> PartitionLag:
         rewound_from = _rewound_from(processed, old)
+        partition = TopicPartition(self._name, number)
         found = self._judge(partition, processed, latest, earliest, rewound_from)
         return PartitionLag(
             partition=number,
             processed_offset=processed,
-            planned_offset=planned,
+            planned_offset=self._planned.get(number),
             latest_offset=found.latest,
             earliest_offset=earliest,
             lag=found.lag,
@@ -242,10 +277,11 @@ class _OneTopic:
         measured_at_ms = None
         if not fresh:
             age_s = self._moment.now_s - read.asked_s
-            aged = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
-            if age_s > self._max_age_s:
-                return _Finding("UNKNOWN", aged)
-            trouble = trouble and aged
+            too_old = age_s > self._max_age_s
+            if trouble is not None or too_old:
+                trouble = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
+            if too_old:
+                return _Finding("UNKNOWN", trouble)
             measured_at_ms = self._moment.now_ms - round(age_s * 1000)
         else:
             trouble = None
@@ -309,6 +345,16 @@ def _positions(topic: TopicLag) -> dict[int, int]:
         for partition in topic.partitions
         if partition.processed_offset is not None
     }
+
+
+def _is_plain(old: PartitionLag, processed: int) -> bool:
+    """Whether nothing was to say of it but its lag, and it did not go back since."""
+    return (
+        old.status == "OK"
+        and old.reason is None
+        and old.measured_at is None
+        and (old.processed_offset is None or old.processed_offset <= processed)
+    )
 
 
 def _was_recreated(topic: TopicLag) -> bool:
