@@ -1,17 +1,21 @@
-"""A second Kafka node beside a LocalKafka: a partition that only it holds can lose its leader."""
+"""A second Kafka node beside a LocalKafka, to be killed or frozen with the partitions it holds."""
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.maven import kafka_jars
+from tests.waiting import eventually
 
 NODE_ID = 2
 
@@ -53,6 +57,36 @@ def second_broker(first: LocalKafka, folder: Path) -> Iterator[ChildProcess]:
         yield broker
     finally:
         broker.kill()
+
+
+@contextmanager
+def frozen(broker: ChildProcess) -> Iterator[None]:
+    """Hold the broker (SIGSTOP): its connections stay open, and nothing is answered."""
+    broker.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        broker.send_signal(signal.SIGCONT)
+
+
+async def place(first: LocalKafka, topics: dict[str, list[int]]) -> None:
+    """Create topics with each partition on the node that is named, once the second has joined."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=first.internal_servers)
+    await admin.start()
+    try:
+
+        async def joined() -> bool:
+            brokers = (await admin.describe_cluster())["brokers"]
+            return NODE_ID in {broker["node_id"] for broker in brokers}
+
+        await eventually(joined, "the second broker has joined")
+        placed = [
+            NewTopic(topic, -1, -1, replica_assignments={n: [node] for n, node in enumerate(nodes)})
+            for topic, nodes in topics.items()
+        ]
+        await admin.create_topics(placed)
+    finally:
+        await admin.close()
 
 
 def _properties(file: Path) -> dict[str, str]:

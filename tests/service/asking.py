@@ -1,0 +1,85 @@
+"""Queries as the enricher and its clusters are asked for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sparklag_schemas import Settings
+from sparklag_service.enricher import Enricher
+from sparklag_service.leader_channel import Hold
+from sparklag_service.tracker import QueryState, SourceState
+from sparklag_service.watched_cluster import WatchedCluster
+
+
+def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:
+    """A query that has read nothing yet of these partitions; `fields` are of its one source."""
+    position = {topic: dict.fromkeys(numbers, 0) for topic, numbers in processed.items()}
+    return of_sources(query_id, source(processed=position, **fields))
+
+
+def source(index: int = 0, **fields: Any) -> SourceState:
+    return SourceState(
+        **{"source": index, "isolation_level": "read_uncommitted", "processed": None, **fields}
+    )
+
+
+def of_sources(query_id: str, *sources: SourceState) -> QueryState:
+    return QueryState(
+        query_id=query_id,
+        run_id=query_id,
+        name=query_id,
+        cluster="default",
+        observed_at_ms=0,
+        sources=sources,
+    )
+
+
+@asynccontextmanager
+async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[WatchedCluster]:
+    """A cluster that is kept up to date, with deadlines a slow machine keeps."""
+    settings = Settings(**{"measure_timeout_s": 30.0, **fields})
+    cluster = WatchedCluster("default", bootstrap_servers, settings.kafka, settings)
+    keeping = asyncio.create_task(cluster.run())
+    try:
+        yield cluster
+    finally:
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        await cluster.aclose()
+
+
+@asynccontextmanager
+async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
+    """An enricher that runs."""
+    settings = Settings(**{"measure_timeout_s": 30.0, **fields})
+    enricher = Enricher(settings, bootstrap_servers)
+    running = asyncio.create_task(enricher.run())
+    try:
+        yield enricher
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await enricher.aclose()
+
+
+async def ask(cluster: WatchedCluster, state: QueryState) -> None:
+    """Ask the cluster for what `state` needs, and wait as the enricher does."""
+    measured = asyncio.Event()
+    hold = Hold(measured.set)
+    cluster.ask(state, hold)
+    hold.release()
+    await measured.wait()
+
+
+async def measured_in_order(enricher: Enricher, *states: QueryState) -> list[str]:
+    """Ask for these at once; the ids in the order in which they are measured."""
+    enricher.ask(states)
+    order: list[str] = []
+    while len(order) < len(states):
+        order += [state.query_id for state in (await enricher.next_measured()).states]
+    return order
