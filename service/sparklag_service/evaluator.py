@@ -188,7 +188,7 @@ class _OneTopic:
         self, numbers: list[int], olds: dict[int, PartitionLag]
     ) -> list[PartitionLag]:
         """`olds` is what was said of the partitions before, while the topic was the same."""
-        name, obstacle, existing = self._name, self._obstacle, self._existing
+        name, obstacle = self._name, self._obstacle
         latest, earliest = self._latest, self._earliest
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
         found: list[PartitionLag] = []
@@ -207,7 +207,6 @@ class _OneTopic:
                 or read.asked_s < asked_s
                 or read.offset < at
                 or (first is not None and first > at)
-                or number not in existing
                 or (old is not None and not _is_plain(old, at))
             ):
                 found.append(self._partition_lag(number, at, read, first, old))

@@ -460,6 +460,27 @@ def test_what_comes_between_does_not_make_a_query_forget_that_it_went_back(
     assert query.measure(said({0: 70})).status == "REWIND"
 
 
+@pytest.mark.parametrize(
+    ("first_id", "then_id", "status"),
+    [
+        ("id-a", "id-a", "REWIND"),
+        (None, "id-a", "REWIND"),
+        ("id-a", None, "REWIND"),
+        (None, None, "REWIND"),
+        ("id-a", "id-b", "OK"),
+    ],
+)
+def test_only_in_one_and_the_same_topic_are_older_offsets_behind(
+    first_id: str | None, then_id: str | None, status: str
+) -> None:
+    query = Follower()
+    query.hear(observation(sources=[position({"orders": {0: 50}})]))
+    query.measure(said({0: 70}, topic_id=first_id))
+    query.hear(observation(sources=[position({"orders": {0: 20}})]))
+    found = query.measure(said({0: 70}, topic_id=then_id))
+    assert (found.status, found.total_lag) == (status, 50)
+
+
 def test_a_query_that_goes_back_twice_says_the_farthest() -> None:
     query = rewound(to=40)
     query.measure(said({0: 70}))
@@ -564,6 +585,15 @@ def test_a_partition_that_did_not_change_is_the_same_object() -> None:
     )
     pairs = zip(first.topics[0].partitions, second.topics[0].partitions, strict=True)
     assert [old is new for old, new in pairs] == [True, False, False]
+
+
+def test_a_new_plan_makes_a_partition_another() -> None:
+    planned = [position(planned={"orders": {0: 8}})]
+    query = Follower()
+    query.hear(observation())
+    query.measure(said({0: 70}))
+    query.hear(observation(sources=planned))
+    assert only(query.measure(said({0: 70}))).planned_offset == 8
 
 
 @pytest.mark.parametrize(
