@@ -103,6 +103,28 @@ class Scene:
 
         wait_for(all_fresh, "every query has a fresh event", timeout_s)
 
+    def statuses(self, topic: str) -> set[str]:
+        """Of every partition of a topic, in the newest events of the queries that read it."""
+        return {
+            partition["status"]
+            for record in self.newest().values()
+            for part in (record.event or {}).get("topics", ())
+            for partition in part["partitions"]
+            if part["topic"] == topic
+        }
+
+    def delete(self, topic: str) -> None:
+        """With the queries that read it standing still, which then is seen by all."""
+        self.drivers.hold(topic)
+        self.workload.dry(topic)
+        self.client.delete(topic)
+        self.workload.died(topic)
+
+    def create_anew(self, topic: str, partitions: int = 3) -> None:
+        """Another topic of that name, and records that flow into it."""
+        self.client.create(topic, partitions)
+        self.workload.fill(topic, range(partitions))
+
     def flow(self, seconds: float) -> None:
         """Let everything go on for a while: what is measured is that time."""
         time.sleep(seconds)
@@ -153,12 +175,13 @@ class Scene:
         def agreed() -> bool:
             problems.clear()
             for instance in self.services.running:
-                for query_id, query in self.drivers.queries.items():
+                truth = self.truth
+                for query_id in self.drivers.queries:
                     said: dict[str, Any] | None = instance.lag(query_id)
                     found = (
                         ["final: it does not answer"]
                         if said is None
-                        else final_problems(said, query.history.last, ends)
+                        else final_problems(said, truth.expected(query_id, ends))
                     )
                     problems.extend(f"{instance.name}: {sentence}" for sentence in found)
             return not problems

@@ -20,6 +20,8 @@ _STEPPED_READ_S: Final = 10.0
 """With a stepped clock an event's own time may say nothing: it was read so long before it came."""
 
 Lives = Mapping[str, Sequence[TopicLife]]
+Numbers = tuple[int, int, int]
+"""Processed offset, latest offset, lag."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,21 @@ class Truth:
         """
         if record is None or record.event is None:
             return [f"final: nothing is published of {query_id}"]
-        return final_problems(record.event, self._queries[query_id].last, ends)
+        return final_problems(record.event, self.expected(query_id, ends))
+
+    def expected(
+        self, query_id: str, ends: Mapping[str, Mapping[int, int]]
+    ) -> dict[tuple[str, int], Numbers | None]:
+        """What is true of each partition at last; None where there is no lag to be known."""
+        last = self._queries[query_id].last
+        expected: dict[tuple[str, int], Numbers | None] = {}
+        for topic, positions in last.processed.items():
+            lives = self._lives_on(self._queries[query_id], topic)
+            for number, processed in positions.items():
+                end = ends[topic].get(number) if lives else None
+                numbers = None if end is None else (processed, end, end - processed)
+                expected[topic, number] = numbers
+        return expected
 
     def recovery(self, events: Sequence[Published], ended_s: float) -> float | None:
         """From the fault's end to the first event that is right, fresh and whole."""
@@ -159,17 +175,27 @@ class Truth:
         return None
 
     def is_fresh(self, record: Published, since_s: float) -> bool:
-        """Whether everything in it is known, right, and was read after that moment."""
+        """Whether all of it is known that can be, right, and was read after that moment."""
         event = record.event
-        if event is None or event.get("unknown_partitions", 0) or self.wrong_in(record):
+        if event is None or self.wrong_in(record):
             return False
         read_ms = [event["measured_at"]]
+        history = self._queries[record.query_id]
         for topic in event["topics"]:
-            read_ms += [p["measured_at"] for p in topic["partitions"] if p.get("measured_at")]
+            partitions = topic["partitions"]
+            if self._lives_on(history, topic["topic"]) != all(
+                partition.get("lag") is not None for partition in partitions
+            ):
+                return False
+            read_ms += [p["measured_at"] for p in partitions if p.get("measured_at")]
         return all(
-            any(until_s >= since_s for _, until_s in self._clock.moments(ms, record.arrived_s))
+            any(sum(span) / 2 >= since_s for span in self._clock.moments(ms, record.arrived_s))
             for ms in read_ms
         )
+
+    def _lives_on(self, history: QueryHistory, topic: str) -> bool:
+        """Whether the topic that the query's position is of is still there."""
+        return self._lives[topic][history.last.lives[topic]].died_s == float("inf")
 
     def _problem(
         self, record: Published, history: QueryHistory, topic: str, partition: Mapping[str, Any]
@@ -273,27 +299,23 @@ def gaps(events: Sequence[Published], span: Span) -> list[float]:
 
 
 def final_problems(
-    event: Mapping[str, Any], last: Observed, ends: Mapping[str, Mapping[int, int]]
+    event: Mapping[str, Any], expected: Mapping[tuple[str, int], Numbers | None]
 ) -> list[str]:
-    """What an event says otherwise than that `ends` are the ends and `last` is the position."""
-    said = {
-        (topic["topic"], partition["partition"]): (
-            partition.get("processed_offset"),
-            partition.get("latest_offset"),
-            partition.get("lag"),
-        )
-        for topic in event["topics"]
-        for partition in topic["partitions"]
-    }
-    true: dict[tuple[str, int], tuple[int | None, int | None, int | None]] = {}
-    for topic, positions in last.processed.items():
-        for number, processed in positions.items():
-            end = ends[topic][number]
-            true[topic, number] = (processed, end, end - processed)
+    """What an event says otherwise than expected: of each partition, or of others."""
+    said: dict[tuple[str, int], Numbers | None] = {}
+    for topic in event["topics"]:
+        for partition in topic["partitions"]:
+            numbers = (
+                partition.get("processed_offset"),
+                partition.get("latest_offset"),
+                partition.get("lag"),
+            )
+            # Without a lag the other two are only what is left to say.
+            said[topic["topic"], partition["partition"]] = None if numbers[2] is None else numbers
+    missing = object()
     return [
-        f"final: {last.query_id} {topic}[{number}]:"
-        f" (processed, latest, lag) is {said.get((topic, number))}, true is"
-        f" {true.get((topic, number))}"
-        for topic, number in sorted(said.keys() | true.keys())
-        if said.get((topic, number)) != true.get((topic, number))
+        f"final: {event['query_id']} {topic}[{number}]: (processed, latest, lag) is"
+        f" {said.get((topic, number), 'missing')}, true is {expected.get((topic, number), 'none')}"
+        for topic, number in sorted(said.keys() | expected.keys())
+        if said.get((topic, number), missing) != expected.get((topic, number), missing)
     ]

@@ -1,0 +1,174 @@
+"""Instances of the service die, hang, come and go; or their clock is wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from tests.faults.clock import SteppedClock
+from tests.faults.report import Row
+from tests.faults.scene import Scene, scene
+from tests.faults.service_processes import ServiceProcess
+from tests.faults.tools import Tell
+from tests.faults.truth import Clock
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]
+
+RECOVERY_S = 45.0
+"""An instance that died is missed after the group's session time-out, and others wait for that."""
+KILLS = 50
+FROZEN_S = 30.0
+"""Longer than a session time-out: the others take its queries over."""
+COMING_AND_GOING_S = 120.0
+EVERY_S = 5.0
+HOUR_S = 3_600
+
+
+@pytest.mark.long_fault
+def test_service_killed_50_times(
+    kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell
+) -> None:
+    seed = random.randrange(1_000_000)
+    tell(f"kills at random moments, seed {seed}")
+    chance = random.Random(seed)
+    with scene(kafka.bootstrap_servers, tmp_path) as stage:
+        stage.start_on_topics()
+        (instance,) = stage.services.instances
+        with stage.fault():
+            for number in range(KILLS):
+                instance.kill()
+                restarted_s = time.time()
+                instance.start()
+                await_moment(stage, instance, number, restarted_s)
+                time.sleep(chance.uniform(0.2, 2.0))
+        verdict = stage.finish()
+        fault_report.fill(verdict, f"seed {seed}")
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+def await_moment(stage: Scene, instance: ServiceProcess, number: int, restarted_s: float) -> None:
+    """After each fifth kill until it has published again, else until it serves."""
+    if number % 5 == 0:
+        wait_for(
+            lambda: any(record.arrived_s > restarted_s for record in stage.recorder.records[-50:]),
+            "it has published again",
+        )
+    else:
+        wait_for(lambda: instance.url is not None, "it serves")
+
+
+def test_service_killed_once(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    with scene(kafka.bootstrap_servers, tmp_path) as stage:
+        stage.start_on_topics(services=2)
+        killed = stage.services.instances[0]
+        with stage.fault():
+            killed.kill()
+        verdict = stage.finish()
+        fault_report.fill(verdict, "one of two")
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+@pytest.mark.long_fault
+def test_instances_join_and_leave(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    with scene(kafka.bootstrap_servers, tmp_path, partitions=6) as stage:
+        stage.start_on_topics(services=3)
+        with stage.fault():
+            deadline = time.monotonic() + COMING_AND_GOING_S
+            turn = 0
+            while time.monotonic() < deadline:
+                instance = stage.services.instances[turn // 2 % 3]
+                if turn % 2 == 0:
+                    instance.terminate()
+                else:
+                    instance.start()
+                turn += 1
+                time.sleep(EVERY_S)
+            for instance in stage.services.instances:
+                if instance not in stage.services.running:
+                    instance.start()
+                instance.await_ready()
+        verdict = stage.finish()
+        fault_report.fill(verdict, f"{turn} times")
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    with scene(kafka.bootstrap_servers, tmp_path, partitions=6) as stage:
+        stage.start_on_topics(services=3)
+        with stage.fault():
+            for instance in stage.services.instances:
+                instance.terminate()
+                instance.start()
+                instance.await_ready()
+        verdict = stage.finish()
+        fault_report.fill(verdict)
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+@pytest.mark.long_fault
+def test_zombie_instance(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    with scene(kafka.bootstrap_servers, tmp_path) as stage:
+        stage.start_on_topics(services=2)
+        stage.flow(2)
+        zombie = stage.services.instances[0]
+        with stage.fault():
+            zombie.freeze()
+            frozen_s = time.time()
+            # While it hangs, the other answers for its queries.
+            stage.settle(frozen_s + 2, FROZEN_S)
+            taken_over_s = time.time() - frozen_s
+            stage.flow(max(0.0, FROZEN_S - taken_over_s))
+            zombie.thaw()
+        verdict = stage.finish()
+        fault_report.fill(verdict, f"taken over after {taken_over_s:.0f} s")
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+def test_service_clock_stepped_back(
+    kafka: LocalKafka, fault_report: Row, stepped_clock: Path, tmp_path: Path
+) -> None:
+    clock = SteppedClock(stepped_clock, tmp_path)
+    with scene(
+        kafka.bootstrap_servers,
+        tmp_path,
+        environment=clock.environment,
+        clock=Clock(offsets_s=(0.0, -HOUR_S)),
+    ) as stage:
+        stage.start_on_topics()
+        stage.flow(2)
+        with stage.fault():
+            clock.step(-HOUR_S)
+        verdict = stage.finish()
+        fault_report.fill(verdict, "by an hour")
+        clock.close()
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
+
+
+def test_driver_clock_stepped_back(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    with scene(kafka.bootstrap_servers, tmp_path) as stage:
+        stage.start_on_topics()
+        stage.flow(2)
+        with stage.fault():
+            stage.drivers.clock_offset_s = -HOUR_S
+        verdict = stage.finish()
+        fault_report.fill(verdict, "by an hour")
+        assert not verdict.complaints(), verdict.complaints()
+        assert verdict.recovery_s is not None
+        assert verdict.recovery_s < RECOVERY_S
