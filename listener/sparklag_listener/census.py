@@ -117,7 +117,7 @@ class Census:
             await asyncio.sleep(self._grace_s)
             missing = [each for each in missing if self._is_missing(each)]
         if missing:
-            found = await self._ask(partial(self._find, missing))
+            found = await self._ask(partial(self._find, missing, not look.session_over))
             if found is None:
                 return self._network_failures < _MOST_NETWORK_FAILURES
             self._told.update((e.run_id, e.seen.batch_id) for e in missing if e.seen)
@@ -172,7 +172,7 @@ class Census:
         known = self._observer.batch_of(one.query_id, one.run_id)
         return known is None or known < batch_id
 
-    def _find(self, missing: list[_Missing]) -> list[Found]:
+    def _find(self, missing: list[_Missing], lost: bool) -> list[Found]:
         """What their events would have said. In a thread: it asks Spark."""
         found: list[Found] = []
         for one in missing:
@@ -180,12 +180,12 @@ class Census:
                 if not self._queries.is_active(one.run_id):
                     # A later run may have begun since; this one's is no start any more.
                     continue
-                found.append(Found(one.seen.started()))
+                found.append(Found(one.seen.started(), lost))
             progress = self._queries.last_progress(one.run_id, one.known_batch)
             if progress is not None:
-                found.append(Found(progress))
+                found.append(Found(progress, lost))
             if one.seen is None:
-                found.append(Found(self._queries.end(one.query_id, one.run_id)))
+                found.append(Found(self._queries.end(one.query_id, one.run_id), lost))
         return found
 
     async def _ask(self, question: Callable[[], Answer]) -> Answer | None:

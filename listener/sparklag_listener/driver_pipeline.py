@@ -167,7 +167,7 @@ class DriverPipeline:
         if observation is None:
             self._stats.ignored += from_spark
             return
-        if isinstance(told, Found):
+        if isinstance(told, Found) and told.lost:
             self._count_lost(observation)
         if self._census is not None:
             self._census.heard(observation.query_id)

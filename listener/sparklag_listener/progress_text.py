@@ -65,7 +65,7 @@ class ProgressText:
         on_the_way = _follow(source, self._steps[:-1])
         classes = [*(each.getClass() for each in on_the_way), string]
         handle = public.findVirtual(classes[0], self._steps[0], method_type(classes[1]))
-        for step, owner, answer in zip(self._steps[1:], classes[1:], classes[2:], strict=True):
+        for step, owner, answer in zip(self._steps[1:], classes[1:-1], classes[2:], strict=True):
             then = public.findVirtual(owner, step, method_type(answer))
             handle = handles.filterReturnValue(handle, then)
         builder = public.findConstructor(

@@ -62,6 +62,8 @@ class Found:
     """What an event that did not come would have said: learnt by asking Spark."""
 
     event: Started | Progressed | Terminated
+    lost: bool = True
+    """Its event should have come. A session that is stopped tells of no end."""
 
 
 Told = QueryEvent | Found

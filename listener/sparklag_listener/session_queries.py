@@ -42,11 +42,11 @@ class ActiveQuery:
 
 @dataclass(frozen=True)
 class Look:
-    """All runs that are active."""
+    """All runs that are active; none in a session that is stopped."""
 
     active: tuple[ActiveQuery, ...]
     session_over: bool
-    """The session is stopped: no query starts in it any more."""
+    """The session is stopped."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class SessionQueries:
 
     def __init__(self, spark: Any) -> None:
         self._session = spark._jsparkSession
+        self._context = spark._jsparkSession.sparkContext()
         self._jvm = spark._jvm
         self._progress_text = ProgressText(spark._jvm, "json")
         self._held: dict[str, _Held] = {}
@@ -74,13 +75,14 @@ class SessionQueries:
 
         Some 6 Py4J commands for each query. Raises what Py4J raises.
         """
-        active = tuple(self._active(query) for query in self._session.streams().active())
-        still = {query.run_id for query in active}.union(keep)
+        over = bool(self._context.isStopped())
+        # Without a context a query runs no batch any more, though without data it never notices.
+        active = () if over else self._session.streams().active()
+        found = tuple(self._active(query) for query in active)
+        still = {query.run_id for query in found}.union(keep)
         for run_id in [run_id for run_id in self._held if run_id not in still]:
             self._held.pop(run_id, None)
-        # Asked only when it may be so: a session that is stopped stops its queries.
-        over = not active and bool(self._session.sparkContext().isStopped())
-        return Look(active, over)
+        return Look(found, over)
 
     def already_running(self) -> list[QueryEvent]:
         """The active runs as the events that a listener came too late for. Raises nothing."""

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_pipeline.maven import spark_kafka_jars
 
 
-def build_session() -> SparkSession:
+def build_session(config: dict[str, str] | None = None) -> SparkSession:
     """A small local Spark with the Kafka connector, quick to start and to say it is idle."""
-    spark = (
+    builder = (
         SparkSession.builder.master("local[1]")
         .appName("sparklag-tests")
         .config("spark.ui.enabled", "false")
@@ -27,8 +27,10 @@ def build_session() -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.streaming.noDataProgressEventInterval", "300")
-        .getOrCreate()
     )
+    for name, value in (config or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -1,0 +1,224 @@
+"""A real Spark that says too little: what it leaves out is asked for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklag_listener import observe
+from sparklag_listener.session_queries import SessionQueries
+from sparklag_schemas import Observation
+from tests.listener.conftest import Driver
+from tests.listener.driver_process import DriverProcess
+from tests.listener.driver_process import driver as driver_process
+from tests.listener.drivers import read_kafka
+from tests.listener.offsets_topic import OffsetsTopic
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def causes(observations: Sequence[Observation]) -> list[str]:
+    return [observation.cause for observation in observations]
+
+
+def in_order(observations: Sequence[Observation]) -> None:
+    """Neither position nor time of observation goes back, and nothing comes after an end."""
+    batches = [-1 if each.batch_id is None else each.batch_id for each in observations]
+    assert batches == sorted(batches)
+    times = [observation.observed_at for observation in observations]
+    assert times == sorted(times)
+    assert "terminated" not in causes(observations)[:-1]
+
+
+def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> None:
+    handle = driver.observe(driver.servers, heartbeat_s=0.5)
+    go_on = threading.Event()
+
+    def wait(batch: Any, batch_id: int) -> None:
+        if batch_id:
+            go_on.wait(200)
+
+    writer = read_kafka(driver.spark, driver.servers, subscribe=driver.topic).writeStream
+    query = driver.keep(
+        writer.foreachBatch(wait)
+        .queryName("slow")
+        .option("checkpointLocation", str(driver.checkpoints / "query"))
+        .start()
+    )
+    query.processAllAvailable()
+    position = {driver.topic: driver.client.end_offsets(driver.topic)}
+    try:
+        driver.send()
+        wait_for(lambda: query.status["isTriggerActive"], "the batch runs")
+        before = len(driver.published.observations(query.id))
+        seen = driver.published.until(
+            query.id,
+            lambda seen: causes(seen[before:]).count("refresh") >= 4,
+            "four refreshes in one batch",
+        )
+    finally:
+        go_on.set()
+    for observation in seen:
+        if observation.cause == "refresh":
+            assert observation.sources[0].processed in (None, position)
+            assert (observation.query, observation.run_id) == ("slow", query.runId)
+            assert observation.batch is None
+    print([(o.cause, o.batch_id, o.observed_at - seen[0].observed_at) for o in seen], before)
+    assert seen[-1].batch_id == 0
+    assert seen[-1].sources[0].processed == position
+    query.processAllAvailable()
+    query.stop()
+    driver.published.await_cause(query.id, "terminated")
+    handle.close()
+    in_order(driver.published.observations(query.id))
+    stats = handle.stats()
+    assert (stats.failed, stats.dropped) == (0, 0)
+
+
+def test_a_session_is_asked_for_its_own_queries_only(driver: Driver) -> None:
+    elsewhere = OffsetsTopic(driver.client, f"{driver.topic}-elsewhere")
+    with observe(
+        driver.spark.newSession(),
+        driver.servers,
+        offsets_topic=elsewhere.name,
+        topic_partitions=1,
+        heartbeat_s=0.2,
+    ) as other:
+        driver.observe(driver.servers, heartbeat_s=0.2)
+        query = driver.start()
+        driver.published.await_cause(query.id, "refresh")
+        assert other.stats().published == 0
+        assert other.stats().queued == 0
+
+
+def test_a_query_started_again_under_another_name_has_that_name(driver: Driver) -> None:
+    driver.observe(driver.servers)
+    first = driver.start(name="orders")
+    first.processAllAvailable()
+    first.stop()
+    second = driver.start(name="orders-2")
+    assert second.id == first.id
+    driver.send()
+    second.processAllAvailable()
+    second.stop()
+    seen = driver.published.until(
+        first.id, lambda seen: causes(seen).count("terminated") == 2, "two ends"
+    )
+    names = {observation.run_id: observation.query for observation in seen}
+    assert names == {first.runId: "orders", second.runId: "orders-2"}
+
+
+def test_assigned_partitions_are_told(driver: Driver) -> None:
+    driver.observe(driver.servers)
+    query = driver.start(assign=json.dumps({driver.topic: [1]}))
+    (source,) = driver.published.await_cause(query.id, "progress").sources
+    assert source.assigned == {driver.topic: [1]}
+    assert list((source.processed or {})[driver.topic]) == [1]
+
+
+def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver) -> None:
+    queries = SessionQueries(driver.spark)
+    assert queries.look().active == ()
+    query = driver.start()
+    query.processAllAvailable()
+    (active,) = queries.look().active
+    assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
+    assert active.batch_id == 0
+    progress = queries.last_progress(active.run_id, None)
+    assert progress is not None
+    assert progress.text == query._jsq.lastProgress().json()
+    assert queries.last_progress(active.run_id, 0) is None
+    assert queries.last_progress("no such run", None) is None
+    assert queries.is_active(active.run_id)
+    query.stop()
+    look = queries.look(keep={active.run_id})
+    assert (look.active, look.session_over) == ((), False)
+    assert not queries.is_active(active.run_id)
+    assert queries.last_progress(active.run_id, None) is not None, "it is kept"
+    assert queries.end(active.query_id, active.run_id).exception is None
+    assert queries.look().active == ()
+    assert queries.last_progress(active.run_id, None) is None, "it is forgotten"
+
+
+def test_events_the_listener_bus_lost_are_found(
+    second_client: SecondClient, tmp_path: Path
+) -> None:
+    with driver_process(second_client, "loses_events", tmp_path, module="losing") as process:
+        assert int(process.value("recovered")) >= 3, process.output()
+        assert process.value("failed") == "0", process.output()
+        assert process.ends() == 0, process.output()
+        at_end = {process.topic: second_client.end_offsets(process.topic)}
+        names = ("going on", "stopped", "failing")
+        seen = {name: process.published.observations(process.value(name)) for name in names}
+        for name in names:
+            in_order(seen[name])
+            assert seen[name][0].cause == "started"
+            assert {each.query for each in seen[name]} == {name}
+        assert seen["going on"][-1].sources[0].processed == at_end
+        assert seen["going on"][-1].cause != "terminated"
+        assert seen["stopped"][-1].cause == "terminated"
+        assert seen["stopped"][-1].sources[0].processed == at_end
+        assert seen["stopped"][-1].exception is None
+        assert seen["failing"][-1].cause == "terminated"
+        assert "this batch breaks" in str(seen["failing"][-1].exception)
+        assert "S3CRET" not in process.published.all_text()
+        assert sum(at_end[process.topic].values()) == 26
+        processed = seen["failing"][-1].sources[0].processed
+        assert processed is not None
+        assert sum(processed[process.topic].values()) == 20, "of its first batch"
+        ours = [line for line in process.lines if "sparklag: " in line]
+        assert len(ours) == 1, process.output()
+        assert "listener bus did not bring" in ours[0]
+
+
+def test_a_driver_that_is_killed_says_nothing_more_and_its_last_word_is_right(
+    second_client: SecondClient, tmp_path: Path
+) -> None:
+    with driver_process(second_client, "loses_its_life", tmp_path, module="losing") as process:
+        process.says("read all")
+        query_id = query_of(process)
+        process.published.until(
+            query_id, lambda seen: set(causes(seen)) & {"idle", "refresh"}, "it goes on"
+        )
+        process.kill()
+        said = process.published.observations(query_id)
+        assert process.last() == said[-1]
+        assert said[-1].cause in ("progress", "idle", "refresh")
+        in_order(said)
+
+
+def test_a_driver_whose_jvm_is_killed_goes_on_and_claims_nothing(
+    second_client: SecondClient, tmp_path: Path
+) -> None:
+    with driver_process(second_client, "loses_its_jvm", tmp_path, module="losing") as process:
+        assert process.value("closed") == "True", process.output()
+        assert process.value("failed") == "0"
+        process.ends()
+        process.made_no_noise()
+        assert process.last().cause in ("progress", "idle", "refresh")
+
+
+def test_a_driver_that_stops_its_session_says_that_its_queries_ended_and_begins_anew(
+    second_client: SecondClient, tmp_path: Path
+) -> None:
+    with driver_process(second_client, "loses_its_session", tmp_path, module="losing") as process:
+        assert process.value("failed") == "0", process.output()
+        assert process.ends() == 0, process.output()
+        first = process.published.observations(process.value("first"))
+        second = process.published.observations(process.value("second"))
+        in_order(first)
+        assert first[-1].cause == "terminated"
+        assert causes(second)[0] == "started"
+        assert "terminated" not in causes(second)[:-1]
+
+
+def query_of(process: DriverProcess) -> str:
+    """The query whose checkpoint it is."""
+    return str(json.loads((process.checkpoint / "metadata").read_text())["id"])
