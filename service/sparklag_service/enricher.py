@@ -46,7 +46,7 @@ class Enricher:
             alias: cluster.offsets for alias, cluster in self._clusters.items()
         }
         """What each cluster said last, by alias; it changes as they answer."""
-        self._measured: dict[float, list[QueryState]] = {}
+        self._measured: dict[str, tuple[QueryState, float]] = {}
         self._any_measured = asyncio.Event()
 
     @property
@@ -74,17 +74,23 @@ class Enricher:
             hold.release()
 
     async def next_measured(self) -> Measured:
-        """Wait for queries that are measured. They are told once for each time they were asked."""
+        """Wait for queries that are measured. One that was measured again before it was taken
+        here is told once, as it was asked for last."""
         while not self._measured:
             self._any_measured.clear()
             await self._any_measured.wait()
-        asked_s = next(iter(self._measured))
-        return Measured(self._measured.pop(asked_s), asked_s)
+        _, first_s = next(iter(self._measured.values()))
+        states = [state for state, asked_s in self._measured.values() if asked_s == first_s]
+        for state in states:
+            del self._measured[state.query_id]
+        return Measured(states, first_s)
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
         await asyncio.gather(*(cluster.aclose() for cluster in self._clusters.values()))
 
     def _take_measured(self, state: QueryState, asked_s: float) -> None:
-        self._measured.setdefault(asked_s, []).append(state)
+        known = self._measured.pop(state.query_id, None)
+        newer = known if known is not None and known[1] > asked_s else (state, asked_s)
+        self._measured[state.query_id] = newer
         self._any_measured.set()

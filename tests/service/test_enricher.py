@@ -122,19 +122,25 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         assert enricher.offsets["default"].topics == {}
 
 
-async def test_what_is_asked_meanwhile_is_told_once_for_each_time(
+async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 1)
-    state = query({topic_name: [0]})
     async with enriching(kafka.bootstrap_servers) as enricher:
-        for _ in range(3):
-            enricher.ask([state])
-            await asyncio.sleep(0)
-        told = 0
-        while told < 3:
-            told += len((await enricher.next_measured()).states)
-        assert latest(enricher, topic_name) == 0
+        old, new = query({topic_name: [0]}), query({topic_name: [0]})
+        nowhere = query({topic_name: [0]}, "nowhere", cluster=None)
+        enricher.ask([old])
+        last_s = time.monotonic()
+        enricher.ask([new, nowhere])
+
+        async def measured() -> bool:
+            return latest(enricher, topic_name) == 0
+
+        await eventually(measured, "it is measured")
+        await asyncio.sleep(0.05)
+        told = await enricher.next_measured()
+        assert told.asked_s >= last_s
+        assert {id(state) for state in told.states} == {id(new), id(nowhere)}
 
 
 async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> None:

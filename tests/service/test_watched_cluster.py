@@ -75,7 +75,7 @@ async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
     assert sum(expected.values()) == 100
 
     async def earliest_known() -> bool:
-        return cluster.offsets.earliest == first
+        return bool(cluster.offsets.earliest == first)
 
     await eventually(earliest_known, "the earliest offsets come by themselves")
 
