@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -35,6 +36,7 @@ class KafkaCluster:
     def __init__(self) -> None:
         self.brokers: dict[int, LocalKafka] = {}
         self._stack = ExitStack()
+        self._admin_client: AdminClient | None = None
 
     def __enter__(self) -> KafkaCluster:
         with ExitStack() as stack:
@@ -64,14 +66,18 @@ class KafkaCluster:
     def create(self, topic: str, replicas: Sequence[Sequence[int]], **config: str) -> str:
         """Create a topic: the brokers of each partition, its leader first. Its name."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        admin = self._admin()
         new = NewTopic(
             topic,
             num_partitions=len(replicas),
             replica_assignment=[list(brokers) for brokers in replicas],
             config=settings,
         )
-        admin.create_topics([new])[topic].result(_ADMIN_TIMEOUT_S)
+        try:
+            self._admin().create_topics([new])[topic].result(_ADMIN_TIMEOUT_S)
+        except KafkaException as error:
+            # librdkafka asks again where the first answer was that the controller is not there yet.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         leaders = {number: brokers[0] for number, brokers in enumerate(replicas)}
         wait_for(lambda: self.leaders(topic) == leaders, f"topic {topic} has its leaders")
         return topic
@@ -92,5 +98,10 @@ class KafkaCluster:
         return int(described.result(_ADMIN_TIMEOUT_S).coordinator.id)
 
     def _admin(self) -> AdminClient:
-        # Of the first broker, which is always there; the others' addresses come from it.
-        return AdminClient({"bootstrap.servers": self.brokers[1].bootstrap_servers, "log_level": 0})
+        # Of the first broker, which is always there; the others' addresses come from it. It is
+        # kept: one that is let go answers nothing any more.
+        if self._admin_client is None:
+            self._admin_client = AdminClient(
+                {"bootstrap.servers": self.brokers[1].bootstrap_servers, "log_level": 0}
+            )
+        return self._admin_client

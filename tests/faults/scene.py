@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparklag_schemas.topics import lag_topic, offsets_topic
+from tests.faults.history import QueryHistory
 from tests.faults.observation_flow import Drivers
 from tests.faults.recorder import Published, Recorder
 from tests.faults.service_processes import ServiceGroup, service_group
+from tests.faults.spark_driver import Checkpoint
 from tests.faults.truth import (
     Clock,
     Span,
@@ -57,11 +59,19 @@ class Scene:
         self.recorder = recorder
         self.services = services
         self.clock = clock
+        self.checkpoints: list[Checkpoint] = []
+        """Of queries on real Spark."""
         self._fault: Span | None = None
 
     @property
     def truth(self) -> Truth:
-        return Truth(self.workload.lives, self.drivers.histories, self.clock)
+        return Truth(self.workload.lives, self.histories, self.clock)
+
+    @property
+    def histories(self) -> dict[str, QueryHistory]:
+        """Of every query there is."""
+        real = {history.query_id: history for history in map(Checkpoint.history, self.checkpoints)}
+        return self.drivers.histories | real
 
     def add_topic(self, partitions: int = 3) -> str:
         """A topic that records flow into."""
@@ -98,7 +108,7 @@ class Scene:
             newest, truth = self.newest(), self.truth
             return all(
                 query_id in newest and truth.is_fresh(newest[query_id], since_s)
-                for query_id in self.drivers.queries
+                for query_id in self.histories
             )
 
         wait_for(all_fresh, "every query has a fresh event", timeout_s)
@@ -168,7 +178,7 @@ class Scene:
         def exact() -> bool:
             truth, newest = self.truth, self.newest()
             problems.clear()
-            for query_id in self.drivers.queries:
+            for query_id in self.histories:
                 problems.extend(truth.final_problems(newest.get(query_id), query_id, ends))
             return not problems
 
@@ -176,7 +186,7 @@ class Scene:
             problems.clear()
             for instance in self.services.running:
                 truth = self.truth
-                for query_id in self.drivers.queries:
+                for query_id in self.histories:
                     said: dict[str, Any] | None = instance.lag(query_id)
                     found = (
                         ["final: it does not answer"]

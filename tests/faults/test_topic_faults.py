@@ -82,6 +82,7 @@ def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) 
         with stage.fault():
             admin = AdminClient({"bootstrap.servers": stage.client.bootstrap_servers})
             admin.create_partitions([NewPartitions(topic, 5)])[topic].result(_ADMIN_S)
+            wait_for(lambda: stage.client.partitions(topic) == 5, "the topic has 5 partitions")
             stage.workload.fill_more(topic, (3, 4))
             # Spark sees them with the next batch it plans.
             stage.flow(3)

@@ -206,6 +206,9 @@ class Truth:
         processed, latest = partition.get("processed_offset"), partition.get("latest_offset")
         if partition["status"] in _NO_NUMBER:
             return f"{partition['status']} with lag {lag}"
+        if processed is None:
+            # Of a partition that was added: it will be read from its beginning.
+            processed = partition.get("earliest_offset")
         if processed is None or latest is None:
             return f"lag {lag} from processed {processed} and latest {latest}"
         if lag < 0 or lag != latest - processed:

@@ -61,11 +61,13 @@ class Workload:
 
     def fill_more(self, topic: str, partitions: Iterable[int]) -> None:
         """Let records flow into partitions that were added."""
+        self.dry(topic)
         with self._lock:
-            life = self.lives[topic][-1]
-            for number in partitions:
-                life.logs[number] = LogHistory()
-                self._flowing.append((topic, number))
+            # Another producer: the first one would not know of them for a while.
+            self._producers[topic] = self._producer()
+            logs = self.lives[topic][-1].logs
+            logs.update({number: LogHistory() for number in partitions})
+            self._flowing += [(topic, number) for number in logs]
 
     def dry(self, topic: str) -> None:
         """Send nothing more there; return once everything sent is acknowledged."""
