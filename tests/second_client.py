@@ -24,7 +24,13 @@ class SecondClient:
         self._options: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._options)
         self._producer = Producer(
-            {**self._options, "linger.ms": 0, "message.max.bytes": 64 * 1024 * 1024}
+            {
+                **self._options,
+                "linger.ms": 0,
+                "message.max.bytes": 64 * 1024 * 1024,
+                # Kafka's own: librdkafka has another by default.
+                "partitioner": "murmur2_random",
+            }
         )
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:

@@ -184,6 +184,19 @@ class TopicIntake:
                 observation = decoded(record, decode_observation, self._counters)
             if observation is None:
                 done()
+            elif not self._owns(observation.query_id):
+                # Who owns its partition would not answer for it.
+                self._counters.malformed += 1
+                _log.warning(
+                    "skipped a message at %s[%d]@%d: the key of query %s belongs in partition %d:"
+                    " was it written with another partitioner than Kafka's own (murmur2)?",
+                    record.topic,
+                    record.partition,
+                    record.offset,
+                    observation.query_id,
+                    partition_of(observation.query_id, self._partition_count),
+                )
+                done()
             else:
                 self._queue.put_nowait(Delivery(observation, done, record.offset))
 
