@@ -5,6 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+NOWHERE: Final = -1
+"""Instead of an offset, where that is not known."""
 
 
 @dataclass
@@ -82,7 +86,7 @@ class QueryHistory:
     query_id: str
     observed: list[Observed] = field(default_factory=list)
     acknowledged: dict[int, int] = field(default_factory=dict)
-    """Index in `observed` to offset on `processed-offsets`."""
+    """Index in `observed` to offset on `processed-offsets`, or NOWHERE."""
 
     @property
     def last(self) -> Observed:

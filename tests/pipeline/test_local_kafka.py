@@ -179,3 +179,8 @@ with LocalKafka() as broker:
     wait_for(lambda: process_is_gone(int(pid)), timeout_s=20, what="the broker's end")
     assert Path(folder).exists() == (end is signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_only_the_first_node_is_the_controller_of_its_cluster() -> None:
+    with pytest.raises(ValueError, match="node 1 is the controller"):
+        LocalKafka(node_id=2)
