@@ -13,6 +13,7 @@ from aiokafka.structs import ConsumerRecord
 from sparklag_schemas import ContractError, LagEvent, Observation, Settings
 from sparklag_schemas.connection import explain_failure
 from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
@@ -51,10 +52,10 @@ async def keep_reading(
     while True:
         try:
             await read()
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+        except (KafkaError, ReadingInterrupted, OSError, asyncio.TimeoutError) as error:
             counters.reads_failed += 1
             cause = await explain_failure(bootstrap_servers, settings.kafka)
-            reason = f"topic {topic}: {cause or error or type(error).__name__}"
+            reason = f"topic {topic}: {cause or str(error) or type(error).__name__}"
             on_failure(reason)
             _log.warning("reading %s; trying again", reason)
         await asyncio.sleep(_RETRY_S)

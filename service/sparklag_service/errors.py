@@ -1,7 +1,8 @@
 """The errors of this package.
 
 ServiceError
-└── PortInUse
+├── PortInUse
+└── ReadingInterrupted
 """
 
 from __future__ import annotations
@@ -15,3 +16,7 @@ class ServiceError(SparklagError):
 
 class PortInUse(ServiceError):
     """The HTTP port is taken."""
+
+
+class ReadingInterrupted(ServiceError):
+    """A topic must be read from anew: it was deleted, or this process stood still."""

@@ -87,10 +87,19 @@ class _Round:
 
 
 class LeaderChannel:
-    """Asks the leader with id `node` for its latest, or its earliest, offsets."""
+    """Asks the leader with id `node` for its latest, or its earliest, offsets.
+
+    Who shares a `turn` reads one answer at a time.
+    """
 
     def __init__(
-        self, node: int, link: BrokerLink, moment: Moment, timeout_s: float, taker: AnswerTaker
+        self,
+        node: int,
+        link: BrokerLink,
+        moment: Moment,
+        timeout_s: float,
+        taker: AnswerTaker,
+        turn: asyncio.Lock,
     ) -> None:
         self.link = link
         self.slow = False
@@ -99,6 +108,7 @@ class LeaderChannel:
         self._moment = moment
         self._timeout_s = timeout_s
         self._taker = taker
+        self._turn = turn
         self._patience = Patience(timeout_s)
         self._next = _Round()
         self._under_way = _Round()
@@ -175,7 +185,10 @@ class LeaderChannel:
         except BROKER_FAILURES as error:
             self._fail(parts, error)
             return error
-        self._taker.answered(level, parts, answer, asked_s)
+        # Answers that came together are not read together: the loop goes round in between.
+        async with self._turn:
+            self._taker.answered(level, parts, answer, asked_s)
+            await asyncio.sleep(0)
         return None
 
     def _fail(self, parts: list[TopicPart], error: BaseException) -> None:

@@ -66,11 +66,14 @@ class OffsetTable:
         self._since_s: dict[str, float] = {}
         self._receding: dict[TopicPartition, float] = {}
         self._parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
+        self._whole: dict[str, list[tuple[int, TopicPart]]] = {}
+        """Topics of which every partition has a leader, by leader."""
 
     def place_brokers(self, brokers: dict[int, Address]) -> None:
         """Take the brokers of a metadata answer. One without any says nothing."""
         if brokers and brokers != self.brokers:
             self.brokers = brokers
+            self._whole.clear()
             self.epoch += 1
 
     def place(self, found: TopicFound, asked_s: float, now_s: float) -> bool:
@@ -93,6 +96,7 @@ class OffsetTable:
         if self.offsets.topics.get(name) != topic or self._leaders.get(name) != found.leaders:
             self.offsets.topics[name] = topic
             self._leaders[name] = found.leaders
+            self._whole.pop(name, None)
             self.epoch += 1
         return not refused and self.brokers.keys() >= set(found.leaders.values())
 
@@ -110,23 +114,34 @@ class OffsetTable:
                     some = plan.unplaced.setdefault(name, [])
                     some += [TopicPartition(name, number) for number in numbers]
                     continue
-                by_leader: dict[int, list[int]] = {}
-                leaders = self._leaders[name]
-                for number in numbers:
-                    leader = leaders.get(number)
-                    if leader in self.brokers:
-                        by_leader.setdefault(leader, []).append(number)
-                    else:
-                        reason = topic.missing or (
-                            f"topic {name} has no such partition"
-                            if leader is None
-                            else "the partition has no leader"
-                        )
-                        plan.unknown[TopicPartition(name, number)] = reason
-                for leader, some_numbers in by_leader.items():
-                    part = self.part(name, tuple(some_numbers))
+                for leader, part in self._by_leader(plan, name, topic, tuple(numbers)):
                     plan.parts.append((leader, source.isolation_level, part))
         return plan
+
+    def _by_leader(
+        self, plan: Plan, name: str, topic: Topic, numbers: tuple[int, ...]
+    ) -> list[tuple[int, TopicPart]]:
+        """These partitions by leader; what has none goes to what is unknown of the plan."""
+        is_whole = numbers == topic.partitions
+        if is_whole and name in self._whole:
+            return self._whole[name]
+        by_leader: dict[int, list[int]] = {}
+        leaders = self._leaders[name]
+        for number in numbers:
+            leader = leaders.get(number)
+            if leader in self.brokers:
+                by_leader.setdefault(leader, []).append(number)
+                continue
+            is_whole = False
+            plan.unknown[TopicPartition(name, number)] = topic.missing or (
+                f"topic {name} has no such partition"
+                if leader is None
+                else "the partition has no leader"
+            )
+        parts = [(leader, self.part(name, tuple(some))) for leader, some in by_leader.items()]
+        if is_whole:
+            self._whole[name] = parts
+        return parts
 
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
         """The same part each time, with what it has encoded."""
@@ -213,6 +228,7 @@ class OffsetTable:
             self._since_s[name] = now_s
         _keep_keys(offsets.topics, topics)
         _keep_keys(self._leaders, topics)
+        _keep_keys(self._whole, topics)
         _keep_keys(self._seen, topics)
         _keep_keys(self._checked_s, topics)
         for name in [name for name, since_s in self._since_s.items() if since_s < now_s - 60.0]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -182,7 +183,10 @@ class Pipeline:
     async def _mend_topics(self) -> None:
         """Create a topic again that was deleted under us; every query is published anew to it."""
         while True:
-            await self._publisher.failed.wait()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(
+                    self._publisher.failed.wait(), self.settings.metadata_interval_s
+                )
             self._publisher.failed.clear()
             try:
                 await self._create_topics()

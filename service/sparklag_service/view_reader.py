@@ -17,6 +17,7 @@ from sparklag_schemas import Settings, decode_lag_event
 from sparklag_schemas.connection import client_options
 from sparklag_service.contract_records import decoded, keep_reading
 from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.view import Entry, View
 
 _POLL_MS = 500
@@ -73,7 +74,10 @@ class ViewReader:
 
     async def _read(self) -> None:
         consumer = AIOKafkaConsumer(
-            **self._options, enable_auto_commit=False, auto_offset_reset="earliest"
+            **self._options,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=round(self._settings.metadata_interval_s * 1000),
         )
         # Without a group this assigns every partition, those added later too.
         consumer.subscribe([self._settings.lag_topic])
@@ -81,7 +85,8 @@ class ViewReader:
             await consumer.start()
             missing = await self._seek_to_last_minute(consumer)
             self._consumer = consumer
-            while True:
+            # It has none once the topic was deleted, and keeps none when that is created again.
+            while consumer.assignment():
                 self._catch_up(missing)
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
                 self._taking = True
@@ -90,6 +95,7 @@ class ViewReader:
                     if partition in missing and records[-1].offset + 1 >= missing[partition]:
                         del missing[partition]
                 self._taking = False
+            raise ReadingInterrupted("it is not there")
         finally:
             self._taking = False
             self._consumer = None

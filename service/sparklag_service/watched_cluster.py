@@ -71,6 +71,7 @@ class WatchedCluster:
         self._plans: dict[str, Plan] = {}
         self._channels: dict[int, LeaderChannel] = {}
         self._earliest_channels: dict[int, LeaderChannel] = {}
+        self._turn = asyncio.Lock()
         self._side_links: dict[Address, BrokerLink] = {}
         """For all but latest offsets, which nothing else is to delay."""
         self._answered_last: Address | None = None
@@ -313,7 +314,7 @@ class WatchedCluster:
         if channel is None:
             link = self._new_link(self._table.brokers[leader])
             timeout_s = self._settings.measure_timeout_s
-            channel = LeaderChannel(leader, link, LATEST, timeout_s, self)
+            channel = LeaderChannel(leader, link, LATEST, timeout_s, self, self._turn)
             self._channels[leader] = channel
         return channel
 
@@ -366,7 +367,7 @@ class WatchedCluster:
             link = self._side_link(self._table.brokers[leader])
             timeout_s = self._settings.measure_timeout_s
             taker = _EarliestTaker(self._table)
-            channel = LeaderChannel(leader, link, EARLIEST, timeout_s, taker)
+            channel = LeaderChannel(leader, link, EARLIEST, timeout_s, taker, self._turn)
             self._earliest_channels[leader] = channel
         channel.want("read_uncommitted", part, self._table.part)
 

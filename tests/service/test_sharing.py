@@ -54,14 +54,14 @@ async def test_instances_of_one_group_share_the_queries_and_each_answers_for_all
 ) -> None:
     second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
-    queries = [seen(topic_name, {0: 0}) for _ in range(12)]
+    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(running(settings, second_client))
         first.observe(*queries)
-        await owned_together([first], 12)
+        await owned_together([first], 24)
         second = await stack.enter_async_context(running(settings, second_client))
         third = await stack.enter_async_context(running(settings, second_client))
-        await owned_together([first, second, third], 12)
+        await owned_together([first, second, third], 24)
         second_client.produce(topic_name, [b"x"] * 5)
         for service in (first, second, third):
             for query in queries:
@@ -73,12 +73,12 @@ async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_
 ) -> None:
     second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, topic_partitions=8)
-    queries = [seen(topic_name, {0: 0}) for _ in range(12)]
+    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
     async with running(settings, second_client) as stays:
         async with running(settings, second_client) as leaves:
             stays.observe(*queries)
-            await owned_together([stays, leaves], 12)
-        await owned_together([stays], 12)
+            await owned_together([stays, leaves], 24)
+        await owned_together([stays], 24)
         second_client.produce(topic_name, [b"x"] * 7)
         for query in queries:
             # Nobody has said anything new of it: its position comes from the view.
@@ -93,7 +93,7 @@ async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
     settings = settings_for(
         kafka.bootstrap_servers, topic_partitions=8, publish_interval_s=0.05, refresh_interval_s=0.1
     )
-    queries = [seen(topic_name, {0: 0}) for _ in range(8)]
+    queries = [seen(topic_name, {0: 0}) for _ in range(24)]
     async with AsyncExitStack() as stack:
         services = [await stack.enter_async_context(running(settings, second_client))]
         services[0].observe(*queries)
@@ -107,7 +107,7 @@ async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
                     *(later(query, batch_id, topic_name, batch_id - 41) for query in queries)
                 )
                 await asyncio.sleep(0.1)
-        await owned_together(services, 8)
+        await owned_together(services, 24)
         for query in queries:
             await services[0].shows(query.query_id, lambda e: e.batch_id == batch_id, "the last")
     for query in queries:

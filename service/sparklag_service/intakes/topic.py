@@ -20,6 +20,7 @@ from sparklag_schemas.topics import partition_of
 from sparklag_service.commit_ledger import CommitLedger
 from sparklag_service.contract_records import decoded, keep_reading
 from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ _COMMIT_INTERVAL_S = 1.0
 _LOOK_INTERVAL_S = 1.0
 _LOOK_TIMEOUT_S = 5.0
 _HAND_OVER_S = 5.0
+_SHARE_OF_LEAVING = 0.4
+"""Of the time there is to shut down."""
+_LEAST_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
 """How soon a member learns that the group is sharing its partitions anew."""
@@ -41,10 +45,6 @@ _REBALANCE_TIMEOUT_MS = 20_000
 """How long the others wait for this one to hand its partitions over: longer than that takes."""
 _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for so long is stuck: its queries go to another."""
-
-
-class MembershipDoubtful(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """This process stood still for longer than the group waits: others have its partitions."""
 
 
 class TopicIntake:
@@ -117,6 +117,7 @@ class TopicIntake:
             # The first start: every query's position counts, of a driver that died too.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
+            metadata_max_age_ms=round(self._settings.metadata_interval_s * 1000),
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
@@ -152,7 +153,8 @@ class TopicIntake:
                 raise self._failure
             stood_still_s, polled_s = time.monotonic() - polled_s, time.monotonic()
             if stood_still_s > _SESSION_TIMEOUT_MS / 1000:
-                raise MembershipDoubtful(f"stood still for {stood_still_s:.0f} s: joining anew")
+                # The group has not waited for so long: others have its partitions.
+                raise ReadingInterrupted(f"this process stood still for {stood_still_s:.0f} s")
             if not self._takes_in:
                 # The partitions are being shared: it is read again from what is committed.
                 continue
@@ -289,13 +291,15 @@ class TopicIntake:
             self.heard_all_s = asked_s
 
     async def _leave(self, consumer: AIOKafkaConsumer) -> None:
-        left_s = self._settings.shutdown_timeout_s / 10
+        until_s = time.monotonic() + _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s
         self._owns_them = self._takes_in = False
         for step in (self._successor.give_up, self._commit, consumer.stop):
             try:
-                await asyncio.wait_for(step(), left_s)
+                await asyncio.wait_for(step(), max(_LEAST_S, until_s - time.monotonic()))
             except (KafkaError, OSError, asyncio.TimeoutError) as error:
                 _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
+        # One that could not be stopped in time has connections still.
+        await consumer._client.close()
         self._ledgers = {}
         self._consumer = None
 
