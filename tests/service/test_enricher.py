@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
 from aiokafka.structs import TopicPartition
@@ -25,15 +24,15 @@ def latest(enricher: Enricher, topic: str, cluster: str = "default") -> int | No
     return found.offset if found else None
 
 
-async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one(tmp_path: Path) -> None:
-    with LocalKafka() as first, second_broker(first, tmp_path) as second_node:
+async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
         await place(first, {"here": [1], "there": [2]})
         client = SecondClient(first.bootstrap_servers)
         client.produce("here", [b"x"], partition=0)
         healthy = query({"here": [0]}, "healthy")
         mixed = query({"here": [0], "there": [0]}, "mixed")
         timeout_s = 60.0
-        async with enriching(first.internal_servers, measure_timeout_s=timeout_s) as enricher:
+        async with enriching(first.bootstrap_servers, measure_timeout_s=timeout_s) as enricher:
 
             async def all_known() -> bool:
                 await measured_in_order(enricher, mixed, healthy)

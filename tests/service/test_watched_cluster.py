@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -361,15 +360,13 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
             assert cluster.offsets.unknown == {}
 
 
-async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last_value(
-    tmp_path: Path,
-) -> None:
-    with LocalKafka() as first, second_broker(first, tmp_path) as second_node:
+async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last_value() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
         await place(first, {"spread": [1, 2]})
         SecondClient(first.bootstrap_servers).produce("spread", [b"x"] * 3, partition=0)
         here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
         state = query({"spread": [0, 1]})
-        async with watching(first.internal_servers) as cluster:
+        async with watching(first.bootstrap_servers) as cluster:
             await asked_until(
                 cluster, state, lambda: latest(cluster) == {here: 3, there: 0}, "both are measured"
             )
@@ -387,11 +384,11 @@ async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last
             assert good[here].asked_s >= asked_s > good[there].asked_s
 
 
-async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(tmp_path: Path) -> None:
-    with LocalKafka() as first, second_broker(first, tmp_path) as second_node:
+async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
         await place(first, {"here": [1]})
         async with watching(
-            first.internal_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
+            first.bootstrap_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
         ) as cluster:
             await measured(cluster, query({"here": [0]}))
             cluster._answered_last = cluster._table.brokers[NODE_ID]
