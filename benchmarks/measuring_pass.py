@@ -1,7 +1,8 @@
-"""What it costs to measure 10,000 partitions: CPU, the loop's longest stall, memory.
+"""What it costs to measure 10,000 partitions, and how that grows: CPU, stalls of the loop, memory.
 
 First the service's enricher and evaluator in this process, in turn with aiokafka's `end_offsets`;
-then the whole service in a process of its own, as the system accounts for it (Linux only).
+then the whole service in a process of its own, as the system accounts for it (Linux only). 40,000
+partitions are more files than one broker may open on most machines: there are four for them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 from unittest.mock import patch
@@ -22,7 +24,7 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from benchmarks.comparison import Row, ms, print_table, say, times
+from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
@@ -30,100 +32,236 @@ from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import TopicSpec, key_of
-from sparklag_service.enricher import Enricher
-from sparklag_service.evaluator import evaluate
+from sparklag_service.enricher import Enricher, Measured
+from sparklag_service.evaluator import Evaluator, Moment
 from sparklag_service.pipeline import epoch_ms
 from sparklag_service.tracker import QueryState, Tracker
 
 CPU_BUDGET_MS: Final = 100.0
 STALL_BUDGET_MS: Final = 25.0
 MEMORY_BUDGET_MB: Final = 120.0
+PASS_BUDGET: Final = 1.5
+"""Times one `end_offsets`, for the measuring alone."""
 
-_QUERIES: Final = 20
-_TOPICS_EACH: Final = 10
+_TOPICS_EACH: Final = 2
 _PARTITIONS_EACH: Final = 50
-_PARTITIONS: Final = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+_QUERIES: Final = 100
+_GROWTH: Final = (10, _QUERIES, 400)
+"""Queries, each of 100 partitions."""
+_BROKERS: Final = 4
 _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20.0
-_CREATED_S: Final = 300.0
+_CREATED_S: Final = 600.0
+_CREATED_AT_ONCE: Final = 100
+"""Topics in one request."""
 _TICK_S: Final = 0.001
 
 Pass = Callable[[], Awaitable[None]]
 
 
 def run() -> list[Row]:
-    """Rows for the pass, and for the service as a whole."""
+    """Rows for the pass, for its growth, and for the service as a whole."""
     quiet_client_logs()
-    # An index file for each of so many partitions must not be as long as usual.
-    properties = {"log.index.size.max.bytes": "65536"}
-    with _java_heap("1g"), LocalKafka(properties=properties) as broker:
-        say(f"measuring_pass: creating {_PARTITIONS:,} partitions")
-        asyncio.run(_create_topics(broker.bootstrap_servers))
-        rows = asyncio.run(_passes(broker.bootstrap_servers))
-        with service_process(broker.bootstrap_servers, publish_interval_s=1) as service:
-            return [*rows, *asyncio.run(_whole_service(broker.bootstrap_servers, service))]
+    with _brokers(1) as servers:
+        asyncio.run(_create_topics(servers, _QUERIES))
+        small = asyncio.run(_passes(servers, _GROWTH[0]))
+        usual = asyncio.run(_passes(servers, _QUERIES))
+        with service_process(servers, publish_interval_s=1) as service:
+            whole = asyncio.run(_whole_service(servers, service))
+    with _brokers(_BROKERS) as servers:
+        asyncio.run(_create_topics(servers, _GROWTH[-1]))
+        large = asyncio.run(_passes(servers, _GROWTH[-1]))
+    return [*usual.rows(), *_growth(small, usual, large), *whole]
 
 
 @contextmanager
-def _java_heap(size: str) -> Iterator[None]:
-    """LocalKafka's own heap is for a handful of partitions; this variable has the last word."""
-    with patch.dict(os.environ, {"_JAVA_OPTIONS": f"-Xmx{size}"}):
-        yield
+def _brokers(count: int) -> Iterator[str]:
+    """So many brokers of one cluster, with room for 10,000 partitions each."""
+    # An index file for each of so many partitions must not be as long as usual.
+    properties = {"log.index.size.max.bytes": "65536"}
+    # LocalKafka's own heap is for a handful of partitions; this variable has the last word.
+    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}), ExitStack() as stack:
+        first = stack.enter_context(LocalKafka(properties=properties))
+        for node in range(2, count + 1):
+            stack.enter_context(LocalKafka(properties=properties, joins=first, node_id=node))
+        yield first.bootstrap_servers
 
 
-async def _passes(bootstrap_servers: str) -> list[Row]:
-    states = _states()
+@dataclass(frozen=True)
+class _Passes:
+    """Passes over so many queries, and `end_offsets` of the same partitions."""
+
+    queries: int
+    measuring: _Samples
+    evaluated: _Samples
+    bare: _Samples
+    busy_stall_ms: float
+
+    @property
+    def what(self) -> str:
+        return f"pass, {self.queries * _TOPICS_EACH * _PARTITIONS_EACH:,} partitions"
+
+    def rows(self) -> list[Row]:
+        """The budgets."""
+        against, bare = "end_offsets", self.bare
+        return [
+            at_most(
+                f"{self.what}: measuring: CPU",
+                self.measuring.cpu_ms,
+                against,
+                bare.cpu_ms,
+                PASS_BUDGET,
+            ),
+            at_most(
+                f"{self.what}: measuring: time",
+                self.measuring.wall_ms,
+                against,
+                bare.wall_ms,
+                PASS_BUDGET,
+            ),
+            _budget(
+                f"{self.what}: with evaluation: CPU",
+                self.evaluated.cpu_ms,
+                against,
+                bare.cpu_ms,
+                CPU_BUDGET_MS,
+            ),
+            _budget(
+                f"{self.what}: stall (CPU)",
+                self.evaluated.stall_ms,
+                against,
+                bare.stall_ms,
+                STALL_BUDGET_MS,
+            ),
+            _alone(
+                f"{self.what}: worst stall (CPU), metadata and earliest too",
+                [self.busy_stall_ms],
+                STALL_BUDGET_MS,
+            ),
+        ]
+
+
+def _growth(*passes: _Passes) -> Iterator[Row]:
+    """Ten times the partitions may cost ten times the CPU, and not more."""
+    for fewer, more in pairwise(passes):
+        factor = more.queries / fewer.queries
+        ratio = median(more.measuring.cpu_ms) / median(fewer.measuring.cpu_ms)
+        yield Row(
+            f"{more.what}: measuring: CPU",
+            ms(more.measuring.cpu_ms),
+            f"{ms(fewer.measuring.cpu_ms)}, a {factor:g}th of them",
+            times(ratio),
+            f"≤ {times(factor)}",
+            ratio <= factor,
+        )
+    largest = passes[-1]
+    yield from largest.rows()[1:]
+
+
+async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
+    states = _states(queries)
     partitions = [
         TopicPartition(topic, number)
-        for topic in map(_topic, range(_QUERIES * _TOPICS_EACH))
+        for topic in map(_topic, range(queries * _TOPICS_EACH))
         for number in range(_PARTITIONS_EACH)
     ]
-    settings = Settings(bootstrap_servers=bootstrap_servers)
-    enricher = Enricher(settings, bootstrap_servers, epoch_ms)
+    evaluator = Evaluator("service", latest_max_age_s=60.0)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
     await consumer.start()
     try:
-        await _until_measurable(enricher, states)
         # What is not in its metadata it would look for topic by topic.
         consumer._client.set_topics({partition.topic for partition in partitions})
         await consumer._client.force_metadata_update()
+        async with _enriching(bootstrap_servers) as enricher:
+            await _until_measurable(enricher, states, len(partitions))
 
-        async def ours() -> None:
-            measurement = await enricher.measure(states)
-            if measurement.unknown:
-                raise RuntimeError(f"not measured: {list(measurement.unknown.items())[:3]}")
-            for state in states:
-                evaluate(state, measurement, str(uuid4()), "refresh", "service")
-                await asyncio.sleep(0)
+            async def measuring() -> None:
+                enricher.ask(states)
+                async for _ in _all_measured(enricher, len(states)):
+                    pass
 
-        async def bare() -> None:
-            if len(await consumer.end_offsets(partitions)) != _PARTITIONS:
-                raise RuntimeError("end_offsets left some out")
+            async def evaluated() -> None:
+                enricher.ask(states)
+                async for measured in _all_measured(enricher, len(states)):
+                    for state in measured.states:
+                        moment = Moment(epoch_ms(), time.monotonic(), measured.asked_s)
+                        evaluator.evaluate(
+                            state,
+                            enricher.offsets,
+                            moment,
+                            event_id=str(uuid4()),
+                            cause="refresh",
+                        )
+                        await asyncio.sleep(0)
 
-        say("measuring_pass: enricher and evaluator, in turn with end_offsets")
-        mine, theirs = _Samples(), _Samples()
-        for number in range(_WARM_UP + _ROUNDS):
-            for run_pass, samples in ((ours, mine), (bare, theirs))[:: 1 - 2 * (number % 2)]:
-                await samples.take(run_pass, keep=number >= _WARM_UP)
+            async def bare() -> None:
+                if len(await consumer.end_offsets(partitions)) != len(partitions):
+                    raise RuntimeError("end_offsets left some out")
+
+            say(f"measuring_pass: {len(partitions):,} partitions, in turn with end_offsets")
+            alone, whole, theirs = _Samples(), _Samples(), _Samples()
+            sides = ((measuring, alone), (evaluated, whole), (bare, theirs))
+            for number in range(_WARM_UP + _ROUNDS):
+                for run_pass, samples in sides[:: 1 - 2 * (number % 2)]:
+                    await samples.take(run_pass, keep=number >= _WARM_UP)
+            if enricher.offsets["default"].unknown:
+                raise RuntimeError(f"not measured: {enricher.offsets['default'].unknown}")
+        # The same with everything that is usually read every 10 or 30 s read all the time.
+        busy = _Longest()
+        async with _enriching(
+            bootstrap_servers, metadata_interval_s=1.0, earliest_interval_s=1.0
+        ) as enricher:
+            await _until_measurable(enricher, states, len(partitions))
+            for _ in range(_ROUNDS):
+                ticking = asyncio.create_task(busy.tick())
+                enricher.ask(states)
+                async for _ in _all_measured(enricher, len(states)):
+                    pass
+                await asyncio.sleep(0.2)
+                ticking.cancel()
+                await asyncio.gather(ticking, return_exceptions=True)
     finally:
         await consumer.stop()
+    return _Passes(queries, alone, whole, theirs, busy.gap_s * 1e3)
+
+
+@asynccontextmanager
+async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
+    settings = Settings(bootstrap_servers=bootstrap_servers, **fields)
+    enricher = Enricher(settings, bootstrap_servers)
+    running = asyncio.create_task(enricher.run())
+    try:
+        yield enricher
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
         await enricher.aclose()
-    what, against = f"pass, {_PARTITIONS:,} partitions", "end_offsets"
-    return [
-        _budget(f"{what}: CPU", mine.cpu_ms, against, theirs.cpu_ms, CPU_BUDGET_MS),
-        _budget(f"{what}: stall (CPU)", mine.stall_ms, against, theirs.stall_ms, STALL_BUDGET_MS),
-        _budget(f"{what}: time", mine.wall_ms, against, theirs.wall_ms, None),
-    ]
 
 
-async def _until_measurable(enricher: Enricher, states: list[QueryState]) -> None:
+async def _all_measured(enricher: Enricher, queries: int) -> AsyncIterator[Measured]:
+    while queries:
+        measured = await enricher.next_measured()
+        queries -= len(measured.states)
+        yield measured
+
+
+async def _until_measurable(
+    enricher: Enricher, states: Sequence[QueryState], partitions: int
+) -> None:
     """A broker that was told to create so many partitions has them only some time later."""
     deadline = time.monotonic() + _CREATED_S
-    while (await enricher.measure(states)).unknown:
+    offsets = enricher.offsets["default"]
+    while True:
+        enricher.ask(states)
+        async for _ in _all_measured(enricher, len(states)):
+            pass
+        if len(offsets.latest["read_uncommitted"]) == partitions and not offsets.unknown:
+            return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the partitions are not there after {_CREATED_S:g} s")
-        await asyncio.sleep(3)
+        await asyncio.sleep(1)
 
 
 @dataclass
@@ -245,9 +383,9 @@ def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
     return Row(what, ms(ours), "", "", reach, median(ours) <= budget_ms if budget_ms else None)
 
 
-def _states() -> list[QueryState]:
+def _states(queries: int) -> list[QueryState]:
     tracker = Tracker()
-    for query in range(_QUERIES):
+    for query in range(queries):
         tracker.observe(_observation(query))
     return list(tracker.queries.values())
 
@@ -281,14 +419,17 @@ def _topic(number: int) -> str:
     return f"measured-{number:03d}"
 
 
-async def _create_topics(bootstrap_servers: str) -> None:
-    await create_topics(
-        bootstrap_servers,
-        [
-            TopicSpec(_topic(number), _PARTITIONS_EACH, 1, frozenset({"delete"}))
-            for number in range(_QUERIES * _TOPICS_EACH)
-        ],
-    )
+async def _create_topics(bootstrap_servers: str, queries: int) -> None:
+    topics = queries * _TOPICS_EACH
+    say(f"measuring_pass: creating {topics * _PARTITIONS_EACH:,} partitions")
+    for start in range(0, topics, _CREATED_AT_ONCE):
+        await create_topics(
+            bootstrap_servers,
+            [
+                TopicSpec(_topic(number), _PARTITIONS_EACH, 1, frozenset({"delete"}))
+                for number in range(start, min(start + _CREATED_AT_ONCE, topics))
+            ],
+        )
 
 
 if __name__ == "__main__":
