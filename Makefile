@@ -4,7 +4,7 @@ SHELL := /bin/sh
 
 # The Python that .venv is built with: python3 unless that is too old or too new.
 PYTHON ?=
-# Passed to the command of demo, test, unit, bench: make demo ARGS="--seconds 60"
+# Passed to the command of demo, test, unit, faults, bench: make demo ARGS="--seconds 60"
 ARGS ?=
 
 VENV := .venv
@@ -52,7 +52,10 @@ unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && $(BIN)/pytest -m "not ($(QUICK))" $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "not ($(QUICK)) and not long_fault" $(ARGS)
+
+faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
+	@$(WITH_JAVA) && $(BIN)/pytest -m faults tests/faults $(ARGS)
 
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
@@ -70,4 +73,4 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo check unit test bench schemas lock compose-test clean
+.PHONY: help setup java demo check unit test faults bench schemas lock compose-test clean

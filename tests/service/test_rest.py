@@ -133,6 +133,34 @@ async def test_before_everything_is_there_it_is_live_and_not_ready(
     assert set(ready.json()["failing"]) == {"topics", "intake", "view"}
 
 
+async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not_known(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    show(pipeline)
+    pipeline.counters.malformed = 3
+    answer = await http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    samples = dict(
+        line.rsplit(" ", 1) for line in answer.text.splitlines() if line.startswith("sparklag_")
+    )
+    assert samples["sparklag_malformed_total"] == "3.0"
+    assert samples["sparklag_queries"] == "1.0"
+    assert samples["sparklag_ready"] == "0.0"
+    assert samples['sparklag_cluster_up{cluster="default"}'] == "0.0"
+    assert "sparklag_intake_behind" not in samples
+    assert set(pipeline.counters.as_dict()) <= {
+        name.removeprefix("sparklag_").removesuffix("_total") for name in samples
+    }
+
+
+async def test_the_metrics_are_open_metrics_to_whoever_accepts_that(
+    http: httpx.AsyncClient,
+) -> None:
+    answer = await http.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+
+
 async def test_the_openapi_document_describes_what_is_answered(
     http: httpx.AsyncClient, pipeline: Pipeline
 ) -> None:
