@@ -36,6 +36,9 @@ class Queries(Protocol):
     def look(self, keep: Collection[str] = ()) -> Look:
         """Who is active."""
 
+    def await_events(self, timeout_s: float) -> bool | None:
+        """Whether the listener bus is empty, in time."""
+
     def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
         """The last progress of a run, if it is newer."""
 
@@ -84,6 +87,8 @@ class Census:
         """Run, and its batch that was last found and told."""
         self._asking: asyncio.Future[Any] | None = None
         self._network_failures = 0
+        self._full = 0
+        """Times in a row that the listener bus was not emptied."""
         self._failing = False
 
     def heard(self, query_id: str) -> None:
@@ -112,18 +117,28 @@ class Census:
             return self._network_failures < _MOST_NETWORK_FAILURES
         self._refresh(look)
         missing = self._missing(look, known)
+        lost = False
         if missing:
-            # Events may be on their way.
-            await asyncio.sleep(self._grace_s)
+            lost = await self._await_events() and not look.session_over
             missing = [each for each in missing if self._is_missing(each)]
         if missing:
-            found = await self._ask(partial(self._find, missing, not look.session_over))
+            found = await self._ask(partial(self._find, missing, lost))
             if found is None:
                 return self._network_failures < _MOST_NETWORK_FAILURES
             self._told.update((e.run_id, e.seen.batch_id) for e in missing if e.seen)
             for each in found:
                 self._put(each)
         return not look.session_over
+
+    async def _await_events(self) -> bool:
+        """Give what is on its way some time. Whether what has not come then does not come."""
+        emptied = await self._ask(partial(self._queries.await_events, self._grace_s))
+        if emptied is None:
+            await asyncio.sleep(self._grace_s)
+            return True
+        # A bus that stays full is no longer only slow.
+        self._full = 0 if emptied else self._full + 1
+        return self._full != 1
 
     def _refresh(self, look: Look) -> None:
         """What was observed just now needs no repetition. So no query is silent for more than one

@@ -22,7 +22,6 @@ from sparklag_listener.query_events import QueryEvent
 from sparklag_listener.session_queries import SessionQueries
 from sparklag_listener.spark_session import (
     add_listener,
-    await_events,
     is_same_session,
     remove_listener,
 )
@@ -147,7 +146,7 @@ class ObserverHandle:
 
     def _leave_spark(self, timeout_s: float) -> None:
         # In this order: a query's last events may still be on their way to the listener.
-        await_events(self._spark, timeout_s)
+        self._queries.await_events(timeout_s)
         remove_listener(self._spark, self._wrapper)
 
 

@@ -19,7 +19,7 @@ from sparklag_listener.query_events import (
     Terminated,
 )
 from sparklag_listener.redaction import redact
-from sparklag_listener.spark_session import QueryDescription, brief, describe
+from sparklag_listener.spark_session import QueryDescription, await_events, brief, describe
 
 _log = logging.getLogger("sparklag")
 
@@ -111,6 +111,10 @@ class SessionQueries:
         except (Py4JError, OSError, AttributeError, TypeError):
             return QueryDescription()
         return describe(query)
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        """Wait until the listener bus is empty, and say whether it is; None if it does not say."""
+        return await_events(self._context, timeout_s)
 
     def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
         """The last progress of a run, where it is of a batch later than `than`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from sparklag_listener.errors import (
     ListenerError,
@@ -113,19 +113,23 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
     return wrapper
 
 
-def await_events(spark: Any, timeout_s: float) -> None:
+def await_events(context: Any, timeout_s: float) -> bool | None:
     """Wait until Spark has handed over every event there is, for at most `timeout_s` seconds.
 
-    A query's end is known to who awaits it before its last events have reached the listener. No
-    public method tells when they have; without this one they are not waited for.
+    A query's end is known to who awaits it before its last events have reached the listener.
+    Whether all are handed over; None where this Spark cannot tell: it is no public method.
+    `context` is Java's.
     """
     try:
-        context = spark._jsparkSession.sparkContext()
         if not context.isStopped():
             context.listenerBus().waitUntilEmpty(int(timeout_s * 1000))
+        return True
+    except Py4JJavaError:
+        # Too many, or one that takes too long.
+        return False
     except (Py4JError, OSError, AttributeError, TypeError):
-        # Too many events, a JVM that is gone, or a Spark with other internals.
-        return
+        # A JVM that is gone, or a Spark with other internals.
+        return None
 
 
 def remove_listener(spark: Any, wrapper: Any) -> None:

@@ -134,6 +134,8 @@ class FakeQueries:
         """Runs that are active when Spark is looked at, and no more a moment later."""
         self.fail: Callable[[], Exception] | None = None
         self.fail_once: Exception | None = None
+        self.bus: bool | None = True
+        """Whether the listener bus is empty. None: it does not say."""
         self.answering = threading.Event()
         self.answering.set()
         self._active: dict[str, ActiveQuery] = {}
@@ -176,6 +178,9 @@ class FakeQueries:
             error, self.fail_once = self.fail_once, None
             raise error
         return Look(active, self.session_over)
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        return self.bus
 
     def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
         batch_id, text = self._texts.get(run_id, (-1, ""))

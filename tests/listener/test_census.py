@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -56,6 +57,9 @@ class Counted:
 
     def found(self) -> list[QueryEvent]:
         return [each.event for each in self.told if isinstance(each, Found)]
+
+    def has_found(self, events: int) -> bool:
+        return len(self.found()) >= events
 
     def refreshed(self) -> list[str]:
         return [each.run_id for each in self.told if isinstance(each, Refreshed)]
@@ -122,6 +126,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
         assert driver.queries.texts_read == 1, "the text is not fetched where the batch is known"
     async with counting(heartbeat_s=1.0) as driver:
+        driver.queries.bus = None
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
         await driver.until(lambda: driver.queries.looks > 0, "Spark is asked")
@@ -129,6 +134,30 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         await driver.looks(0)
         assert driver.found() == []
         assert driver.queries.texts_read == 0
+
+
+@pytest.mark.parametrize(
+    ("bus", "lost"),
+    [
+        (True, [True, True, True]),
+        # One that does not say so is given some time, and so is one that is not empty.
+        (None, [True, True, True]),
+        (False, [False, True, True]),
+    ],
+)
+async def test_what_may_only_be_late_is_told_and_not_called_lost(
+    bus: bool | None, lost: list[bool]
+) -> None:
+    async with counting() as driver:
+        driver.queries.bus = bus
+        driver.observe(STARTED)
+        for batch in range(BATCH, BATCH + 3):
+            text = PROGRESS.text.replace(f'"batchId" : {BATCH}', f'"batchId" : {batch}')
+            text = text.replace(f'"batchId":{BATCH}', f'"batchId":{batch}')
+            driver.queries.runs(QUERY, RUN, batch, text)
+            found = batch - BATCH + 1
+            await driver.until(partial(driver.has_found, found), "it is found")
+        assert [each.lost for each in driver.told if isinstance(each, Found)] == lost
 
 
 async def test_a_run_nobody_told_of_is_found_with_its_position() -> None:
@@ -171,6 +200,7 @@ async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exceptio
 
 async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -> None:
     async with counting(heartbeat_s=0.5) as driver:
+        driver.queries.bus = None
         # Before it has left.
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)

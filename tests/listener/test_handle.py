@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.driver_pipeline import DriverPipeline
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
@@ -199,14 +199,14 @@ def test_a_callback_that_fails_is_counted_and_the_query_goes_on(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = driver.observe(driver.servers)
-    call = BackgroundLoop.call
+    receive = DriverPipeline.receive
 
-    def fail_on_progress(loop: BackgroundLoop, function: Any, *arguments: Any) -> None:
-        if type(arguments[0]).__name__ == "Progressed":
+    def fail_on_progress(pipeline: DriverPipeline, event: Any) -> None:
+        if type(event).__name__ == "Progressed":
             raise ZeroDivisionError("inside the callback")
-        call(loop, function, *arguments)
+        receive(pipeline, event)
 
-    monkeypatch.setattr(BackgroundLoop, "call", fail_on_progress)
+    monkeypatch.setattr(DriverPipeline, "receive", fail_on_progress)
     query = driver.start()
     query.processAllAvailable()
     wait_for(lambda: handle.stats().failed > 0, "the failure is counted")
