@@ -223,10 +223,10 @@ def scene(
     group where they are there already.
     """
     direct = past_proxy or bootstrap_servers
-    unique = uuid.uuid4().hex[:8]
-    names = names or own_names(unique)
     client = SecondClient(direct)
-    create_own_topics(client, names, partitions)
+    if names is None:
+        names = own_names(uuid.uuid4().hex[:8])
+        create_own_topics(client, names, partitions)
     told = {
         "bootstrap_servers": bootstrap_servers,
         "topic_partitions": partitions,
@@ -253,15 +253,13 @@ def scene(
 
 
 def create_own_topics(client: SecondClient, names: Mapping[str, str], partitions: int) -> None:
-    """Those that are missing, set up as the service would."""
-    existing = client.topics()
+    """Both, set up as the service would."""
     for spec in (
         offsets_topic(names["offsets_topic"], partitions, None),
         lag_topic(names["lag_topic"], partitions, None),
     ):
-        if spec.name not in existing:
-            config = {name.replace(".", "_"): value for name, value in spec.config.items()}
-            client.create(spec.name, partitions, **config)
+        config = {name.replace(".", "_"): value for name, value in spec.config.items()}
+        client.create(spec.name, partitions, **config)
 
 
 def own_names(unique: str) -> dict[str, str]:
