@@ -18,7 +18,14 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from sparklag_listener.counters import Stats
 from sparklag_listener.observer import Observer
-from sparklag_listener.query_events import Found, Progressed, Refreshed, Terminated, Told
+from sparklag_listener.query_events import (
+    Found,
+    Progressed,
+    Refreshed,
+    Started,
+    Terminated,
+    Told,
+)
 from sparklag_listener.session_queries import ActiveQuery, Look
 from sparklag_listener.spark_session import brief
 
@@ -87,8 +94,6 @@ class Census:
         """Run, and its batch that was last found and told."""
         self._asking: asyncio.Future[Any] | None = None
         self._network_failures = 0
-        self._full = 0
-        """Times in a row that the listener bus was not emptied."""
         self._failing = False
 
     def heard(self, query_id: str) -> None:
@@ -117,28 +122,25 @@ class Census:
             return self._network_failures < _MOST_NETWORK_FAILURES
         self._refresh(look)
         missing = self._missing(look, known)
-        lost = False
         if missing:
-            lost = await self._await_events() and not look.session_over
+            await self._events_on_their_way()
             missing = [each for each in missing if self._is_missing(each)]
-        if missing:
-            found = await self._ask(partial(self._find, missing, lost))
-            if found is None:
-                return self._network_failures < _MOST_NETWORK_FAILURES
-            self._told.update((e.run_id, e.seen.batch_id) for e in missing if e.seen)
-            for each in found:
-                self._put(each)
+        if not missing:
+            return not look.session_over
+        found = await self._ask(partial(self._find, missing))
+        if found is None:
+            return self._network_failures < _MOST_NETWORK_FAILURES
+        # Again: what is found may be a batch that was completed just now.
+        await self._events_on_their_way()
+        self._told.update((each.run_id, each.seen.batch_id) for each in missing if each.seen)
+        for event in found:
+            self._put(Found(event, lost=not look.session_over))
         return not look.session_over
 
-    async def _await_events(self) -> bool:
-        """Give what is on its way some time. Whether what has not come then does not come."""
-        emptied = await self._ask(partial(self._queries.await_events, self._grace_s))
-        if emptied is None:
+    async def _events_on_their_way(self) -> None:
+        """Give them some time: until the bus is empty, if it says so. What comes then is late."""
+        if await self._ask(partial(self._queries.await_events, self._grace_s)) is None:
             await asyncio.sleep(self._grace_s)
-            return True
-        # A bus that stays full is no longer only slow.
-        self._full = 0 if emptied else self._full + 1
-        return self._full != 1
 
     def _refresh(self, look: Look) -> None:
         """What was observed just now needs no repetition. So no query is silent for more than one
@@ -187,20 +189,20 @@ class Census:
         known = self._observer.batch_of(one.query_id, one.run_id)
         return known is None or known < batch_id
 
-    def _find(self, missing: list[_Missing], lost: bool) -> list[Found]:
+    def _find(self, missing: list[_Missing]) -> list[Started | Progressed | Terminated]:
         """What their events would have said. In a thread: it asks Spark."""
-        found: list[Found] = []
+        found: list[Started | Progressed | Terminated] = []
         for one in missing:
             if one.seen is not None and one.unknown:
                 if not self._queries.is_active(one.run_id):
                     # A later run may have begun since; this one's is no start any more.
                     continue
-                found.append(Found(one.seen.started(), lost))
+                found.append(one.seen.started())
             progress = self._queries.last_progress(one.run_id, one.known_batch)
             if progress is not None:
-                found.append(Found(progress, lost))
+                found.append(progress)
             if one.seen is None:
-                found.append(Found(self._queries.end(one.query_id, one.run_id), lost))
+                found.append(self._queries.end(one.query_id, one.run_id))
         return found
 
     async def _ask(self, question: Callable[[], Answer]) -> Answer | None:

@@ -63,7 +63,7 @@ class Found:
 
     event: Started | Progressed | Terminated
     lost: bool = True
-    """Its event does not come. Otherwise it may be late; or no fault, as in a stopped session."""
+    """Its event should have come. A session that is stopped tells of no end."""
 
 
 Told = QueryEvent | Found

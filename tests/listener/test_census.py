@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -57,9 +56,6 @@ class Counted:
 
     def found(self) -> list[QueryEvent]:
         return [each.event for each in self.told if isinstance(each, Found)]
-
-    def has_found(self, events: int) -> bool:
-        return len(self.found()) >= events
 
     def refreshed(self) -> list[str]:
         return [each.run_id for each in self.told if isinstance(each, Refreshed)]
@@ -136,28 +132,20 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         assert driver.queries.texts_read == 0
 
 
-@pytest.mark.parametrize(
-    ("bus", "lost"),
-    [
-        (True, [True, True, True]),
-        # One that does not say so is given some time, and so is one that is not empty.
-        (None, [True, True, True]),
-        (False, [False, True, True]),
-    ],
-)
-async def test_what_may_only_be_late_is_told_and_not_called_lost(
-    bus: bool | None, lost: list[bool]
-) -> None:
+async def test_a_batch_completed_while_another_is_fetched_is_left_to_its_event() -> None:
     async with counting() as driver:
-        driver.queries.bus = bus
         driver.observe(STARTED)
-        for batch in range(BATCH, BATCH + 3):
-            text = PROGRESS.text.replace(f'"batchId" : {BATCH}', f'"batchId" : {batch}')
-            text = text.replace(f'"batchId":{BATCH}', f'"batchId":{batch}')
-            driver.queries.runs(QUERY, RUN, batch, text)
-            found = batch - BATCH + 1
-            await driver.until(partial(driver.has_found, found), "it is found")
-        assert [each.lost for each in driver.told if isinstance(each, Found)] == lost
+        waits = 0
+
+        def events_come(timeout_s: float) -> bool:
+            nonlocal waits
+            waits += 1
+            return True
+
+        driver.queries.await_events = events_come  # type: ignore[method-assign]
+        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
+        await driver.until(lambda: bool(driver.found()), "it is found")
+        assert waits == 2, "before it is fetched, and before it is told"
 
 
 async def test_a_run_nobody_told_of_is_found_with_its_position() -> None:
@@ -248,6 +236,7 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         driver.queries.session_over = True
         await asyncio.wait_for(driver.task, 60)
         assert [type(event) for event in driver.found()] == [Terminated]
+        assert [each.lost for each in driver.told if isinstance(each, Found)] == [False]
 
 
 @pytest.mark.parametrize(
