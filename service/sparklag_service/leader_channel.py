@@ -69,7 +69,7 @@ class AnswerTaker(Protocol):
         self, level: IsolationLevel, parts: list[TopicPart], answer: bytes, asked_s: float
     ) -> None: ...
 
-    def failed(self, parts: list[TopicPart], reason: str) -> None: ...
+    def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None: ...
 
     def late(self, parts: Iterable[TopicPart]) -> None:
         """The leader is not waited for any more, and may yet answer."""
@@ -155,10 +155,11 @@ class LeaderChannel:
             _release(self._next)
 
     async def _run_round(self, asked: _Round) -> None:
+        began_s = time.monotonic()
         try:
             connection = await self.link.connection()
         except BROKER_FAILURES as error:
-            self._fail(list(asked.every_part()), error)
+            self._fail(list(asked.every_part()), error, began_s)
             return
         asked_s = time.monotonic()
         requests = [
@@ -183,7 +184,7 @@ class LeaderChannel:
         try:
             answer = await connection.send(request)  # type: ignore[attr-defined]
         except BROKER_FAILURES as error:
-            self._fail(parts, error)
+            self._fail(parts, error, asked_s)
             return error
         # Answers that came together are not read together: the loop goes round in between.
         async with self._turn:
@@ -191,8 +192,9 @@ class LeaderChannel:
             await asyncio.sleep(0)
         return None
 
-    def _fail(self, parts: list[TopicPart], error: BaseException) -> None:
-        self._taker.failed(parts, failure_text(f"broker {self._node}", error, self._timeout_s))
+    def _fail(self, parts: list[TopicPart], error: BaseException, asked_s: float) -> None:
+        reason = failure_text(f"broker {self._node}", error, self._timeout_s)
+        self._taker.failed(parts, reason, asked_s)
 
     def _lose_patience(self) -> None:
         self.slow = True

@@ -210,7 +210,7 @@ class _Reader:
         self._at = 0
 
     def topic(self) -> TopicFound:
-        data, flexible = self._data, self._flexible
+        data, flexible, partition = self._data, self._flexible, _PARTITION[self._flexible]
         (error_code,) = _INT16.unpack_from(data, self._at)
         self._at += 2
         name = self.string()
@@ -221,15 +221,25 @@ class _Reader:
             topic_id = None if raw == _NO_ID else _id_text(raw)
         self.skip(1)  # whether it is internal
         leaders = {}
-        partition = _PARTITION[flexible]
         for _ in range(self.length()):
             _, number, leader, *_ = partition.unpack_from(data, self._at)
-            self._at += partition.size
             leaders[number] = leader
-            self.numbers()  # replicas
-            self.numbers()  # in sync
+            at = self._at + partition.size
+            # Replicas, those in sync and those offline, and tags: nearly always of a few bytes.
+            for _ in range(3 if flexible else 0):
+                count = data[at]
+                if not 0 < count < 0x80:
+                    break
+                at += 4 * count - 3
+            else:
+                if flexible and data[at] == 0:
+                    self._at = at + 1
+                    continue
+            self._at += partition.size
+            self.numbers()
+            self.numbers()
             if flexible:
-                self.numbers()  # offline
+                self.numbers()
                 self.tags()
         if flexible:
             self.skip(4)  # authorized operations

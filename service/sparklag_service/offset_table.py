@@ -169,13 +169,15 @@ class OffsetTable:
             partitions = asked[topic]
             for number, error_code, _, offset in answered:
                 partition = partitions[number]
+                last = latest.get(partition)
+                if last is not None and asked_s < last.asked_s:
+                    continue  # A new leader was quicker than this one.
                 if error_code or offset < 0:
                     error = for_code(error_code)
                     unknown[partition] = _leader_says(topic, error)
                     if error.invalid_metadata or error is TopicAuthorizationFailedError:
                         stale.add(topic)
                     continue
-                last = latest.get(partition)
                 if last is not None and offset < last.offset:
                     stale.add(topic)
                     if not self._may_recede(partition, now_s):
@@ -201,9 +203,12 @@ class OffsetTable:
                 if error_code == 0 and offset >= 0:
                     earliest[partitions[number]] = offset
 
-    def fail(self, partitions: Iterable[TopicPartition], reason: str) -> None:
-        """Remember why the newest attempt came to nothing; the last values stay."""
-        self.offsets.unknown.update(dict.fromkeys(partitions, reason))
+    def fail(self, partitions: Iterable[TopicPartition], reason: str, asked_s: float) -> None:
+        """Remember why what was asked at `asked_s` came to nothing; the last values stay."""
+        for partition in partitions:
+            values = (latest.get(partition) for latest in self.offsets.latest.values())
+            if all(value is None or value.asked_s <= asked_s for value in values):
+                self.offsets.unknown[partition] = reason
 
     def keep_only(self, plans: Iterable[Plan], now_s: float) -> None:
         """Forget the topics and partitions that no plan needs."""

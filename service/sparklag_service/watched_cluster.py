@@ -98,9 +98,10 @@ class WatchedCluster:
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
+        closing = [asyncio.ensure_future(self._close_all(list(self._channels)))]
         if self._explaining is not None:
             self._explaining.cancel()
-        closing = [asyncio.ensure_future(self._close_all(list(self._channels)))]
+            closing.append(self._explaining)
         closing += [asyncio.ensure_future(link.aclose()) for link in self._side_links.values()]
         await asyncio.wait(closing, timeout=_CLOSE_S)
         self._let_go()
@@ -136,10 +137,10 @@ class WatchedCluster:
         if stale:
             self._look_again(stale, _AT_ONCE_S)
 
-    def failed(self, parts: list[TopicPart], reason: str) -> None:
+    def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None:
         """A leader gave no answer."""
         for part in parts:
-            self._table.fail(part.partitions.values(), reason)
+            self._table.fail(part.partitions.values(), reason, asked_s)
         self.late(parts)
 
     def late(self, parts: Iterable[TopicPart]) -> None:
@@ -277,7 +278,7 @@ class WatchedCluster:
 
     def _fail_unplaced(self, plan: Plan) -> None:
         for partitions in plan.unplaced.values():
-            self._table.fail(partitions, "no broker answers")
+            self._table.fail(partitions, "no broker answers", plan.asked_s)
 
     async def _place_waiting(self) -> None:
         """Ask for what waited for topics that are known now."""
@@ -402,7 +403,7 @@ class _EarliestTaker:
     ) -> None:
         self._table.take_earliest(parts, answer, asked_s)
 
-    def failed(self, parts: list[TopicPart], reason: str) -> None:
+    def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None:
         """The next refresh asks again."""
 
     def late(self, parts: Iterable[TopicPart]) -> None:

@@ -62,10 +62,20 @@ def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() ->
     assert made.offsets.unknown == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
-    made.fail([_ORDERS], "broker 1 did not answer within 5 s")
+    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.5)
     assert made.offsets.unknown == {_ORDERS: "broker 1 did not answer within 5 s"}
     assert take(made, said(6), 3.0) == set()
     assert latest(made) == {_ORDERS: 6}
+    assert made.offsets.unknown == {}
+
+
+def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> None:
+    made = table()
+    take(made, said(7), 3.0)
+    take(made, said(5), 2.0)
+    take(made, said(-1, error=_NOT_LEADER), 2.0)
+    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
+    assert made.offsets.latest["read_uncommitted"] == {_ORDERS: (7, 3.0)}
     assert made.offsets.unknown == {}
 
 
