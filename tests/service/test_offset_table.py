@@ -20,6 +20,7 @@ from sparklag_service.offset_requests import (
     slices,
 )
 from sparklag_service.offset_table import OffsetTable
+from sparklag_service.offsets import Latest
 from tests.service.asking import of_sources, query, source
 
 _ORDERS = TopicPartition("orders", 0)
@@ -58,7 +59,7 @@ def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() ->
     made = table()
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
-    assert made.offsets.latest["read_uncommitted"][_ORDERS] == (5, 1.0)
+    assert made.offsets.latest["read_uncommitted"][_ORDERS] == Latest(5, 1.0)
     assert made.offsets.unknown == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
@@ -75,7 +76,7 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     take(made, said(5), 2.0)
     take(made, said(-1, error=_NOT_LEADER), 2.0)
     made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
-    assert made.offsets.latest["read_uncommitted"] == {_ORDERS: (7, 3.0)}
+    assert made.offsets.latest["read_uncommitted"] == {_ORDERS: Latest(7, 3.0)}
     assert made.offsets.unknown == {}
 
 
