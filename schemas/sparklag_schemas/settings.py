@@ -114,7 +114,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every query is published at least this often, changed or not; drivers say as often that a
     query runs."""
     earliest_interval_s: Seconds = 10.0
-    metadata_interval_s: Seconds = 30.0
+    metadata_interval_s: Seconds = 10.0
     measure_timeout_s: Seconds = 5.0
     """Deadline of one broker's answer, and how long a query waits for one that was quick before."""
     latest_max_age_s: Seconds = 60.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from aiokafka.structs import TopicPartition
+from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
 
 
-class Latest(NamedTuple):
+class Latest(Struct, frozen=True, gc=False):  # one for each partition, made anew in each pass
     """A latest offset, and when it was asked for (`time.monotonic()`, seconds)."""
 
     offset: int
