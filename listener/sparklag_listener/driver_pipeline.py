@@ -167,7 +167,8 @@ class DriverPipeline:
         if observation is None:
             self._stats.ignored += from_spark
             return
-        if isinstance(told, Found) and told.lost:
+        # Where an idle query stands has no event of its own.
+        if isinstance(told, Found) and told.lost and observation.cause != "idle":
             self._count_lost(observation)
         if self._census is not None:
             self._census.heard(observation.query_id)

@@ -31,11 +31,10 @@ class _Query:
 
     def has(self, progress: Progress) -> bool:
         """Whether it was seen already, or the position known is of a later batch."""
-        if self.batch_id is None:
+        if self.batch_id is None or progress.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
             if progress.batch_id == self.batch_id:
-                # Spark 3.4 tells of an idle query by its last batch, at another time.
                 return progress.batch.started_at == self.batch_started_at_ms
             return progress.batch_id < self.batch_id
         # Once the run that goes on has completed a batch, an earlier one has nothing to add.
@@ -136,13 +135,18 @@ class Observer:
         if query.run_id == progress.run_id:
             # It may have been given another name since an earlier run.
             query.name = progress.name
+        if not progress.idle:
+            query.processed_at_ms = progress.completed_at_ms
+            query.batch_started_at_ms = progress.batch.started_at
+        elif query.batch_id != progress.batch_id:
+            query.processed_at_ms = query.batch_started_at_ms = None
         query.batch_id = progress.batch_id
-        query.batch_started_at_ms = progress.batch.started_at
         query.batch_run_id = progress.run_id
-        query.processed_at_ms = progress.completed_at_ms
         for source, offsets in progress.processed.items():
             if offsets is not None or source not in query.processed:
                 query.processed[source] = offsets
+        if progress.idle:
+            return self._observation(progress.query_id, query, "idle", at_ms)
         return self._observation(progress.query_id, query, "progress", at_ms, batch=progress.batch)
 
     def _observation(

@@ -32,7 +32,10 @@ class Progress(Struct, frozen=True):
     query_id: str
     run_id: str
     name: str | None
-    batch_id: int
+    batch_id: int | None
+    """The last completed batch. None before the first."""
+    idle: bool
+    """No batch was run: it says where the query stands. Spark gives it the next batch's number."""
     completed_at_ms: int
     batch: Batch
     processed: dict[int, Offsets | None]
@@ -55,11 +58,15 @@ def parse_progress(text: str) -> Progress:
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedMessage(f"progress of a query: {error}") from error
     duration = found.duration_ms.get("triggerExecution")
+    idle = bool(found.duration_ms) and "addBatch" not in found.duration_ms
+    idle = idle and not found.num_input_rows
+    batch_id = found.batch_id - idle
     return Progress(
         query_id=found.id,
         run_id=found.run_id,
         name=found.name,
-        batch_id=found.batch_id,
+        batch_id=batch_id if batch_id >= 0 else None,
+        idle=idle,
         completed_at_ms=started_at_ms + (duration or 0),
         batch=Batch(
             started_at=started_at_ms,

@@ -32,7 +32,7 @@ class ActiveQuery:
     run_id: str
     name: str | None
     batch_id: int | None
-    """Of its last progress. None before the first, and for a continuous query."""
+    """The last completed. None before the first, and for a continuous query."""
     at_ms: int
 
     def started(self) -> Started:
@@ -73,7 +73,7 @@ class SessionQueries:
     def look(self, keep: Collection[str] = ()) -> Look:
         """Who is active. Forgets runs that are not, but for those to `keep`.
 
-        Some 6 Py4J commands for each query. Raises what Py4J raises.
+        Some 8 Py4J commands for each query. Raises what Py4J raises.
         """
         over = bool(self._context.isStopped())
         # Without a context a query runs no batch any more, though without data it never notices.
@@ -117,10 +117,19 @@ class SessionQueries:
         return await_events(self._context, timeout_s)
 
     def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
-        """The last progress of a run, where it is of a batch later than `than`."""
+        """The last progress of a run, where it is of a batch later than `than`.
+
+        Of an idle query, whose last progress is of no batch, the last one of a batch if it is among
+        Spark's recent ones.
+        """
         held = self._held.get(run_id)
         progress = held.java.lastProgress() if held is not None else None
-        if progress is None or (than is not None and progress.batchId() <= than):
+        batch_id = _completed_batch(progress)
+        if held is None or (than is not None and (batch_id is None or batch_id <= than)):
+            return None
+        if progress is not None and not _ran_a_batch(progress):
+            progress = _last_that_ran_a_batch(held.java.recentProgress()) or progress
+        if progress is None:
             return None
         return Progressed(self._progress_text.read(progress), _now_ms())
 
@@ -140,8 +149,7 @@ class SessionQueries:
     def _active(self, query: Any) -> ActiveQuery:
         run_id, held = self._hold(query)
         try:
-            progress = held.java.lastProgress()
-            batch_id = int(progress.batchId()) if progress is not None else None
+            batch_id = _completed_batch(held.java.lastProgress())
         except Py4JJavaError:
             # One query that does not say how far it is must not hide the others.
             batch_id = None
@@ -165,3 +173,24 @@ class SessionQueries:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _completed_batch(progress: Any) -> int | None:
+    """By Java's `progress`, or by None."""
+    if progress is None:
+        return None
+    # One of an idle trigger carries the number of the batch to come, and has no event of its own.
+    batch_id = int(progress.batchId()) - (not _ran_a_batch(progress))
+    return batch_id if batch_id >= 0 else None
+
+
+def _ran_a_batch(progress: Any) -> bool:
+    return bool(progress.durationMs().containsKey("addBatch"))
+
+
+def _last_that_ran_a_batch(recent: Any) -> Any:
+    for number in reversed(range(len(recent))):
+        progress = recent[number]
+        if _ran_a_batch(progress):
+            return progress
+    return None

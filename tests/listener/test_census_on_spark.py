@@ -13,12 +13,14 @@ import pytest
 from sparklag_listener import observe
 from sparklag_listener.session_queries import SessionQueries
 from sparklag_schemas import Observation
+from tests import samples
 from tests.listener.conftest import Driver
 from tests.listener.driver_process import DriverProcess
 from tests.listener.driver_process import driver as driver_process
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.second_client import SecondClient
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -113,6 +115,22 @@ def test_a_query_started_again_under_another_name_has_that_name(driver: Driver) 
     assert names == {first.runId: "orders", second.runId: "orders-2"}
 
 
+def test_a_query_started_again_without_new_data_has_its_position(driver: Driver) -> None:
+    first = driver.start()
+    first.processAllAvailable()
+    first.stop()
+    handle = driver.observe(driver.servers, heartbeat_s=0.5)
+    second = driver.start()
+    wanted = {driver.topic: driver.client.end_offsets(driver.topic)}
+    seen = driver.published.until(
+        second.id, lambda seen: seen and seen[-1].sources[0].processed == wanted, "its position"
+    )
+    (saved,) = samples.committed_offsets(driver.checkpoints / "query", seen[-1].batch_id)
+    assert sum(saved[driver.topic].values()) == 10
+    assert "progress" not in causes(seen)
+    assert handle.stats().recovered == 0, "none of its events is missing"
+
+
 def test_assigned_partitions_are_told(driver: Driver) -> None:
     driver.observe(driver.servers)
     query = driver.start(assign=json.dumps({driver.topic: [1]}))
@@ -129,10 +147,13 @@ def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver
     (active,) = queries.look().active
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert query.lastProgress is not None
-    assert active.batch_id == query.lastProgress["batchId"]
+    wait_for(lambda: query.recentProgress[-1]["numInputRows"] == 0, "it is idle")
+    ran = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
+    assert active.batch_id == ran["batchId"]
     progress = queries.last_progress(active.run_id, None)
     assert progress is not None
-    assert progress.text == query._jsq.lastProgress().json()
+    assert json.loads(progress.text)["batchId"] == ran["batchId"]
+    assert json.loads(progress.text)["timestamp"] == ran["timestamp"]
     assert queries.last_progress(active.run_id, active.batch_id) is None
     assert queries.last_progress("no such run", None) is None
     assert queries.is_active(active.run_id)

@@ -59,6 +59,13 @@ def progress(
     return Progressed(json.dumps(document), at_ms)
 
 
+def idle_progress(batch_id: int, *ends: dict[str, dict[int, int]] | None) -> Progressed:
+    """What Spark says of a trigger that found nothing."""
+    document = json.loads(progress(batch_id, *ends, timestamp="2026-11-21T08:01:32.600Z").text)
+    document |= {"numInputRows": 0, "durationMs": {"latestOffset": 3, "triggerExecution": 4}}
+    return Progressed(json.dumps(document), 55)
+
+
 def started(run_id: str = RUN, at_ms: int = 10) -> Started:
     return Started(QUERY, run_id, "orders", at_ms)
 
@@ -146,12 +153,27 @@ def test_a_progress_older_than_one_seen_is_not_taken() -> None:
     assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
 
 
-def test_the_same_batch_may_be_told_again_by_a_later_trigger() -> None:
-    # As Spark 3.4 does while a query is idle.
+def test_a_progress_of_no_batch_is_idle_and_says_where_the_query_stands() -> None:
+    # Spark gives it the number of the batch to come. Before 3.5 it is an event.
     watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
-    again = progress(7, {"orders": {0: 5}}, timestamp="2026-11-21T08:01:32.600Z")
-    assert processed(seen(watching, again)) == [{"orders": {0: 5}}]
+    before = seen(watching, progress(7, {"orders": {0: 5}}))
+    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    assert (observation.cause, observation.batch_id, observation.batch) == ("idle", 7, None)
+    assert observation.processed_at == before.processed_at
+    assert processed(observation) == [{"orders": {0: 5}}]
+    assert watching.batch_of(QUERY, RUN) == 7
+    assert watching.observe(idle_progress(7, {"orders": {0: 4}})) is None, "it is older"
+    assert seen(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
+
+
+def test_started_again_without_new_data_a_query_says_where_it_stands() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, started())
+    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    assert processed(observation) == [{"orders": {0: 5}}]
+    assert (observation.batch_id, observation.processed_at) == (7, None)
+    first = seen(observer(kafka_source("orders")), idle_progress(0, None))
+    assert (first.batch_id, processed(first)) == (None, [None])
 
 
 def test_the_same_progress_counts_once() -> None:
