@@ -13,11 +13,11 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklag_schemas import Settings
-from sparklag_service.leader_channel import Hold
+from sparklag_service.log_offsets.leader_channel import Hold
+from sparklag_service.log_offsets.watched_cluster import WatchedCluster
 from sparklag_service.offsets import Offsets
 from sparklag_service.tasks import run_together
 from sparklag_service.tracker import QueryState
-from sparklag_service.watched_cluster import WatchedCluster
 
 
 class Measured(NamedTuple):

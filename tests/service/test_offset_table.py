@@ -10,8 +10,8 @@ from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.offset import OffsetRequest, OffsetResponse_v3
 from aiokafka.structs import TopicPartition
 
-from sparklag_service.leader_channel import Hold, Patience
-from sparklag_service.offset_requests import (
+from sparklag_service.log_offsets.leader_channel import Hold, Patience
+from sparklag_service.log_offsets.offset_requests import (
     LATEST,
     MetadataAnswer,
     OffsetsRequest,
@@ -19,7 +19,7 @@ from sparklag_service.offset_requests import (
     TopicPart,
     slices,
 )
-from sparklag_service.offset_table import OffsetTable
+from sparklag_service.log_offsets.offset_table import OffsetTable
 from sparklag_service.offsets import Latest
 from tests.service.asking import of_sources, query, source
 

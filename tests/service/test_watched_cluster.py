@@ -16,10 +16,10 @@ from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
-from sparklag_service.broker_link import BrokerLink
-from sparklag_service.offset_requests import MetadataRequest
+from sparklag_service.log_offsets.broker_link import BrokerLink
+from sparklag_service.log_offsets.offset_requests import MetadataRequest
+from sparklag_service.log_offsets.watched_cluster import WatchedCluster
 from sparklag_service.tracker import QueryState
-from sparklag_service.watched_cluster import WatchedCluster
 from tests.second_client import SecondClient
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from sparklag_schemas import IsolationLevel
-from sparklag_service.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.offset_requests import Moment, OffsetsRequest, TopicPart, slices
+from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.log_offsets.offset_requests import Moment, OffsetsRequest, TopicPart, slices
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from aiokafka.conn import collect_hosts
 
 from sparklag_schemas import IsolationLevel, KafkaSettings, Settings
 from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_service.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.leader_channel import Hold, LeaderChannel
-from sparklag_service.offset_requests import (
+from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.log_offsets.leader_channel import Hold, LeaderChannel
+from sparklag_service.log_offsets.offset_requests import (
     EARLIEST,
     LATEST,
     Address,
@@ -26,7 +26,7 @@ from sparklag_service.offset_requests import (
     MetadataRequest,
     TopicPart,
 )
-from sparklag_service.offset_table import OffsetTable, Plan
+from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.tasks import run_together
 from sparklag_service.tracker import QueryState
