@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparklag_listener.counters import Stats
-from sparklag_listener.publisher import OffsetsPublisher
+from sparklag_listener.publisher import _LONGEST_PAUSE_S, OffsetsPublisher
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings, Observation, Settings, decode_observation
 from sparklag_schemas.queue import NewestQueue
@@ -275,3 +275,68 @@ async def test_something_that_is_not_kafka_is_told_and_does_not_hold_up_the_end(
             with suppress(asyncio.CancelledError):
                 await asyncio.wait_for(publisher.task, 30)
     assert servers in told(caplog)[0]
+
+
+async def test_of_a_backlog_no_query_waits_for_all_of_another_and_each_keeps_its_order(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    async with publishing(kafka.bootstrap_servers, topic_name, queue_size=1_000) as publisher:
+        # Also more queries than go together.
+        many = [f"query-{number}" for number in range(250)]
+        for batch in range(3):
+            for query in many:
+                publisher.put(query, batch)
+        for batch in range(20):
+            publisher.put("query-a", batch)
+        await publisher.published()
+    topic = OffsetsTopic(second_client, topic_name)
+    assert [o.batch_id for o in topic.observations("query-a")] == list(range(20))
+    for query in many[::50]:
+        assert [o.batch_id for o in topic.observations(query)] == [0, 1, 2]
+    assert publisher.stats.published == 3 * 250 + 20
+    assert publisher.queue.unfinished == 0
+
+
+async def test_a_refusal_by_size_costs_none_of_those_that_went_with_it(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1, max_message_bytes="2000")
+    async with publishing(kafka.bootstrap_servers, topic_name) as publisher:
+        # Together they are too large too.
+        together = [f"query-{number}" for number in range(20)]
+        for query in together:
+            publisher.put(query, 1, partitions=5_000 if query == "query-7" else 10)
+        await publisher.published()
+    topic = OffsetsTopic(second_client, topic_name)
+    arrived = [query for query in together if topic.observations(query)]
+    assert arrived == [query for query in together if query != "query-7"]
+    assert publisher.stats.dropped == 1
+    assert publisher.stats.published == 19
+
+
+async def test_after_an_outage_in_which_heartbeats_went_on_only_superseded_ones_are_missing(
+    own_kafka: LocalKafka, topic_name: str
+) -> None:
+    async with publishing(own_kafka.bootstrap_servers, topic_name, queue_size=10) as publisher:
+        for query in QUERIES:
+            publisher.put(query, 0)
+        await publisher.published()
+        await asyncio.to_thread(own_kafka.stop)
+        batch = 0
+        while publisher.stats.failed < 6:
+            batch += 1
+            for query in QUERIES:
+                publisher.put(query, batch)
+            await asyncio.sleep(0.2)
+        await asyncio.to_thread(own_kafka.start)
+        await publisher.published()
+    put = 3 * (batch + 1)
+    assert publisher.stats.published + publisher.queue.dropped == put
+    topic = OffsetsTopic(SecondClient(own_kafka.bootstrap_servers), topic_name)
+    assert newest(topic) == dict.fromkeys(QUERIES, batch)
+    assert sum(len(topic.observations(query)) for query in QUERIES) == publisher.stats.published
+
+
+def test_pauses_are_short_enough_for_the_service_not_to_miss_the_driver() -> None:
+    # It takes three silent heartbeats for its death.
+    assert 0.3 * Settings().heartbeat_s >= _LONGEST_PAUSE_S
