@@ -82,10 +82,10 @@ class DriverPipeline:
             self._bootstrap_servers.set_result(settings.bootstrap_servers)
 
     def receive(self, event: Told) -> None:
-        """Take an event, on any thread. Never blocks. RuntimeError once it has ended."""
-        if self._ended:
-            raise RuntimeError("the handle is closed")
-        self._events.put(event)
+        """Take an event, on any thread. Never blocks. RuntimeError once the loop is closed."""
+        # What comes after the end is nobody's.
+        if not self._ended:
+            self._events.put(event)
 
     async def run(self) -> None:
         """Observe and publish until cancelled."""
