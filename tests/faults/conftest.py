@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -19,6 +20,9 @@ _ROW = pytest.StashKey[Row]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults-report", metavar="FILE", help="write the table of faults as JSON")
+    parser.addoption(
+        "--faults-seed", metavar="N", type=int, help="moments at which instances are killed"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def fault_report(request: pytest.FixtureRequest) -> Iterator[Row]:
     """The test's row: its name is the fault's."""
-    row = Row(request.node.name.removeprefix("test_").replace("_", " "))
+    name = request.node.name.removeprefix("test_").replace("_", " ")
+    row = Row(name.replace("[", " ").removesuffix("]"))
     request.config.stash[ROWS].append(row)
     request.node.stash[_ROW] = row
     began_s = time.monotonic()
@@ -74,6 +79,13 @@ def tell(pytestconfig: pytest.Config) -> Tell:
             sys.stderr.write(f"\n{text}\n")
 
     return say
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """Another one in each run, unless one is asked for."""
+    asked = pytestconfig.getoption("--faults-seed", default=None)
+    return random.randrange(1_000_000) if asked is None else int(asked)
 
 
 @pytest.fixture

@@ -44,6 +44,8 @@ class Query:
     processed_at_ms: int | None = None
     held: bool = False
     """No batch completes: only the driver's clock writes."""
+    dead: bool = False
+    """Its driver is gone: nothing is written any more."""
     due_s: float = 0.0
 
     @property
@@ -102,8 +104,11 @@ class Drivers:
     def histories(self) -> dict[str, QueryHistory]:
         return {query_id: query.history for query_id, query in self.queries.items()}
 
-    def add(self, *topics: str, held: bool = False) -> Query:
-        """A new query on `topics`, from their beginning; a held one completes its first batch."""
+    def add(self, *topics: str, held: bool = False, dead: bool = False) -> Query:
+        """A new query on `topics`, from their beginning.
+
+        One that is held, or dead, has completed its first batch before.
+        """
         query = Query(
             name=f"query-{len(self.queries) + 1}",
             topics=topics,
@@ -111,10 +116,11 @@ class Drivers:
             processed={topic: dict.fromkeys(self._workload.ends(topic), 0) for topic in topics},
             lives={topic: self._workload.life(topic) for topic in topics},
             held=held,
+            dead=dead,
         )
         with self._lock:
             self.queries[query.query_id] = query
-            if held:
+            if held or dead:
                 self._advance(query)
         return query
 
@@ -155,7 +161,7 @@ class Drivers:
         with self._lock:
             self._flowing = False
             for query in self.queries.values():
-                if not query.held:
+                if not query.held and not query.dead:
                     self._advance(query)
         self.flush()
 
@@ -165,7 +171,8 @@ class Drivers:
         assert self._failure is None, self._failure
 
     def _of(self, topic: str | None) -> list[Query]:
-        return [q for q in self.queries.values() if topic is None or topic in q.topics]
+        living = (query for query in self.queries.values() if not query.dead)
+        return [query for query in living if topic is None or topic in query.topics]
 
     def _run(self) -> None:
         while not self._stop.wait(_TICK_S):
@@ -175,7 +182,7 @@ class Drivers:
             now_s = time.monotonic()
             with self._lock:
                 for query in self.queries.values():
-                    if now_s < query.due_s:
+                    if query.dead or now_s < query.due_s:
                         continue
                     if query.held:
                         query.due_s = now_s + self._heartbeat_s

@@ -86,12 +86,13 @@ class Scene:
         self.settle(time.time())
 
     def start_on_topics(self, services: int = 1) -> Sequence[str]:
-        """The usual scene: two topics, four queries on each, one of those idle."""
+        """The usual scene: two topics, four queries on each, one of those idle and one dead."""
         topics = [self.add_topic(), self.add_topic()]
         for topic in topics:
-            for _ in range(3):
+            for _ in range(2):
                 self.drivers.add(topic)
             self.drivers.add(topic, held=True)
+            self.drivers.add(topic, dead=True)
         self.start(services)
         return topics
 

@@ -31,10 +31,9 @@ HOUR_S = 3_600
 
 @pytest.mark.long_fault
 def test_service_killed_50_times(
-    kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell
+    kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell, seed: int
 ) -> None:
-    seed = random.randrange(1_000_000)
-    tell(f"kills at random moments, seed {seed}")
+    tell(f"killing at random moments; the same again: --faults-seed={seed}")
     chance = random.Random(seed)
     with scene(kafka.bootstrap_servers, tmp_path) as stage:
         stage.start_on_topics()

@@ -87,7 +87,7 @@ def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) 
             # Spark sees them with the next batch it plans.
             stage.flow(3)
             stage.drivers.read_partitions(topic, (3, 4))
-        # The idle query too must read them before it says so.
+        # The idle query too reads them now; the dead one never will.
         stage.drivers.go_on(topic)
         verdict = stage.finish()
         fault_report.fill(verdict)

@@ -191,6 +191,16 @@ def test_recovery_ends_with_a_right_and_whole_event_that_was_read_after_the_faul
     assert truth(AT).recovery(events[:2], ended_s) is None
 
 
+def test_an_event_that_knows_an_older_position_than_the_query_had_is_no_recovery() -> None:
+    earlier, later = observed(70, 2.0), observed(80, 1.0)
+
+    check = truth(earlier, later)
+
+    assert not check.is_fresh(published(event(earlier)), NOW_S - 0.5)
+    assert check.is_fresh(published(event(earlier)), NOW_S - 1.5)
+    assert check.is_fresh(published(event(later)), NOW_S - 0.5)
+
+
 def test_at_last_every_partition_is_exact() -> None:
     check = truth(AT)
 

@@ -160,11 +160,13 @@ class Truth:
         last = self._queries[query_id].last
         expected: dict[tuple[str, int], Numbers | None] = {}
         for topic, positions in last.processed.items():
-            lives = self._lives_on(self._queries[query_id], topic)
-            for number, processed in positions.items():
-                end = ends[topic].get(number) if lives else None
-                numbers = None if end is None else (processed, end, end - processed)
-                expected[topic, number] = numbers
+            if not self._lives_on(self._queries[query_id], topic):
+                expected |= {(topic, number): None for number in positions}
+                continue
+            for number, end in ends[topic].items():
+                # One that the query has not met yet it will read from its beginning.
+                processed = positions.get(number, 0)
+                expected[topic, number] = (processed, end, end - processed)
         return expected
 
     def recovery(self, events: Sequence[Published], ended_s: float) -> float | None:
@@ -175,12 +177,17 @@ class Truth:
         return None
 
     def is_fresh(self, record: Published, since_s: float) -> bool:
-        """Whether all of it is known that can be, right, and was read after that moment."""
+        """Whether all of it is known that can be, right, and not older than that moment.
+
+        Neither the offsets, which were read after it, nor the position.
+        """
         event = record.event
         if event is None or self.wrong_in(record):
             return False
         read_ms = [event["measured_at"]]
         history = self._queries[record.query_id]
+        if not self._caught_up(event, history, since_s):
+            return False
         for topic in event["topics"]:
             partitions = topic["partitions"]
             if self._lives_on(history, topic["topic"]) != all(
@@ -192,6 +199,26 @@ class Truth:
             any(sum(span) / 2 >= since_s for span in self._clock.moments(ms, record.arrived_s))
             for ms in read_ms
         )
+
+    def _caught_up(self, event: Mapping[str, Any], history: QueryHistory, since_s: float) -> bool:
+        """Whether the event's position is the one that the query had by then, or a later one."""
+        by_then = [one for one in history.observed if one.sent_s <= since_s]
+        if not by_then:
+            return True
+        said = {
+            (topic["topic"], partition["partition"]): partition.get("processed_offset")
+            for topic in event["topics"]
+            for partition in topic["partitions"]
+        }
+        for topic, positions in by_then[-1].processed.items():
+            # With the topic created anew a query begins anew, and may be at a lower offset.
+            if by_then[-1].lives[topic] != history.last.lives[topic]:
+                continue
+            for number, offset in positions.items():
+                is_at = said.get((topic, number))
+                if is_at is None or is_at < offset:
+                    return False
+        return True
 
     def _lives_on(self, history: QueryHistory, topic: str) -> bool:
         """Whether the topic that the query's position is of is still there."""
@@ -308,8 +335,9 @@ def final_problems(
     said: dict[tuple[str, int], Numbers | None] = {}
     for topic in event["topics"]:
         for partition in topic["partitions"]:
+            processed = partition.get("processed_offset")
             numbers = (
-                partition.get("processed_offset"),
+                partition.get("earliest_offset") if processed is None else processed,
                 partition.get("latest_offset"),
                 partition.get("lag"),
             )
