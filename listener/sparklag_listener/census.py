@@ -219,14 +219,14 @@ class Census:
             return None
         try:
             answer = asking.result()
-        except (Py4JNetworkError, OSError) as error:
-            # The JVM is gone, and its queries with it.
-            self._network_failures += 1
-            _log.debug("sparklag: Spark cannot be asked: %s", error)
-            return None
-        except (Py4JError, AttributeError, TypeError) as error:
-            # A Spark with other internals, or a session that is just being stopped.
-            self._fail(brief(error))
+        except (Py4JError, OSError, AttributeError, TypeError) as error:
+            if _is_of_the_connection(error):
+                # The JVM is gone, and its queries with it.
+                self._network_failures += 1
+                _log.debug("sparklag: Spark cannot be asked: %s", error)
+            else:
+                # A Spark with other internals, or a session that is just being stopped.
+                self._fail(brief(error))
             return None
         self._network_failures = 0
         self._failing = False
@@ -239,6 +239,12 @@ class Census:
             told = f"Spark does not say which queries run: {why}"
             self._stats.fail(told)
             _log.warning("sparklag: %s", told)
+
+
+def _is_of_the_connection(error: Exception) -> bool:
+    # An answer that breaks off is a bare Py4JError; what Java says comes with its trace.
+    bare = type(error) is Py4JError and "Trace" not in str(error)
+    return bare or isinstance(error, Py4JNetworkError | OSError)
 
 
 def _retrieve(asked: asyncio.Future[Answer]) -> None:

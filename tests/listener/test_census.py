@@ -240,7 +240,13 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
 
 
 @pytest.mark.parametrize(
-    "make_error", [lambda: Py4JNetworkError("gone"), lambda: ConnectionRefusedError("gone")]
+    "make_error",
+    [
+        lambda: Py4JNetworkError("gone"),
+        lambda: ConnectionRefusedError("gone"),
+        # As Py4J says it where the answer breaks off.
+        lambda: Py4JError("An error occurred while calling o45.isStopped"),
+    ],
 )
 async def test_a_jvm_that_is_gone_ends_it_quietly(
     make_error: Callable[[], Exception], caplog: pytest.LogCaptureFixture
@@ -269,7 +275,9 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with counting() as driver:
-        driver.queries.fail = lambda: Py4JError("an error of password=S3CRET")
+        driver.queries.fail = lambda: Py4JError(
+            "An error occurred while calling o45.active. Trace:\npassword=S3CRET"
+        )
         await driver.looks(5)
         assert driver.stats.failed == 1
         driver.queries.fail = None
