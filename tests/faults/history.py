@@ -5,10 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
-
-NOWHERE: Final = -1
-"""Instead of an offset, where that is not known."""
 
 
 @dataclass
@@ -20,7 +16,10 @@ class LogHistory:
 
     base: int = 0
     """Its end when nothing had been sent yet."""
+    repeated: int = 0
+    """Records that are in it twice: acknowledged, and the answer was lost."""
     _sent_s: list[float] = field(default_factory=list)
+    _acked: int = 0
     _acked_s: list[float] = field(default_factory=list)
     _acked_ends: list[int] = field(default_factory=list)
 
@@ -29,7 +28,9 @@ class LogHistory:
         self._sent_s.append(now_s)
 
     def acknowledged(self, end: int, now_s: float) -> None:
-        """By now the log ends there, or later."""
+        """The next record is written, and by now the log ends there or later."""
+        self._acked += 1
+        self.repeated = max(self.repeated, end - self.base - self._acked)
         if end > self.end:
             self._acked_s.append(now_s)
             self._acked_ends.append(end)
@@ -39,11 +40,6 @@ class LogHistory:
         """The last that was acknowledged."""
         return self._acked_ends[-1] if self._acked_ends else self.base
 
-    @property
-    def sent(self) -> int:
-        """The end once everything that was sent is there."""
-        return self.base + len(self._sent_s)
-
     def least_end(self, at_s: float) -> int:
         """The log ended there or later at that moment."""
         known = bisect_right(self._acked_s, at_s)
@@ -51,7 +47,7 @@ class LogHistory:
 
     def greatest_end(self, at_s: float) -> int:
         """The log ended there or before at that moment."""
-        return self.base + bisect_right(self._sent_s, at_s)
+        return self.base + bisect_right(self._sent_s, at_s) + self.repeated
 
 
 @dataclass
@@ -86,7 +82,7 @@ class QueryHistory:
     query_id: str
     observed: list[Observed] = field(default_factory=list)
     acknowledged: dict[int, int] = field(default_factory=dict)
-    """Index in `observed` to offset on `processed-offsets`, or NOWHERE."""
+    """Index in `observed` to offset on `processed-offsets`."""
 
     @property
     def last(self) -> Observed:

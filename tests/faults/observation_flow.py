@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from sparklag_schemas import Batch, Cause, Observation, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import key_of
-from tests.faults.history import NOWHERE, Observed, QueryHistory
+from tests.faults.history import Observed, QueryHistory
 from tests.faults.workload import Workload, producer_options
 
 _TICK_S: Final = 0.02
@@ -258,12 +258,11 @@ class Drivers:
     def _delivered(
         self, history: QueryHistory, index: int, error: KafkaError | None, message: Message
     ) -> None:
-        if error is not None:
+        offset = message.offset()
+        if error is not None or offset is None:
             self._failure = f"an observation was not written: {error}"
             return
-        # Sent twice and written once: the broker does not say where.
-        offset = message.offset()
-        history.acknowledged[index] = NOWHERE if offset is None else offset
+        history.acknowledged[index] = offset
 
     def _now_ms(self) -> int:
         return int((time.time() + self.clock_offset_s) * 1000)

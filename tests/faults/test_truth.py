@@ -106,6 +106,17 @@ def test_no_number_with_a_reason_is_right() -> None:
     assert truth(AT).wrong_in(published(event(AT, lag=None, reason="it is away"))) == []
 
 
+def test_a_record_that_was_written_twice_makes_the_log_longer() -> None:
+    written_twice = log(until=99)
+    written_twice.sending(NOW_S)
+    written_twice.acknowledged(101, NOW_S)
+    said = event(AT, latest_offset=101, lag=21)
+
+    assert truth(AT).wrong_in(published(said)) != []
+    lives = [TopicLife(0.0, {0: written_twice})]
+    assert truth(AT, lives=lives).wrong_in(published(said)) == []
+
+
 def test_sums_are_checked() -> None:
     said = event(AT) | {"total_lag": 19, "unknown_partitions": 1}
 

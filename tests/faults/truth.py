@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from tests.faults.history import NOWHERE, Observed, QueryHistory, TopicLife
+from tests.faults.history import Observed, QueryHistory, TopicLife
 from tests.faults.recorder import Published
 
 _NO_NUMBER: Final = frozenset({"RECREATED", "GONE", "UNKNOWN"})
@@ -279,7 +279,7 @@ def _covers(record: Published, observed: Observed, offset: int) -> bool:
         return False
     through = event.get("observation_offset")
     return event["observed_at"] >= observed.observed_at_ms or (
-        through is not None and offset != NOWHERE and through >= offset
+        through is not None and through >= offset
     )
 
 
