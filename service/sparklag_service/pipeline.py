@@ -9,17 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from aiokafka.errors import KafkaError
 
-from sparklag_schemas import LagEvent, MeasuredBy, Settings, SparklagError
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas import LagEvent, MeasuredBy, Settings
 from sparklag_schemas.queue import NewestQueue
-from sparklag_schemas.topic_setup import create_missing, find_problems
-from sparklag_schemas.topics import own_topics
 from sparklag_service.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
@@ -28,12 +24,12 @@ from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.silence import Silence
 from sparklag_service.tasks import run_together
+from sparklag_service.topic_keeper import TopicKeeper
 from sparklag_service.tracker import QueryState, Tracker
 from sparklag_service.view import Entry, View
 from sparklag_service.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
-_RETRY_S = 2.0
 _HAND_OVER_S = 5.0
 _SILENT_HEARTBEATS = 3
 """A query that nobody has published for so long is adopted by the owner of its key; one that its
@@ -75,7 +71,7 @@ class Pipeline:
         self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
         self._waiting: dict[str, _Waiting] = {}
         self._last: dict[str, LagEvent] = {}
-        self._topics_ready: str | None = "the topics were not looked at yet"
+        self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -90,7 +86,7 @@ class Pipeline:
         """
         home = self.enricher.unreachable.get(self.settings.cluster)
         parts = {
-            "topics": self._topics_ready,
+            "topics": self._topics.ready,
             "intake": self.intake.ready,
             "view": self._view_reader.ready,
             "kafka": home if self.tracker.queries else None,
@@ -104,11 +100,11 @@ class Pipeline:
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `not_ready` says why."""
         try:
-            await self._until_topics_are_ready()
+            await self._topics.until_ready()
             await run_together(
                 self._view_reader.run(),
                 self.enricher.run(),
-                self._mend_topics(),
+                self._topics.mend(self._publisher.failed),
                 self._after_view(self.intake.run),
                 self._after_view(self._track),
                 self._after_view(self._refresh),
@@ -151,48 +147,6 @@ class Pipeline:
         except (KafkaError, OSError, asyncio.TimeoutError):
             _log.warning("queries are taken over from a view that may lack their newest events")
         self._adopt()
-
-    async def _until_topics_are_ready(self) -> None:
-        while self._topics_ready is not None:
-            try:
-                await self._create_topics()
-                await self._look_at_topics()
-            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
-                reason = str(error)
-                if not isinstance(error, SparklagError):
-                    cause = await explain_failure(self.bootstrap_servers, self.settings.kafka)
-                    reason = f"Kafka at {self.bootstrap_servers}: {cause or reason}"
-                if reason != self._topics_ready:
-                    self._topics_ready = reason
-                    _log.warning("%s; trying on", reason)
-                await asyncio.sleep(_RETRY_S)
-            else:
-                self._topics_ready = None
-
-    async def _create_topics(self) -> None:
-        if self.settings.create_topics:
-            options = client_options(self.bootstrap_servers, self.settings.kafka)
-            for name in await create_missing(options, own_topics(self.settings)):
-                _log.info("created topic %s", name)
-
-    async def _look_at_topics(self) -> None:
-        options = client_options(self.bootstrap_servers, self.settings.kafka)
-        for problem in await find_problems(options, own_topics(self.settings)):
-            _log.warning("%s", problem)
-
-    async def _mend_topics(self) -> None:
-        """Create a topic again that was deleted under us; every query is published anew to it."""
-        while True:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    self._publisher.failed.wait(), self.settings.metadata_interval_s
-                )
-            self._publisher.failed.clear()
-            try:
-                await self._create_topics()
-            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
-                _log.debug("topics were not looked at: %s", error)
-            await asyncio.sleep(_RETRY_S)
 
     async def _after_view(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A query that restarts without data is where the view says it is: that comes first."""
