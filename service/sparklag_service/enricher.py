@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparklag_schemas import Settings
 from sparklag_service.log_offsets.leader_channel import Hold
-from sparklag_service.log_offsets.watched_cluster import WatchedCluster
+from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
 from sparklag_service.offsets import Offsets
 from sparklag_service.tasks import run_together
 from sparklag_service.tracker import QueryState
@@ -60,7 +60,9 @@ class Enricher:
 
     async def run(self) -> None:
         """Keep what is known of every cluster up to date until cancelled."""
-        await run_together(*(cluster.run() for cluster in self._clusters.values()))
+        await run_together(
+            *(cluster.run() for cluster in self._clusters.values()), patience_s=CANCEL_AGAIN_S
+        )
 
     def ask(self, states: Iterable[QueryState]) -> None:
         """Measure these, with offsets asked for after this call. It returns at once."""

@@ -23,7 +23,7 @@ from sparklag_service.evaluator import Evaluator, Moment
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.silence import Silence
-from sparklag_service.tasks import run_together
+from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
 from sparklag_service.tracker import QueryState, Tracker
 from sparklag_service.view import Entry, View
@@ -31,6 +31,7 @@ from sparklag_service.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _HAND_OVER_S = 5.0
+_CANCEL_AGAIN_S = 3.0
 _SILENT_HEARTBEATS = 3
 """A query that nobody has published for so long is adopted by the owner of its key; one that its
 driver has said nothing of is called dead."""
@@ -105,15 +106,15 @@ class Pipeline:
                 self._view_reader.run(),
                 self.enricher.run(),
                 self._topics.mend(self._publisher.failed),
-                self._after_view(self.intake.run),
                 self._after_view(self._track),
                 self._after_view(self._refresh),
                 self._after_view(self._evaluate),
+                # The first to end: to leave the group it needs the others.
+                self._after_view(self.intake.run),
+                patience_s=self.settings.shutdown_timeout_s / 2,
             )
         finally:
-            for publishing in self._on_their_way.values():
-                publishing.cancel()
-            await asyncio.gather(*self._on_their_way.values(), return_exceptions=True)
+            await end(*self._on_their_way.values(), patience_s=_CANCEL_AGAIN_S)
             await self._publisher.aclose()
             await self.enricher.aclose()
 
@@ -134,9 +135,7 @@ class Pipeline:
         leaving = [self._on_their_way[i] for i in self._on_their_way if not self.intake.keeps(i)]
         if leaving:
             _, late = await asyncio.wait(leaving, timeout=_HAND_OVER_S)
-            for publishing in late:
-                publishing.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await end(*late, patience_s=_CANCEL_AGAIN_S)
         for query_id in [i for i in self.tracker.queries if not self.intake.keeps(i)]:
             self._drop(self._release(query_id))
 

@@ -7,14 +7,32 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def run_together(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run until one ends; cancel the others, wait for them, raise what the first one raised."""
+async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
+    """Run until one ends; then end the others, the last first, and raise what the first one raised.
+
+    Each is waited for before the one it was started after is ended. `patience_s`: see `end`.
+    """
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in reversed(tasks):
+            await end(task, patience_s=patience_s)
     for task in done:
         task.result()
+
+
+async def end(*tasks: asyncio.Task[Any], patience_s: float) -> None:
+    """Cancel and wait. What has not ended after `patience_s` is cancelled again.
+
+    Before Python 3.12 `asyncio.wait_for`, which aiokafka is full of, swallows a cancellation that
+    comes when what it waits for is just done. `patience_s` is longer than cleaning up takes.
+    """
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=patience_s)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()

@@ -48,7 +48,11 @@ def said(*offsets: int, error: int = 0) -> bytes:
 
 def take(made: OffsetTable, answer: bytes, asked_s: float, partitions: int = 1) -> set[str]:
     part = TopicPart("orders", tuple(range(partitions)))
-    return made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1)
+    stale, doubtful = made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1)
+    if doubtful:
+        # It is the same topic still.
+        made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1, doubtful)
+    return stale
 
 
 def latest(made: OffsetTable) -> dict[TopicPartition, int]:
@@ -78,6 +82,23 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
     assert made.offsets.latest["read_uncommitted"] == {_ORDERS: Latest(7, 3.0)}
     assert made.offsets.unknown == {}
+
+
+def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_confirmed() -> None:
+    made = table()
+    part = TopicPart("orders", (0,))
+    take(made, said(500_000), 1.0)
+    # A second is enough to write 500,001 records, and not 2,000,001.
+    stale, doubtful = made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0)
+    assert (stale, doubtful) == (set(), {"orders"})
+    assert latest(made) == {TopicPartition("orders", 0): 500_000}
+    assert not made.is_other(found("first"))
+    assert made.is_other(found("second"))
+    made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0, {"orders"})
+    take(made, said(2_000_000), 2.5)
+    stale, doubtful = made.take_latest("read_uncommitted", [part], said(2_000_001), 3.0, 3.0)
+    assert (stale, doubtful) == (set(), set())
+    assert latest(made) == {TopicPartition("orders", 0): 2_000_001}
 
 
 def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again() -> None:

@@ -22,6 +22,7 @@ from sparklag_service.contract_records import decoded, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
+from sparklag_service.tasks import end
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500
@@ -136,9 +137,7 @@ class TopicIntake:
             await self._poll(consumer)
         finally:
             self._not_ready("not a member of the consumer group")
-            for task in besides:
-                task.cancel()
-            await asyncio.gather(*besides, return_exceptions=True)
+            await end(*besides, patience_s=_LEAST_S)
             await self._leave(consumer)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
@@ -284,8 +283,8 @@ class TopicIntake:
             return
         ends = await consumer.end_offsets(owned)
         behind = 0
-        for partition, end in ends.items():
-            behind += max(0, end - await consumer.position(partition))
+        for partition, log_end in ends.items():
+            behind += max(0, log_end - await consumer.position(partition))
         self.behind = behind
         if behind == 0 and sharing == self._sharing and self._queue.empty():
             self.heard_all_s = asked_s

@@ -13,7 +13,14 @@ from typing import Final, Protocol
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.log_offsets.offset_requests import Moment, OffsetsRequest, TopicPart, slices
+from sparklag_service.log_offsets.offset_requests import (
+    MetadataAnswer,
+    MetadataRequest,
+    Moment,
+    OffsetsRequest,
+    TopicPart,
+    slices,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +74,18 @@ class AnswerTaker(Protocol):
 
     def answered(
         self, level: IsolationLevel, parts: list[TopicPart], answer: bytes, asked_s: float
-    ) -> None: ...
+    ) -> set[str]:
+        """The topics that may have been created anew since they were last asked for."""
+
+    def confirmed(
+        self,
+        level: IsolationLevel,
+        parts: list[TopicPart],
+        answer: bytes,
+        asked_s: float,
+        metadata: MetadataAnswer,
+    ) -> None:
+        """What the leader says of those, after it has said their offsets."""
 
     def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None: ...
 
@@ -188,8 +206,22 @@ class LeaderChannel:
             return error
         # Answers that came together are not read together: the loop goes round in between.
         async with self._turn:
-            self._taker.answered(level, parts, answer, asked_s)
+            doubtful = self._taker.answered(level, parts, answer, asked_s)
             await asyncio.sleep(0)
+        if not doubtful:
+            return None
+        doubted = [part for part in parts if part.topic in doubtful]
+        try:
+            # A broker answers in the order it was asked on one connection: not before its log is
+            # the new one does it say the old id.
+            metadata = await connection.send(  # type: ignore[attr-defined]
+                MetadataRequest(sorted(doubtful))
+            )
+        except BROKER_FAILURES as error:
+            self._fail(doubted, error, asked_s)
+            return error
+        async with self._turn:
+            self._taker.confirmed(level, doubted, answer, asked_s, metadata)
         return None
 
     def _fail(self, parts: list[TopicPart], error: BaseException, asked_s: float) -> None:

@@ -5,9 +5,9 @@ A failure keeps the last good value; a topic that was created anew starts withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiokafka.errors import (
     KafkaError,
@@ -27,6 +27,9 @@ from sparklag_service.log_offsets.offset_requests import (
 )
 from sparklag_service.offsets import ClusterOffsets, Latest, Topic
 from sparklag_service.tracker import QueryState
+
+_FASTEST: Final = 1_000_000
+"""Records a second that no partition takes: a log that grew further cannot have begun anew."""
 
 _Key = TypeVar("_Key")
 
@@ -163,14 +166,19 @@ class OffsetTable:
         answer: bytes,
         asked_s: float,
         now_s: float,
-    ) -> set[str]:
-        """Take a leader's answer; the topics whose metadata it shows to be out of date."""
+        confirmed: Collection[str] | None = None,
+    ) -> tuple[set[str], set[str]]:
+        """Take a leader's answer. Returns the topics whose metadata it shows to be out of date, and
+        those that may have been created anew: these are not taken, until they are `confirmed`."""
         stale: set[str] = set()
+        doubtful: set[str] = set()
         latest, unknown = self.offsets.latest[level], self.offsets.unknown
         asked = {part.topic: part.partitions for part in parts}
         for topic, answered in read_offsets(answer):
             if asked_s < self._since_s.get(topic, 0.0):
                 continue  # It may be of the topic that had this name before.
+            if confirmed is not None and topic not in confirmed:
+                continue
             partitions = asked[topic]
             for number, error_code, _, offset in answered:
                 partition = partitions[number]
@@ -191,10 +199,23 @@ class OffsetTable:
                         )
                         continue
                     self.offsets.earliest.pop(partition, None)
+                elif (
+                    confirmed is None
+                    and last is not None
+                    and offset > last.offset
+                    and last.offset < _FASTEST * (now_s - last.asked_s)
+                ):
+                    doubtful.add(topic)
+                    break
                 latest[partition] = Latest(offset, asked_s)
                 if unknown and unknown.pop(partition, None) is not None:
                     self._receding.pop(partition, None)
-        return stale
+        return stale, doubtful
+
+    def is_other(self, found: TopicFound) -> bool:
+        """Whether this is not the topic that is known by its name."""
+        known = self.offsets.topics.get(found.name)
+        return known is None or known.topic_id != found.topic_id
 
     def take_earliest(self, parts: Iterable[TopicPart], answer: bytes, asked_s: float) -> None:
         """Take a leader's answer. What it does not know stays as it was."""

@@ -47,6 +47,7 @@ _NEW_TOPIC_PATIENCE_S: Final = 2.0
 _FORGET_S: Final = 300.0
 _TIDY_S: Final = 60.0
 _CLOSE_S: Final = 5.0
+CANCEL_AGAIN_S: Final = 1.0
 _EXPLAIN_AGAIN_S: Final = 30.0
 
 
@@ -94,6 +95,7 @@ class WatchedCluster:
             self._keep_on(self._learn_due),
             self._keep_on(self._refresh_earliest),
             self._keep_on(self._forget_unasked),
+            patience_s=CANCEL_AGAIN_S,
         )
 
     async def aclose(self) -> None:
@@ -129,13 +131,32 @@ class WatchedCluster:
 
     def answered(
         self, level: IsolationLevel, parts: list[TopicPart], answer: bytes, asked_s: float
-    ) -> None:
+    ) -> set[str]:
         """A leader's latest offsets have come."""
         self._hear()
         now_s = time.monotonic()
-        stale = self._table.take_latest(level, parts, answer, asked_s, now_s)
+        stale, doubtful = self._table.take_latest(level, parts, answer, asked_s, now_s)
         if stale:
             self._look_again(stale, _AT_ONCE_S)
+        return doubtful
+
+    def confirmed(
+        self,
+        level: IsolationLevel,
+        parts: list[TopicPart],
+        answer: bytes,
+        asked_s: float,
+        metadata: MetadataAnswer,
+    ) -> None:
+        """Whether the offsets in doubt are of the topics that are known."""
+        now_s = time.monotonic()
+        _, found_topics = metadata.read()
+        other = [found for found in found_topics if self._table.is_other(found)]
+        for found in other:
+            self._table.place(found, now_s, now_s)
+        self._look_again({found.name for found in other}, _AT_ONCE_S)
+        same = {part.topic for part in parts} - {found.name for found in other}
+        self._table.take_latest(level, parts, answer, asked_s, now_s, same)
 
     def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None:
         """A leader gave no answer."""
@@ -400,8 +421,19 @@ class _EarliestTaker:
 
     def answered(
         self, level: IsolationLevel, parts: list[TopicPart], answer: bytes, asked_s: float
-    ) -> None:
+    ) -> set[str]:
         self._table.take_earliest(parts, answer, asked_s)
+        return set()
+
+    def confirmed(
+        self,
+        level: IsolationLevel,
+        parts: list[TopicPart],
+        answer: bytes,
+        asked_s: float,
+        metadata: MetadataAnswer,
+    ) -> None:
+        """Nothing is in doubt."""
 
     def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None:
         """The next refresh asks again."""
