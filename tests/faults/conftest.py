@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
     report = yield
     row = item.stash.get(_ROW, None)
     if row is not None and (report.when == "call" or report.outcome != "passed"):
-        row.result = {"passed": "held", "skipped": "not run"}.get(report.outcome, "FAILED")
+        row.result = "held" if report.passed else "FAILED"
     return report
 
 
@@ -93,7 +93,7 @@ def toxiproxy(tell: Tell, tmp_path: Path) -> Iterator[Toxiproxy]:
     try:
         server = toxiproxy_server(tell)
     except ToolMissing as missing:
-        pytest.skip(str(missing))
+        pytest.fail(str(missing), pytrace=False)
     with Toxiproxy(server, tmp_path) as running:
         yield running
 
@@ -102,11 +102,11 @@ def toxiproxy(tell: Tell, tmp_path: Path) -> Iterator[Toxiproxy]:
 def stepped_clock(tell: Tell, tmp_path: Path) -> Path:
     """The library that steps the clock of a process."""
     if sys.platform != "linux":
-        pytest.skip("the clock of one process is stepped by preloading a library, on Linux")
+        pytest.fail("the clock of one process is stepped by preloading a library: on Linux only")
     try:
         return stepped_clock_library(tmp_path, tell)
     except ToolMissing as missing:
-        pytest.skip(str(missing))
+        pytest.fail(str(missing), pytrace=False)
 
 
 @pytest.fixture(scope="module")
