@@ -22,7 +22,7 @@ from sparklag_schemas.vocabulary import (
 NotNegative = Annotated[int, Meta(ge=0)]
 
 
-class PartitionLag(Struct, frozen=True, kw_only=True):
+class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are thousands
     """The lag of one partition of one source."""
 
     partition: Annotated[int, Meta(ge=0, description="Partition number.")]
