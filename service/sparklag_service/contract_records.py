@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
@@ -17,6 +17,7 @@ from sparklag_service.errors import ReadingInterrupted
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
+_TURN_BYTES = 256 * 1024
 
 Message = TypeVar("Message", Observation, LagEvent)
 
@@ -29,15 +30,30 @@ def decoded(
     try:
         return decode(record.value)
     except ContractError as error:
-        counters.malformed += 1
-        _log.warning(
-            "skipped a message at %s[%d]@%d: %s",
-            record.topic,
-            record.partition,
-            record.offset,
-            error,
-        )
+        skip(record, str(error), counters)
         return None
+
+
+def skip(record: ConsumerRecord, why: str, counters: Counters) -> None:
+    """Count a message that is not taken, and log it with its place."""
+    counters.malformed += 1
+    _log.warning(
+        "skipped a message at %s[%d]@%d: %s", record.topic, record.partition, record.offset, why
+    )
+
+
+def short_turns(records: Iterable[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
+    """The records, in parts that can be decoded without holding the loop for long."""
+    turn: list[ConsumerRecord] = []
+    held_bytes = 0
+    for record in records:
+        turn.append(record)
+        held_bytes += len(record.value or b"")
+        if held_bytes > _TURN_BYTES:
+            yield turn
+            turn, held_bytes = [], 0
+    if turn:
+        yield turn
 
 
 async def keep_reading(

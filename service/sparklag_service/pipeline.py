@@ -231,8 +231,7 @@ class Pipeline:
             self._drop(covered)
             raise
         if published:
-            if covered is not None:
-                self._settle(covered)
+            self._settle(covered)
             if query_id in self._waiting:
                 self.enricher.ask([self._waiting[query_id].state])
             return
@@ -255,9 +254,11 @@ class Pipeline:
         self._count_superseded()
         self._settle(delivery)
 
-    def _settle(self, delivery: Delivery) -> None:
-        delivery.done()
-        self.queue.task_done()
+    def _settle(self, delivery: Delivery | None) -> None:
+        """An event that says as much, or more, is published."""
+        if delivery is not None:
+            delivery.done()
+            self.queue.task_done()
 
     def _drop(self, delivery: Delivery | None) -> None:
         """It is not done here: whoever has its query next reads it again."""
@@ -290,7 +291,7 @@ class Pipeline:
             if not self.intake.keeps(query_id):
                 self._drop(self._release(query_id))
             elif newest is not None and newest.event.observed_at > state.observed_at_ms:
-                self._cover(self._release(query_id))
+                self._settle(self._release(query_id))
         expired_before_ms = epoch_ms() - int(self.settings.keep_s * 1000)
         for query_id in list(self.tracker.unheard_since(expired_before_ms)):
             if query_id not in self._on_their_way:
@@ -300,7 +301,7 @@ class Pipeline:
         if await self._publisher.forget(query_id):
             self.counters.tombstones += 1
             self.view.remove(query_id)
-            self._cover(self._release(query_id))
+            self._settle(self._release(query_id))
 
     def _release(self, query_id: str) -> Delivery | None:
         """Measure it no more. The answer is what waited to be published."""
@@ -311,11 +312,6 @@ class Pipeline:
         self._last.pop(query_id, None)
         waiting = self._waiting.pop(query_id, None)
         return waiting.delivery if waiting is not None else None
-
-    def _cover(self, delivery: Delivery | None) -> None:
-        """A newer event than it would cause is published."""
-        if delivery is not None:
-            self._settle(delivery)
 
     def _count_superseded(self) -> None:
         self.counters.superseded += 1

@@ -15,15 +15,13 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_schemas import Settings, decode_lag_event
 from sparklag_schemas.connection import client_options
-from sparklag_service.contract_records import decoded, keep_reading
+from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.view import Entry, View
 
 _POLL_MS = 500
 _MOST_RECORDS = 1_000
-_HOLDING_BYTES = 256 * 1024
-"""Decoding so much holds the loop long enough."""
 _LOOK_S = 0.02
 _LAST_RECORD_TIMEOUT_MS = 5_000
 _HEARTBEATS_READ_BACK = 6
@@ -143,13 +141,10 @@ class ViewReader:
             self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
-        held_bytes = 0
-        for record in records:
-            held_bytes += len(record.value or b"")
-            if held_bytes > _HOLDING_BYTES:
-                held_bytes = 0
-                await asyncio.sleep(0)
-            self._take(record)
+        for turn in short_turns(records):
+            for record in turn:
+                self._take(record)
+            await asyncio.sleep(0)
 
     def _take(self, record: ConsumerRecord) -> None:
         if record.key is None:

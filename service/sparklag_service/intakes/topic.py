@@ -18,7 +18,7 @@ from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topics import partition_of
 from sparklag_service.commit_ledger import CommitLedger
-from sparklag_service.contract_records import decoded, keep_reading
+from sparklag_service.contract_records import decoded, keep_reading, short_turns, skip
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
@@ -27,8 +27,6 @@ from sparklag_service.tasks import end
 _log = logging.getLogger(__name__)
 _POLL_MS = 500
 _MOST_RECORDS = 200
-_HOLDING_BYTES = 256 * 1024
-"""Decoding so much holds the loop long enough."""
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
 """With more than so many deliveries in the queue the rest stays in Kafka."""
@@ -169,37 +167,36 @@ class TopicIntake:
         self.behind = None
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        sharing, held_bytes = self._sharing, 0
-        for record in records:
-            held_bytes += len(record.value or b"")
-            if held_bytes > _HOLDING_BYTES:
-                held_bytes = 0
-                await asyncio.sleep(0)
-                if not self._takes_in or sharing != self._sharing:
-                    return
-            ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
-            ledger.take(record.offset)
-            done = partial(ledger.done, record.offset)
-            observation = None
-            if record.value is not None:
-                observation = decoded(record, decode_observation, self._counters)
-            if observation is None:
-                done()
-            elif not self._owns(observation.query_id):
-                # Who owns its partition would not answer for it.
-                self._counters.malformed += 1
-                _log.warning(
-                    "skipped a message at %s[%d]@%d: the key of query %s belongs in partition %d:"
-                    " was it written with another partitioner than Kafka's own (murmur2)?",
-                    record.topic,
-                    record.partition,
-                    record.offset,
-                    observation.query_id,
-                    partition_of(observation.query_id, self._partition_count),
-                )
-                done()
-            else:
-                self._queue.put_nowait(Delivery(observation, done, record.offset))
+        sharing = self._sharing
+        for turn in short_turns(records):
+            for record in turn:
+                self._take_one(record)
+            await asyncio.sleep(0)
+            if not self._takes_in or sharing != self._sharing:
+                return
+
+    def _take_one(self, record: ConsumerRecord) -> None:
+        ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
+        ledger.take(record.offset)
+        done = partial(ledger.done, record.offset)
+        observation = None
+        if record.value is not None:
+            observation = decoded(record, decode_observation, self._counters)
+        if observation is None:
+            done()
+        elif not self._owns(observation.query_id):
+            # Who owns its partition would not answer for it.
+            query_id = observation.query_id
+            belongs = partition_of(query_id, self._partition_count)
+            skip(
+                record,
+                f"the key of query {query_id} belongs in partition {belongs}:"
+                " was it written with another partitioner than Kafka's own (murmur2)?",
+                self._counters,
+            )
+            done()
+        else:
+            self._queue.put_nowait(Delivery(observation, done, record.offset))
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """From here on this instance answers for the queries of `partitions`."""
