@@ -146,6 +146,9 @@ class Pipeline:
         except (KafkaError, OSError, asyncio.TimeoutError):
             _log.warning("queries are taken over from a view that may lack their newest events")
         self._adopt()
+        # All of them at once, before anything new is published: what this instance does not say
+        # before it dies the next one may not find any more.
+        self.enricher.ask(self.tracker.queries.values())
 
     async def _after_view(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A query that restarts without data is where the view says it is: that comes first."""

@@ -25,6 +25,7 @@ _MOST_RECORDS = 1_000
 _LOOK_S = 0.02
 _LAST_RECORD_TIMEOUT_MS = 5_000
 _HEARTBEATS_READ_BACK = 6
+_OUTAGES_READ_BACK = 20
 
 
 class ViewReader:
@@ -105,11 +106,27 @@ class ViewReader:
         ends = await consumer.end_offsets(partitions)
         begins = await consumer.beginning_offsets(partitions)
         filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
-        newest_ms = await self._newest_times(consumer, filled)
+        newest_ms = await self._times(consumer, {p: e - 1 for p, e in filled.items()})
         back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
         starts = await consumer.offsets_for_times(
             {partition: time_ms - back_ms for partition, time_ms in newest_ms.items()}
         )
+        # What an outage lies before was not said again after it, perhaps: it is read as well.
+        for _ in range(_OUTAGES_READ_BACK):
+            before = {
+                p: start.offset - 1
+                for p, start in starts.items()
+                if start is not None and start.offset > begins[p]
+            }
+            times_ms = await self._times(consumer, before)
+            gaps = {
+                p: time_ms - back_ms
+                for p, time_ms in times_ms.items()
+                if starts[p].timestamp - time_ms > back_ms / 2
+            }
+            if not gaps:
+                break
+            starts.update(await consumer.offsets_for_times(gaps))
         for partition, end in ends.items():
             start = starts.get(partition)
             if partition not in filled:
@@ -120,18 +137,18 @@ class ViewReader:
                 consumer.seek(partition, begins[partition])
         return filled
 
-    async def _newest_times(
+    async def _times(
         self, consumer: AIOKafkaConsumer, filled: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The time of each partition's last record: there is no such request in aiokafka."""
-        for partition, end in filled.items():
-            consumer.seek(partition, end - 1)
+        """The time of the record at each offset: there is no such request in aiokafka."""
+        for partition, offset in filled.items():
+            consumer.seek(partition, offset)
         times: dict[TopicPartition, int] = {}
         deadline = asyncio.get_running_loop().time() + _LAST_RECORD_TIMEOUT_MS / 1000
-        while len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
+        while filled and len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
             batches = await consumer.getmany(*filled, timeout_ms=_POLL_MS)
             for partition, records in batches.items():
-                times[partition] = records[-1].timestamp
+                times[partition] = records[0].timestamp
         # One that could not be told is read from its beginning: slower, not wrong.
         return times
 
