@@ -11,13 +11,21 @@ from sparklag_schemas.errors import (
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.observation import Observation, SourcePosition
 from sparklag_schemas.query_message import Batch
-from sparklag_schemas.settings import ClusterSettings, KafkaSettings, Settings, load_settings
+from sparklag_schemas.settings import (
+    CheckpointSettings,
+    ClusterSettings,
+    GroupSettings,
+    KafkaSettings,
+    Settings,
+    load_settings,
+)
 from sparklag_schemas.vocabulary import (
     SCHEMA_VERSION,
     Cause,
     IsolationLevel,
     MeasuredBy,
     Offsets,
+    Origin,
     Status,
     TimeLagMethod,
 )
@@ -26,8 +34,10 @@ __all__ = [
     "SCHEMA_VERSION",
     "Batch",
     "Cause",
+    "CheckpointSettings",
     "ClusterSettings",
     "ContractError",
+    "GroupSettings",
     "IsolationLevel",
     "KafkaSettings",
     "LagEvent",
@@ -35,6 +45,7 @@ __all__ = [
     "MeasuredBy",
     "Observation",
     "Offsets",
+    "Origin",
     "PartitionLag",
     "Settings",
     "SettingsError",

@@ -133,6 +133,13 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     max_lag: Annotated[
         int | None, Meta(description="Lag of the worst known partition, records.")
     ] = None
+    in_flight: Annotated[
+        int | None,
+        Meta(
+            description="Records of the batch now running, `planned_offset - processed_offset`;"
+            " `total_lag` counts them too. Null: not known."
+        ),
+    ] = None
     unknown_partitions: Annotated[
         int, Meta(ge=0, description="Partitions whose lag is not known.")
     ] = 0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from sparklag_schemas.vocabulary import SCHEMA_VERSION
+from sparklag_schemas.vocabulary import SCHEMA_VERSION, Origin
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -27,16 +27,34 @@ class Batch(Struct, frozen=True, kw_only=True):
 class QueryMessage(Struct, frozen=True, kw_only=True):
     """The query, its run, and the last batch it completed."""
 
-    query_id: Annotated[str, Meta(description="Spark's query id. It survives restarts.")]
-    run_id: Annotated[str, Meta(description="Spark's run id. It changes with every start.")]
+    query_id: Annotated[
+        str,
+        Meta(
+            description="Spark's query id. It survives restarts. Of a consumer group,"
+            " `group:<cluster>:<group>`."
+        ),
+    ]
+    run_id: Annotated[
+        str | None,
+        Meta(
+            description="Spark's run id. It changes with every start. Null: no driver speaks of the"
+            " query, only its checkpoint, or it is a consumer group."
+        ),
+    ]
     observed_at: Annotated[
         int,
-        Meta(description="When the query was last heard of, epoch ms, the driver's clock."),
+        Meta(
+            description="When the query was last heard of, epoch ms, by the clock of who knew:"
+            " the driver's, or the service's that looked."
+        ),
     ]
     schema_version: Annotated[
         str,
         Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
     ] = SCHEMA_VERSION
+    origin: Annotated[
+        Origin, Meta(description="Who knew the position. `processed_at` says how old it is.")
+    ] = "listener"
     query: Annotated[
         str | None, Meta(description="The query's name, an alias. Null where it has none.")
     ] = None
@@ -49,6 +67,10 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     processed_at: Annotated[
         int | None,
         Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
+    ] = None
+    planned_batch_id: Annotated[
+        int | None,
+        Meta(description="The batch planned and not completed, where its checkpoint says so."),
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
     checkpoint_location: Annotated[

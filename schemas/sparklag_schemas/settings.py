@@ -74,6 +74,54 @@ class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"KafkaSettings({shown})"
 
 
+class CheckpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Checkpoints that the service reads by itself."""
+
+    locations: list[str] = []
+    """Paths, or patterns with `*`, of queries that read from the home cluster."""
+    follow: list[str] = []
+    """What a driver says of its checkpoint is watched too where it begins with one of these."""
+    interval_s: Seconds = 5.0
+    """How often each is looked at."""
+    find_interval_s: Seconds = 60.0
+    """How often patterns are looked at for checkpoints that are new."""
+    timeout_s: Seconds = 30.0
+    """Deadline of one look."""
+    storage: dict[str, dict[str, Any]] = {}
+    """fsspec's options by the scheme of a location: `storage.s3.endpoint_url`."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={getattr(self, name)!r}"
+            for name in self.__struct_fields__
+            if name != "storage"
+        )
+        # Most of them are secrets.
+        return f"CheckpointSettings({shown}, storage={dict.fromkeys(self.storage, '***')})"
+
+
+class GroupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ordinary consumer groups whose lag is measured too. Patterns are regular expressions of whole
+    group ids."""
+
+    allow: list[str] = []
+    """None: no group is looked at."""
+    deny: list[str] = []
+    interval_s: Seconds = 5.0
+    """How often committed offsets are read."""
+    find_interval_s: Seconds = 30.0
+    """How often the list of groups is read."""
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.allow, *self.deny):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"{pattern!r} is not a regular expression of group ids: {error}"
+                ) from None
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
@@ -81,6 +129,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kafka: KafkaSettings = KafkaSettings()
     addresses: str = ""
     """Other names of its brokers, host:port with commas: as drivers see them, behind a proxy."""
+    checkpoints: list[str] = []
+    """Paths or patterns of checkpoints whose queries read from this cluster."""
+    groups: GroupSettings = GroupSettings()
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +173,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
     """How long a query that was terminated is still measured and shown."""
     shutdown_timeout_s: Seconds = 10.0
+
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    groups: GroupSettings = GroupSettings()
+    """Of the home cluster."""
 
     http_host: str = "127.0.0.1"
     http_port: Port = 8085
@@ -225,6 +280,8 @@ def _sections(
     if not isinstance(value, Mapping):
         return
     if get_origin(kind) is dict:
+        if not hasattr(get_args(kind)[1], "__struct_fields__"):
+            return
         for alias, inside in value.items():
             if isinstance(inside, Mapping):
                 yield f"{name}.{alias}", inside, get_args(kind)[1]
@@ -244,7 +301,20 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[name] = dict(value) if isinstance(value, Mapping) else value
 
 
+def _split_lists(found: dict[str, Any], into: type[Struct]) -> None:
+    """A list may be written as one text, with commas: in the environment there is no other way."""
+    for name, kind in get_type_hints(into).items():
+        value = found.get(name)
+        if get_origin(kind) is list and isinstance(value, str):
+            found[name] = [item for part in value.split(",") if (item := part.strip())]
+    for name, value in found.items():
+        for _, inside, section in _sections(into, name, value):
+            if isinstance(inside, dict):
+                _split_lists(inside, section)
+
+
 def _convert(merged: dict[str, Any]) -> Settings:
+    _split_lists(merged, Settings)
     clusters = merged.get("clusters")
     if isinstance(clusters, Mapping):
         # Each by itself: msgspec does not say which key of a mapping is wrong.
@@ -274,7 +344,8 @@ def _section(found: Any, into: type[_Section], path: str) -> _Section:
         if not one_value or not isinstance(got, str | int | float):
             # Whatever stands there may hold a secret.
             raise SettingsError(f"setting {dotted}: {expectation}") from error
-        shown = "***" if "password" in dotted else repr(got)
+        secret = "password" in dotted or dotted.startswith("checkpoints.storage")
+        shown = "***" if secret else repr(got)
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)
             expectation = f"takes {', '.join(most)} or {last}"

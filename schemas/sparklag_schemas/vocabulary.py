@@ -9,7 +9,7 @@ SCHEMA_VERSION: Final = "1.0"
 
 Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
 """Why a message was written. `refresh`: nothing happened, a clock did it: the driver's, to say that
-the query still runs, or the service's, to measure again."""
+the query still runs, or the service's, to measure again. `checkpoint`, `group`: there it moved."""
 
 Status = Literal[
     "OK",
@@ -25,6 +25,10 @@ Status = Literal[
     "FAILED",
     "UNKNOWN",
 ]
+
+Origin = Literal["listener", "connect", "poll", "checkpoint", "group"]
+"""Who knew a position: Spark's listener bus, a Connect client's, a driver that asks for the last
+progress, the query's checkpoint, or Kafka's own consumer group."""
 
 MeasuredBy = Literal["service", "embedded"]
 

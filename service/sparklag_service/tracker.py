@@ -50,7 +50,7 @@ class QueryState:
     """All that is known of a query without asking Kafka. A new observation makes a new one."""
 
     query_id: str
-    run_id: str
+    run_id: str | None
     name: str | None
     cluster: str
     observed_at_ms: int
@@ -130,7 +130,7 @@ class Tracker:
         if observation.run_id in known.past_runs and not _takes_over(observation, known):
             return _heard_beside(observation, known)
         others = (run for run in known.past_runs if run != observation.run_id)
-        past_runs = (known.run_id, *others)[:_RUNS_REMEMBERED]
+        past_runs = tuple(run for run in (known.run_id, *others) if run)[:_RUNS_REMEMBERED]
         state = self._merged(observation, replace(known, past_runs=past_runs, other_run_id=None))
         return replace(state, run_since_ms=state.observed_at_ms)
 
