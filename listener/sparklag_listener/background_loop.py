@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from sparklag_listener.daemon_threads import DaemonThreads
+from sparklag_schemas.daemon_threads import DaemonThreads
 
 Result = TypeVar("Result")
 

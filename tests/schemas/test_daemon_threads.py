@@ -8,7 +8,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from sparklag_listener.daemon_threads import DaemonThreads
+from sparklag_schemas.daemon_threads import DaemonThreads
 from tests.listener.scripts import run_script
 
 
@@ -98,7 +98,7 @@ def test_a_process_ends_without_waiting_for_a_call_that_hangs() -> None:
     ended = run_script(
         """
         import threading
-        from sparklag_listener.daemon_threads import DaemonThreads
+        from sparklag_schemas.daemon_threads import DaemonThreads
 
         begun = threading.Event()
         threads = DaemonThreads()
