@@ -1,6 +1,7 @@
 #!/bin/sh
 # Resolves the requirement files: lock.sh <uv> [--upgrade]. What is pinned stays where it can.
-# dev.txt is resolved first and holds the others, so that a version is the same in all of them.
+# dev.txt is resolved first and holds the others, so that a version is the same in all of them; only
+# Spark itself is another one in the lanes.
 set -eu
 uv=$1
 shift
@@ -20,3 +21,11 @@ resolve "$@" ../pyproject.toml bootstrap.in build.in \
 resolve ../pyproject.toml -c dev.txt -o driver.txt
 resolve ../pyproject.toml --extra service -c dev.txt -o service.txt
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
+
+without_spark=$(mktemp)
+trap 'rm -f "$without_spark"' EXIT
+# The hashes go with the package that they stand below.
+awk '/^[a-z0-9]/ { ours = !/^(pyspark|py4j)==/ } ours' dev.txt >"$without_spark"
+for lane in spark-*.in; do
+    resolve ../pyproject.toml "$lane" -c "$without_spark" -o "${lane%.in}.txt"
+done

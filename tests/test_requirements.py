@@ -17,7 +17,9 @@ else:
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ENVIRONMENT = {"python_version": "3.10", "python_full_version": "3.10.0"}
+LANES = {"spark-3.5.txt": "3.5", "spark-4.2.txt": "4.2"}
+"""The locks of other versions of Spark, and which they are."""
+SPARK = {"pyspark", "py4j"}
 
 
 def locked(lock: str) -> dict[str, set[str]]:
@@ -42,6 +44,7 @@ def test_the_lock_files_are_there() -> None:
         "dev.txt",
         "driver.txt",
         "service.txt",
+        *LANES,
     }
 
 
@@ -68,6 +71,7 @@ def test_every_locked_package_has_a_hash(path: Path) -> None:
         ("demo.txt", PROJECT["project"]["optional-dependencies"]["demo"]),
         ("dev.txt", PROJECT["dependency-groups"]["dev"]),
         ("build.txt", PROJECT["build-system"]["requires"]),
+        *((lane, PROJECT["project"]["dependencies"]) for lane in LANES),
     ],
 )
 def test_the_lock_satisfies_what_the_project_asks_for(lock: str, wanted: list[str]) -> None:
@@ -80,8 +84,18 @@ def test_the_lock_satisfies_what_the_project_asks_for(lock: str, wanted: list[st
         assert all(requirement.specifier.contains(v) for v in found), f"{requirement}: make lock"
 
 
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_has_its_spark_and_what_a_driver_has(lane: str) -> None:
+    versions = locked(lane)
+    (spark,) = versions["pyspark"]
+    assert spark.startswith(f"{LANES[lane]}.")
+    assert locked("driver.txt").keys() | SPARK == versions.keys()
+
+
 def test_a_package_has_the_same_versions_in_every_lock() -> None:
     dev = locked("dev.txt")
     for path in LOCKS:
         for name, versions in locked(path.name).items():
+            if path.name in LANES and name in SPARK:
+                continue
             assert versions <= dev[name], f"{name} in {path.name}: make lock"
