@@ -35,7 +35,8 @@ from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enricher import Enricher, Measured
 from sparklag_service.evaluator import Evaluator, Moment
 from sparklag_service.pipeline import epoch_ms
-from sparklag_service.tracker import QueryState, Tracker
+from sparklag_service.query_state import QueryState
+from sparklag_service.tracker import Tracker
 
 CPU_BUDGET_MS: Final = 100.0
 STALL_BUDGET_MS: Final = 25.0

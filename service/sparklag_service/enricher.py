@@ -16,8 +16,8 @@ from sparklag_schemas import Settings
 from sparklag_service.log_offsets.leader_channel import Hold
 from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
 from sparklag_service.offsets import Offsets
+from sparklag_service.query_state import QueryState
 from sparklag_service.tasks import run_together
-from sparklag_service.tracker import QueryState
 
 
 class Measured(NamedTuple):

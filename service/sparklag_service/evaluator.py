@@ -9,7 +9,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Cause, LagEvent, MeasuredBy, PartitionLag, Status, TopicLag
 from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
-from sparklag_service.tracker import QueryState, SourceState
+from sparklag_service.query_state import QueryState, SourceState
 
 # From good to bad: a query is as bad as its worst partition.
 _SEVERITY: tuple[Status, ...] = (
@@ -66,7 +66,8 @@ class Evaluator:
         """The lag of a query: `latest - processed` of each partition, and their sum.
 
         `previous` is the query's last event: where it was, and in which topics. `silent`: its
-        driver has said nothing for longer than a living one does.
+        driver has said nothing for longer than a living one does; without a driver, its checkpoint
+        or the group could not be read for so long.
         """
         before = {(t.source, t.topic): t for t in previous.topics} if previous else {}
         topics: list[TopicLag] = []
@@ -94,10 +95,13 @@ class Evaluator:
             batch_id=state.batch_id,
             cause=cause,
             measured_by=self.measured_by,
+            origin=state.origin,
+            planned_batch_id=state.planned_batch_id,
             status=status,
             reason=reason,
             total_lag=sum(lags) if lags else None,
             max_lag=max(lags, default=None),
+            in_flight=_in_flight(state, partitions),
             unknown_partitions=len(partitions) - len(lags),
             lost_records=sum(partition.lost_records or 0 for partition in partitions),
             other_run_id=state.other_run_id,
@@ -371,6 +375,21 @@ def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None
     return farthest if processed < farthest else None
 
 
+def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
+    """Records of the batch that runs. One that was planned by a run that ended does not."""
+    if state.planned_batch_id is None or state.ended:
+        return None
+    return sum(
+        max(0, one.planned_offset - one.processed_offset)
+        for one in partitions
+        if one.planned_offset is not None and one.processed_offset is not None
+    )
+
+
+def _at(location: str | None) -> str:
+    return f" at {location}" if location is not None else ""
+
+
 def _query_status(
     state: QueryState, partitions: list[PartitionLag], unread: list[_Finding], silent: bool
 ) -> tuple[Status, str | None]:
@@ -378,13 +397,18 @@ def _query_status(
         first_line = state.exception.strip().partition("\n")[0].rstrip()
         return "FAILED", f"the query failed: {first_line or 'it did not say why'}"
     if state.ended:
+        if state.origin == "group":
+            return "FINISHED", "there is no such group any more"
         return "FINISHED", "the query was stopped"
+    if silent and state.run_id is None:
+        where = "offsets" if state.origin == "group" else "checkpoint"
+        return "UNKNOWN", f"its {where} cannot be read: it is where it was, or farther"
     if silent:
         return "STOP", "nothing is heard of it: its driver is gone, or cannot reach Kafka"
     if state.other_run_id is not None:
         return "CONFLICT", (
             f"run {state.other_run_id} of this query goes on beside run {state.run_id}:"
-            " two drivers share one checkpoint"
+            f" two drivers share one checkpoint{_at(state.checkpoint_location)}"
         )
     telling: list[PartitionLag | _Finding] = [one for one in unread if one.reason != _NO_BATCH]
     if not state.known:

@@ -21,11 +21,13 @@ from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
 from sparklag_service.evaluator import Evaluator, Moment
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
+from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.publisher import Cadence, LagPublisher
+from sparklag_service.query_state import QueryState
 from sparklag_service.silence import Silence
 from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
-from sparklag_service.tracker import QueryState, Tracker
+from sparklag_service.tracker import Tracker
 from sparklag_service.view import Entry, View
 from sparklag_service.view_reader import ViewReader
 
@@ -40,9 +42,10 @@ MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor], Intake]
 
 
 class _Waiting(NamedTuple):
-    """The newest observation of a query that no acknowledged event covers, and its state."""
+    """The newest of a query that no acknowledged event covers, and its state: what its driver said,
+    what a watcher saw, or both in this order."""
 
-    delivery: Delivery
+    deliveries: tuple[Delivery, ...]
     state: QueryState
 
 
@@ -63,8 +66,15 @@ class Pipeline:
         self.queue = delivery_queue(settings.queue_size, self._count_superseded)
         self.intake = make_intake(self.queue, self.counters, self)
         self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
+        self.watchers = make_watchers(
+            settings, bootstrap_servers, self.queue, self._watches, self.tracker.queries
+        )
+        self._watching: asyncio.Future[None] | None = None
+        self._measured_by = measured_by
         self._silent_s = _SILENT_HEARTBEATS * settings.heartbeat_s
         self._silence = Silence(self._silent_s)
+        self._unseen = Silence(_SILENT_HEARTBEATS * longest_interval_s(settings))
+        """Queries that no driver speaks of: what is looked at and cannot be seen."""
         self.enricher = Enricher(settings, bootstrap_servers)
         self._evaluator = Evaluator(measured_by, settings.latest_max_age_s)
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
@@ -95,8 +105,12 @@ class Pipeline:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """Clusters that cannot be reached, and why: only queries that read from them suffer."""
-        return dict(self.enricher.unreachable)
+        """Clusters that cannot be reached, checkpoints and groups that cannot be read, and why:
+        only their queries suffer."""
+        found = dict(self.enricher.unreachable)
+        for watcher in self.watchers:
+            found.update(watcher.failing)
+        return found
 
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `not_ready` says why."""
@@ -109,6 +123,7 @@ class Pipeline:
                 self._after_view(self._track),
                 self._after_view(self._refresh),
                 self._after_view(self._evaluate),
+                self._after_view(self._watch),
                 # The first to end: to leave the group it needs the others.
                 self._after_view(self.intake.run),
                 patience_s=self.settings.shutdown_timeout_s / 2,
@@ -121,6 +136,8 @@ class Pipeline:
     async def drain(self, timeout_s: float) -> bool:
         """Take nothing more in, publish what was; whether that was done in time."""
         self.intake.pause()
+        if self._watching is not None:
+            await end(self._watching, patience_s=_CANCEL_AGAIN_S)
         try:
             await asyncio.wait_for(self.queue.join(), timeout_s)
         except asyncio.TimeoutError:
@@ -137,7 +154,7 @@ class Pipeline:
             _, late = await asyncio.wait(leaving, timeout=_HAND_OVER_S)
             await end(*late, patience_s=_CANCEL_AGAIN_S)
         for query_id in [i for i in self.tracker.queries if not self.intake.keeps(i)]:
-            self._drop(self._release(query_id))
+            self._drop(*self._release(query_id))
 
     async def take_over(self) -> None:
         """See Successor."""
@@ -155,22 +172,65 @@ class Pipeline:
         await self._view_reader.caught_up.wait()
         await run()
 
+    async def _watch(self) -> None:
+        """Beside the intake, until there is draining to do."""
+        if self.watchers:
+            runs = (watcher.run() for watcher in self.watchers)
+            watching = asyncio.ensure_future(run_together(*runs, patience_s=_CANCEL_AGAIN_S))
+            self._watching = watching
+            try:
+                await asyncio.wait({watching})
+                if not watching.cancelled():
+                    watching.result()
+            finally:
+                await end(watching, patience_s=_CANCEL_AGAIN_S)
+        await asyncio.get_running_loop().create_future()
+
+    def _watches(self, query_id: str) -> bool:
+        """Whether this instance is to look by itself where a query is."""
+        if query_id in self.tracker.queries:
+            return self.intake.keeps(query_id)
+        return self.intake.adopts(query_id) and not self._is_measured_in_driver(query_id)
+
+    def _is_measured_in_driver(self, query_id: str) -> bool:
+        """Whether an embedded service, beside its query, measures it: not this one."""
+        entry = self.view.get(query_id)
+        return (
+            entry is not None
+            and self._measured_by == "service"
+            and entry.event.measured_by == "embedded"
+            and entry.heard_s >= time.monotonic() - self._silent_s
+        )
+
     async def _track(self) -> None:
         while True:
             delivery = await self.queue.get()
             self.counters.observations += 1
-            observation = delivery.observation
-            query_id = observation.query_id
-            entry = self.view.get(query_id)
-            self._silence.heard(query_id, time.monotonic())
-            if self.tracker.observe(observation, entry.event if entry else None, delivery.offset):
-                self._wait(delivery, self.tracker.queries[query_id])
-                self.enricher.ask([self.tracker.queries[query_id]])
-            else:
-                self.counters.stale += 1
-                self._settle(delivery)
+            self._take(delivery)
             # A full queue is worked off without holding the loop.
             await asyncio.sleep(0)
+
+    def _take(self, delivery: Delivery) -> None:
+        observation = delivery.observation
+        query_id = observation.query_id
+        entry = self.view.get(query_id)
+        if observation.run_id is not None:
+            self._silence.heard(query_id, time.monotonic())
+        elif not self._watches(query_id):
+            # It has changed hands since it was looked at.
+            self._settle(delivery)
+            return
+        if not self.tracker.observe(observation, entry.event if entry else None, delivery.offset):
+            self.counters.stale += 1
+            self._settle(delivery)
+            return
+        state = self.tracker.queries[query_id]
+        if state.run_id is None:
+            self._unseen.heard(query_id, time.monotonic())
+        older = self._waiting.get(query_id)
+        waiting = self._together(older.deliveries if older else (), (delivery,))
+        self._waiting[query_id] = _Waiting(waiting, state)
+        self.enricher.ask([state])
 
     async def _refresh(self) -> None:
         """Lag is measured on the service's own clock too: that of a stuck query goes on growing."""
@@ -178,6 +238,7 @@ class Pipeline:
         while True:
             if self.intake.heard_all_s is not None:
                 self._silence.heard_all(self.intake.heard_all_s)
+            self._unseen.heard_all(time.monotonic())
             self._adopt()
             self._let_go()
             self.enricher.ask(self.tracker.queries.values())
@@ -200,15 +261,16 @@ class Pipeline:
         """Publish the lag of a query, if that is due."""
         query_id = state.query_id
         waiting = self._waiting.get(query_id)
-        covered = waiting.delivery if waiting is not None and waiting.state is state else None
+        covered = waiting.deliveries if waiting is not None and waiting.state is state else ()
+        silence = self._silence if state.run_id is not None else self._unseen
         event = self._evaluator.evaluate(
             state,
             self.enricher.offsets,
             moment,
             event_id=str(uuid4()),
-            cause=covered.observation.cause if covered else "refresh",
+            cause=covered[0].observation.cause if covered else "refresh",
             previous=self._last.get(query_id),
-            silent=self._silence.is_silent(query_id),
+            silent=silence.is_silent(query_id),
         )
         self._last[query_id] = event
         self.counters.measured += 1
@@ -216,7 +278,7 @@ class Pipeline:
             return
         if self._cadence.due(event, moment.now_s):
             self._cadence.published(event, moment.now_s)
-            if covered is not None:
+            if covered:
                 del self._waiting[query_id]
             self._send(query_id, self._publish(event, covered, state))
 
@@ -226,46 +288,55 @@ class Pipeline:
         self._on_their_way[query_id] = task
         task.add_done_callback(lambda _: self._on_their_way.pop(query_id))
 
-    async def _publish(self, event: LagEvent, covered: Delivery | None, state: QueryState) -> None:
+    async def _publish(
+        self, event: LagEvent, covered: tuple[Delivery, ...], state: QueryState
+    ) -> None:
         query_id = event.query_id
         try:
             published = await self._publisher.publish(event)
         except asyncio.CancelledError:
-            self._drop(covered)
+            self._drop(*covered)
             raise
+        newer = self._waiting.get(query_id)
         if published:
-            self._settle(covered)
-            if query_id in self._waiting:
-                self.enricher.ask([self._waiting[query_id].state])
+            self._settle(*covered)
+            if newer is not None:
+                self.enricher.ask([newer.state])
             return
         # The next refresh measures and publishes it again.
         self._cadence.forget(query_id)
         if query_id not in self.tracker.queries:
-            self._drop(covered)
-        elif covered is not None and query_id in self._waiting:
-            self._supersede(covered)
-        elif covered is not None:
-            self._waiting[query_id] = _Waiting(covered, state)
+            self._drop(*covered)
+        elif covered:
+            waiting = self._together(covered, newer.deliveries if newer else ())
+            self._waiting[query_id] = _Waiting(waiting, newer.state if newer else state)
 
-    def _wait(self, delivery: Delivery, state: QueryState) -> None:
-        older = self._waiting.get(state.query_id)
-        if older is not None:
-            self._supersede(older.delivery)
-        self._waiting[state.query_id] = _Waiting(delivery, state)
+    def _together(
+        self, older: tuple[Delivery, ...], newer: tuple[Delivery, ...]
+    ) -> tuple[Delivery, ...]:
+        """What is left to publish: a newer one says as much, but no watcher says what a driver
+        did."""
+        if not newer:
+            return older
+        spoken = any(delivery.observation.run_id is not None for delivery in newer)
+        kept = []
+        for delivery in older:
+            if delivery.observation.run_id is not None and not spoken:
+                kept.append(delivery)
+            else:
+                self._count_superseded()
+                self._settle(delivery)
+        return (*kept, *newer)
 
-    def _supersede(self, delivery: Delivery) -> None:
-        self._count_superseded()
-        self._settle(delivery)
-
-    def _settle(self, delivery: Delivery | None) -> None:
+    def _settle(self, *deliveries: Delivery) -> None:
         """An event that says as much, or more, is published."""
-        if delivery is not None:
+        for delivery in deliveries:
             delivery.done()
             self.queue.task_done()
 
-    def _drop(self, delivery: Delivery | None) -> None:
-        """It is not done here: whoever has its query next reads it again."""
-        if delivery is not None:
+    def _drop(self, *deliveries: Delivery) -> None:
+        """They are not done here: whoever has their query next reads them again."""
+        for _ in deliveries:
             self.queue.task_done()
 
     def _adopt(self) -> None:
@@ -285,36 +356,40 @@ class Pipeline:
         self.counters.adopted += 1
         self.tracker.adopt(event)
         self._last[event.query_id] = event
-        self._silence.adopted(event.query_id, time.monotonic(), silent=silent)
+        silence = self._silence if event.run_id is not None else self._unseen
+        silence.adopted(event.query_id, time.monotonic(), silent=silent)
 
     def _let_go(self) -> None:
         """Of queries that another measures now, and of those past their keep time."""
         for query_id, state in list(self.tracker.queries.items()):
             newest = self.view.get(query_id)
             if not self.intake.keeps(query_id):
-                self._drop(self._release(query_id))
-            elif newest is not None and newest.event.observed_at > state.observed_at_ms:
-                self._settle(self._release(query_id))
+                self._drop(*self._release(query_id))
+            elif self._is_measured_in_driver(query_id) or (
+                newest is not None and newest.event.observed_at > state.observed_at_ms
+            ):
+                self._settle(*self._release(query_id))
         expired_before_ms = epoch_ms() - int(self.settings.keep_s * 1000)
-        for query_id in list(self.tracker.unheard_since(expired_before_ms)):
-            if query_id not in self._on_their_way:
+        for query_id in list(self.tracker.over(expired_before_ms)):
+            if query_id not in self._on_their_way and query_id not in self._waiting:
                 self._send(query_id, self._forget(query_id))
 
     async def _forget(self, query_id: str) -> None:
         if await self._publisher.forget(query_id):
             self.counters.tombstones += 1
             self.view.remove(query_id)
-            self._settle(self._release(query_id))
+            self._settle(*self._release(query_id))
 
-    def _release(self, query_id: str) -> Delivery | None:
+    def _release(self, query_id: str) -> tuple[Delivery, ...]:
         """Measure it no more. The answer is what waited to be published."""
         self.counters.released += 1
         self.tracker.forget(query_id)
         self._cadence.forget(query_id)
         self._silence.forget(query_id)
+        self._unseen.forget(query_id)
         self._last.pop(query_id, None)
         waiting = self._waiting.pop(query_id, None)
-        return waiting.delivery if waiting is not None else None
+        return waiting.deliveries if waiting is not None else ()
 
     def _count_superseded(self) -> None:
         self.counters.superseded += 1

@@ -11,7 +11,7 @@ from sparklag_schemas import Settings
 from sparklag_service.enricher import Enricher
 from sparklag_service.log_offsets.leader_channel import Hold
 from sparklag_service.log_offsets.watched_cluster import WatchedCluster
-from sparklag_service.tracker import QueryState, SourceState
+from sparklag_service.query_state import QueryState, SourceState
 
 
 def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:

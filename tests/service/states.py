@@ -9,7 +9,8 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation
 from sparklag_service.evaluator import Evaluator, Moment
 from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
-from sparklag_service.tracker import QueryState, SourceState, Tracker
+from sparklag_service.query_state import QueryState, SourceState
+from sparklag_service.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
 
 MAX_AGE_S = 60.0
@@ -33,6 +34,7 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
             "name": "orders",
             "cluster": "default",
             "observed_at_ms": 1_000,
+            "heard_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
         }

@@ -10,7 +10,8 @@ import pytest
 from sparklag_schemas import Observation, SourcePosition
 from sparklag_schemas.settings import ClusterSettings, Settings
 from sparklag_service.clusters import ClusterNames
-from sparklag_service.tracker import QueryState, Tracker, restored
+from sparklag_service.query_state import QueryState, restored
+from sparklag_service.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID, lag_event, observation, position
 from tests.service.states import evaluated, said, source, state
 
@@ -237,8 +238,8 @@ def test_a_query_that_starts_again_has_not_ended() -> None:
 def test_a_silent_query_is_found_by_its_last_sign() -> None:
     tracker = Tracker()
     tracker.observe(observation(observed_at=1_000))
-    assert list(tracker.unheard_since(1_000)) == []
-    assert list(tracker.unheard_since(1_001)) == [QUERY_ID]
+    assert list(tracker.over(1_000)) == []
+    assert list(tracker.over(1_001)) == [QUERY_ID]
 
 
 def test_a_query_that_was_forgotten_is_adopted_once() -> None:

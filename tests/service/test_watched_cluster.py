@@ -19,7 +19,7 @@ from sparklag_schemas import KafkaSettings
 from sparklag_service.log_offsets.broker_link import BrokerLink
 from sparklag_service.log_offsets.offset_requests import MetadataRequest
 from sparklag_service.log_offsets.watched_cluster import WatchedCluster
-from sparklag_service.tracker import QueryState
+from sparklag_service.query_state import QueryState
 from tests.second_client import SecondClient
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker

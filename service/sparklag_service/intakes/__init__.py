@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,10 @@ class Delivery:
     done: Callable[[], None]
     offset: int | None = None
     """Its place on the topic. None: it comes straight from where it was made, once."""
+
+
+def nothing_to_do() -> None:
+    """What to call for an observation that nobody waits for: it is made again."""
 
 
 def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue[Delivery]:
@@ -67,3 +71,17 @@ class Intake(Protocol):
 
     async def run(self) -> None:
         """Take in until cancelled; then leave nothing behind that was done and not said so."""
+
+
+class Watcher(Protocol):
+    """An intake beside that: it looks by itself where queries are, at those this instance owns.
+
+    A query that it finds where it was is said again at each heartbeat: so it still is there.
+    """
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """What cannot be looked at, and why."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""

@@ -26,7 +26,7 @@ from sparklag_service.log_offsets.offset_requests import (
     read_offsets,
 )
 from sparklag_service.offsets import ClusterOffsets, Latest, Topic
-from sparklag_service.tracker import QueryState
+from sparklag_service.query_state import QueryState
 
 _FASTEST: Final = 1_000_000
 """Records a second that no partition takes: a log that grew further cannot have begun anew."""

@@ -28,8 +28,8 @@ from sparklag_service.log_offsets.offset_requests import (
 )
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
+from sparklag_service.query_state import QueryState
 from sparklag_service.tasks import run_together
-from sparklag_service.tracker import QueryState
 
 _log = logging.getLogger(__name__)
 

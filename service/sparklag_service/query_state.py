@@ -1,0 +1,166 @@
+"""All that is known of a query without asking Kafka. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sparklag_schemas import Batch, IsolationLevel, LagEvent, Origin
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """One source of a query: where it has read up to, by topic and partition."""
+
+    source: int
+    isolation_level: IsolationLevel
+    processed: dict[str, dict[int, int]] | None
+    planned: dict[str, dict[int, int]] | None = None
+    topics: tuple[str, ...] | None = None
+    assigned: dict[str, list[int]] | None = None
+    cluster: str | None = "default"
+    """Alias of the Kafka cluster it reads from. None: none that is configured."""
+
+    def reads(self, topics: Iterable[str]) -> bool:
+        """Whether all of `topics` can be this source's."""
+        return self.topics is None or set(topics) <= {*self.topics}
+
+    def watched_topics(self) -> list[str]:
+        """Topics to measure: those it names, and those with a position, or a plan."""
+        with_offsets = {*(self.processed or ()), *(self.planned or ())}
+        return sorted({*(self.topics or ()), *(self.assigned or ()), *with_offsets})
+
+    def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:
+        """Partitions to measure of a topic that has `existing` ones: those with a position, those
+        assigned, and, where none are, every one there is, before Spark plans it."""
+        known = (self.processed or {}).get(topic, ())
+        if self.assigned is not None:
+            return sorted({*known, *self.assigned.get(topic, ())})
+        return sorted({*known, *existing})
+
+
+@dataclass(frozen=True)
+class QueryState:
+    """All that is known of a query without asking Kafka. A new observation makes a new one."""
+
+    query_id: str
+    run_id: str | None
+    """None: no driver speaks of it."""
+    name: str | None
+    cluster: str
+    observed_at_ms: int
+    sources: tuple[SourceState, ...]
+    origin: Origin = "listener"
+    """Who knew the position."""
+    batch_id: int | None = None
+    planned_batch_id: int | None = None
+    """Later than `batch_id`; its sources' `planned` are of this batch."""
+    checkpoint_batch_id: int | None = None
+    """What the checkpoint said last. None: nothing, or not to this instance."""
+    heard_at_ms: int = 0
+    """When its driver spoke last, by the driver's clock. 0: it never did."""
+    processed_at_ms: int | None = None
+    batch: Batch | None = None
+    checkpoint_location: str | None = None
+    ended: bool = False
+    exception: str | None = None
+    observation_offset: int | None = None
+    run_since_ms: int = 0
+    """`heard_at_ms` when this run was first heard of."""
+    past_runs: tuple[str, ...] = ()
+    other_run_id: str | None = None
+    """A past run that goes on beside this one."""
+    other_run_at_ms: int = 0
+    """`heard_at_ms` when that one was last heard: its own clock may be another."""
+    alone_since_ms: int | None = None
+    """By that one's clock, its first words after this run's last."""
+
+    @property
+    def known(self) -> bool:
+        """Whether any position is known."""
+        return any(source.processed is not None for source in self.sources)
+
+
+def restored(event: LagEvent) -> QueryState:
+    """The state that `event` was measured from."""
+    return QueryState(
+        query_id=event.query_id,
+        run_id=event.run_id,
+        name=event.query,
+        cluster=event.cluster,
+        observed_at_ms=event.observed_at,
+        sources=_sources_of(event),
+        origin=event.origin,
+        batch_id=event.batch_id,
+        planned_batch_id=event.planned_batch_id,
+        checkpoint_batch_id=event.batch_id if event.origin == "checkpoint" else None,
+        heard_at_ms=event.observed_at if event.run_id is not None else 0,
+        processed_at_ms=event.processed_at,
+        batch=event.batch,
+        checkpoint_location=event.checkpoint_location,
+        ended=event.status in ("FINISHED", "FAILED"),
+        exception=event.exception,
+        observation_offset=event.observation_offset,
+        run_since_ms=event.observed_at,
+        past_runs=(event.other_run_id,) if event.other_run_id else (),
+        other_run_id=event.other_run_id,
+        other_run_at_ms=event.observed_at if event.other_run_id else 0,
+    )
+
+
+def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
+    by_source: dict[int, SourceState] = {}
+    for topic in event.topics:
+        source = by_source.setdefault(
+            topic.source,
+            SourceState(
+                topic.source,
+                topic.isolation_level,
+                None,
+                topics=(),
+                assigned={} if topic.assigned else None,
+                cluster=topic.cluster,
+            ),
+        )
+        processed = {
+            partition.partition: partition.processed_offset
+            for partition in topic.partitions
+            if partition.processed_offset is not None
+        }
+        planned = {
+            partition.partition: partition.planned_offset
+            for partition in topic.partitions
+            if partition.planned_offset is not None
+        }
+        assigned = source.assigned
+        if assigned is not None:
+            assigned = {**assigned, topic.topic: [p.partition for p in topic.partitions]}
+        by_source[topic.source] = replace(
+            source,
+            processed=_with_topic(source.processed, topic.topic, processed),
+            planned=_with_topic(source.planned, topic.topic, planned),
+            topics=(*(source.topics or ()), topic.topic),
+            assigned=assigned,
+        )
+        if by_source[topic.source].processed is None and topic.total_lag is not None:
+            # Counted without a position: it has begun, in none of the partitions there are now.
+            by_source[topic.source] = replace(by_source[topic.source], processed={})
+    return tuple(by_source[index] for index in sorted(by_source))
+
+
+def _with_topic(
+    offsets: dict[str, dict[int, int]] | None, topic: str, of_topic: dict[int, int]
+) -> dict[str, dict[int, int]] | None:
+    return {**(offsets or {}), topic: of_topic} if of_topic else offsets
+
+
+def fitting(
+    sources: Sequence[SourceState], index: int, topics: Iterable[str]
+) -> SourceState | None:
+    """Which of `sources` is the one with that index, and reads `topics`.
+
+    Spark may number the sources of a plan otherwise than they stand in it, so topics decide. None:
+    no one reads them.
+    """
+    able = [source for source in sources if source.reads(topics)]
+    return next((source for source in able if source.source == index), able[0] if able else None)
