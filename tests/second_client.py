@@ -67,11 +67,17 @@ class SecondClient:
         return len(found.partitions) if found is not None and found.error is None else 0
 
     def produce(
-        self, topic: str, values: Iterable[bytes], *, key: bytes | None = None, partition: int = -1
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        partition: int = -1,
+        at_ms: int = 0,
     ) -> None:
-        """Write records and return once all are acknowledged."""
+        """Write records and return once all are acknowledged. `at_ms`: their time; 0 is now."""
         for value in values:
-            self._producer.produce(topic, value, key=key, partition=partition)
+            self._producer.produce(topic, value, key=key, partition=partition, timestamp=at_ms)
         assert self._producer.flush(_TIMEOUT_S) == 0
 
     def end_offsets(self, topic: str) -> dict[int, int]:

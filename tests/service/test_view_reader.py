@@ -1,0 +1,85 @@
+"""What a new instance reads of `consumer-lag` before it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from sparklag_schemas import Settings, encode
+from sparklag_schemas.topics import key_of
+from sparklag_service.counters import Counters
+from sparklag_service.view import View
+from sparklag_service.view_reader import ViewReader
+from tests.messages import lag_event, now_ms
+from tests.second_client import SecondClient
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+MINUTE_MS = 60_000
+
+
+@asynccontextmanager
+async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
+    """The view of a new instance, once it is caught up."""
+    view, counters = View(), Counters()
+    assert settings.bootstrap_servers is not None
+    reader = ViewReader(settings, settings.bootstrap_servers, view, counters)
+    reading = asyncio.create_task(reader.run())
+    try:
+        await asyncio.wait_for(reader.caught_up.wait(), 60)
+        yield view, counters
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+def write(client: SecondClient, settings: Settings, query_id: str, ago_ms: int) -> None:
+    """An event of that time, by the log's clock too."""
+    at_ms = now_ms() - ago_ms
+    event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
+    client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
+
+
+async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    for ago_ms in range(180 * MINUTE_MS, 120 * MINUTE_MS, -10_000):
+        write(second_client, service_settings, f"forgotten-{ago_ms}", ago_ms)
+        write(second_client, service_settings, "alive", ago_ms)
+    async with read(service_settings) as (view, _):
+        assert view.get("alive") is not None
+        # One event each ten seconds, and a minute.
+        assert 6 <= len(view) <= 8
+
+
+async def test_a_query_that_only_spoke_before_an_outage_is_known(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    for ago_ms in range(20 * MINUTE_MS, 15 * MINUTE_MS, -10_000):
+        write(second_client, service_settings, "dead", ago_ms)
+        write(second_client, service_settings, "alive", ago_ms)
+    # Nobody published for ten minutes; then an instance did, once, and was killed. So was the next.
+    write(second_client, service_settings, "alive", 5 * MINUTE_MS)
+    write(second_client, service_settings, "alive", 1_000)
+    async with read(service_settings) as (view, _):
+        assert {entry.event.query_id for entry in view} == {"dead", "alive"}
+
+
+async def test_an_empty_topic_is_read_at_once(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic, partitions=2)
+    async with read(service_settings) as (view, _):
+        assert len(view) == 0
+        write(second_client, service_settings, "first", 0)
+
+        async def seen() -> bool:
+            return view.get("first") is not None
+
+        await eventually(seen, "what is written later is seen")
