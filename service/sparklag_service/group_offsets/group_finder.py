@@ -1,0 +1,118 @@
+"""Finds a cluster's consumer groups: every broker lists those that it coordinates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from sparklag_schemas import GroupSettings
+from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
+from sparklag_service.group_offsets.failures import Failures, error_text
+from sparklag_service.group_offsets.first_answer import first_answer
+from sparklag_service.group_offsets.group_listing import GroupListing
+from sparklag_service.group_offsets.group_patterns import GroupPatterns
+from sparklag_service.group_offsets.group_requests import (
+    CoordinatorsAnswer,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+)
+from sparklag_service.group_offsets.pauses import cut, with_pauses
+from sparklag_service.log_offsets.broker_link import BROKER_FAILURES
+from sparklag_service.log_offsets.leader_channel import failure_text
+
+_GROUPS_AT_ONCE: Final = 500
+"""In one request."""
+
+
+class GroupFinder:
+    """Keeps `listing` as the brokers say. `remembered` groups that none lists are looked for too;
+    `on_news` is called when a group is new, elsewhere, or missing."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        brokers: ClusterBrokers,
+        failures: Failures,
+        remembered: Callable[[], Iterable[str]],
+        on_news: Callable[[], None],
+    ) -> None:
+        self.listing = GroupListing()
+        self._brokers = brokers
+        self._failures = failures
+        self._remembered = remembered
+        self._on_news = on_news
+        self._patterns = GroupPatterns(settings)
+        self._lists: dict[int, tuple[bytes, list[str]]] = {}
+        self._nodes: set[int] = set()
+
+    async def find(self) -> bool:
+        """Ask every broker for its groups; False where none answers."""
+        if not await self._brokers.learn():
+            return False
+        nodes = self._brokers.nodes
+        for node in self._nodes - set(nodes):
+            self._lists.pop(node, None)
+            self._failures.drop(self._list(node), self._failures.broker(node))
+        self._nodes = set(nodes)
+        self.listing.begin_round()
+        # What one says counts as soon as it answers: one that hangs keeps nobody waiting.
+        if all(await asyncio.gather(*(self._list_groups_of(node) for node in nodes))):
+            remembered = filter(self._patterns.match, self._remembered())
+            missing = self.listing.end_round(remembered)
+            if missing:
+                await self._find_coordinators(missing)
+                self._on_news()
+        return True
+
+    async def _list_groups_of(self, node: int) -> bool:
+        """Whether that broker has said all of its groups."""
+        link = self._brokers.link(node)
+        if link is None:
+            return False
+        what = self._list(node)
+        try:
+            answer = await link.ask(ListGroupsRequest())
+            error_code, listed = answer.read()
+            raw, groups = self._lists.get(node, (b"", []))
+            if raw != answer.data[4:]:  # behind the throttle time
+                groups = [g async for g in with_pauses(listed) if self._patterns.match(g)]
+        except BROKER_FAILURES as error:
+            why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
+            self._failures.begin(what, f"consumer groups may be missing: {why}")
+            return False
+        if error_code:
+            why = f"broker {node} does not list all of its groups: {error_text(error_code)}"
+            self._failures.begin(what, why)
+        else:
+            self._failures.end(what)
+            self._lists[node] = (answer.data[4:], groups)
+        async for group in with_pauses(groups):
+            if self.listing.listed(group, node):
+                self._on_news()
+        return not error_code
+
+    async def _find_coordinators(self, groups: Sequence[str]) -> None:
+        """Who is to be asked about groups that no broker lists."""
+        for some in cut(groups, _GROUPS_AT_ONCE):
+            found = await first_answer(self._brokers.links(), FindCoordinatorRequest(some))
+            if found is not None:
+                self._take_coordinators(found.answer)
+                continue
+            for group in some:
+                # Older than Kafka 3.0, they take one at a time.
+                found = await first_answer(self._brokers.links(), FindCoordinatorRequest([group]))
+                if found is None:
+                    return
+                self._take_coordinators(found.answer)
+
+    def _take_coordinators(self, answer: CoordinatorsAnswer) -> None:
+        refused = {}
+        for found in answer.read():
+            self.listing.found(found.group, None if found.error_code else found.node)
+            if found.error_code:
+                refused[found.group] = error_text(found.error_code)
+        self._failures.begin_groups(refused)
+
+    def _list(self, node: int) -> str:
+        return f"{self._failures.broker(node)}, its list"

@@ -1,0 +1,31 @@
+"""Work on many groups in turns that do not hold the loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Final
+
+_BREATHE_GROUPS: Final = 500
+
+
+def cut(groups: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The same in parts of at most `size`."""
+    return (groups[start : start + size] for start in range(0, len(groups), size))
+
+
+async def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:
+    """The same, letting others go on in between."""
+    for number, group in enumerate(groups, start=1):
+        yield group
+        if number % _BREATHE_GROUPS == 0:
+            await asyncio.sleep(0)
+
+
+async def until_set(event: asyncio.Event, timeout_s: float) -> None:
+    """Return when `event` is set, or at the latest after that time, with `event` set."""
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
