@@ -1,0 +1,114 @@
+"""fsspec's file system for a location, with time limits and without its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sparklag_service.errors import StoreUnavailable
+
+_EXTRAS: Final = {
+    "s3": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "az": "abfs",
+    "hdfs": "hdfs",
+    "webhdfs": "hdfs",
+}
+"""What is installed along with sparklag for each scheme."""
+_HDFS: Final = (
+    "hdfs:// needs the address of WebHDFS,"
+    ' [checkpoints.storage.hdfs] webhdfs = "namenode:9870", or Hadoop\'s own library for pyarrow'
+)
+_CONNECT_S: Final = 5.0
+_WEBHDFS_PORT: Final = "9870"
+
+
+def open_filesystem(
+    scheme: str, location: str, options: Mapping[str, Any], timeout_s: float
+) -> Any:
+    """A file system of its own, shared with nobody. `options` are fsspec's.
+
+    Raises StoreUnavailable where a package is missing, and what the package raises.
+    """
+    given = dict(options)
+    webhdfs = given.pop("webhdfs", None)
+    if scheme == "hdfs" and webhdfs is not None:
+        scheme, location = "webhdfs", f"webhdfs://{_address(str(webhdfs), given)}/"
+    kind = _class_of(scheme)
+    named = {**kind._get_kwargs_from_urls(location), **given}
+    if scheme == "s3":
+        named |= _s3_defaults(timeout_s, given)
+    named |= {"skip_instance_cache": True, "use_listings_cache": False}
+    if scheme == "hdfs":
+        return _open_native_hdfs(kind, named)
+    if scheme == "webhdfs":
+        if "port" in named:
+            named["port"] = int(named["port"])
+        filesystem = kind(**named)
+        _limit_requests(filesystem.session, timeout_s)
+        return filesystem
+    return kind(**named)
+
+
+def _class_of(scheme: str) -> Any:
+    import fsspec
+
+    try:
+        return fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        if scheme == "hdfs":
+            raise StoreUnavailable(f"{_HDFS} (pyarrow is not installed)") from error
+        extra = _EXTRAS.get(scheme)
+        remedy = f"pip install 'sparklag[{extra}]'" if extra else str(error)
+        raise StoreUnavailable(f"{scheme}:// needs a package that is not here: {remedy}") from error
+    except ValueError as error:
+        raise StoreUnavailable(f"there is no kind of store called {scheme}://") from error
+
+
+def _s3_defaults(timeout_s: float, given: Mapping[str, Any]) -> dict[str, Any]:
+    limits = {
+        "connect_timeout": min(_CONNECT_S, timeout_s),
+        "read_timeout": timeout_s,
+        "retries": {"max_attempts": 2, "mode": "standard"},
+    }
+    return {
+        # Several would first ask how long the file is.
+        "max_concurrency": given.get("max_concurrency", 1),
+        "config_kwargs": {**limits, **given.get("config_kwargs", {})},
+    }
+
+
+def _address(webhdfs: str, given: dict[str, Any]) -> str:
+    """host:port of an address that may be written as a URL."""
+    scheme, _, address = webhdfs.rpartition("://")
+    if scheme == "https":
+        given["use_https"] = True
+    address = address.strip("/")
+    return address if ":" in address else f"{address}:{_WEBHDFS_PORT}"
+
+
+def _open_native_hdfs(kind: Any, named: dict[str, Any]) -> Any:
+    named = {**named, "host": named.get("host") or "default"}
+    try:
+        return kind(**named)
+    except OSError as error:
+        # libhdfs or libjvm is not there, or the NameNode is not.
+        line = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+        raise StoreUnavailable(f"{_HDFS} ({line})") from error
+
+
+def _limit_requests(session: Any, timeout_s: float) -> None:
+    """Give every request of a `requests` session a deadline: there is none by default."""
+    from requests.adapters import HTTPAdapter
+
+    class Impatient(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **named: Any) -> Any:
+            if named.get("timeout") is None:
+                named["timeout"] = (min(_CONNECT_S, timeout_s), timeout_s)
+            return super().send(request, *arguments, **named)
+
+    for prefix in ("http://", "https://"):
+        session.mount(prefix, Impatient())
