@@ -54,6 +54,9 @@ unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
 	@$(WITH_JAVA) && $(BIN)/pytest -m "not ($(QUICK)) and not long_fault" $(ARGS)
 
+lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: on another Java)
+	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
+
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
 	@$(WITH_JAVA) && $(BIN)/pytest -m faults tests/faults $(ARGS)
 
@@ -73,4 +76,4 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo check unit test faults bench schemas lock compose-test clean
+.PHONY: help setup java demo check unit test lanes faults bench schemas lock compose-test clean

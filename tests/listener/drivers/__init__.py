@@ -6,6 +6,8 @@ What they have in common is here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,15 +16,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_pipeline.maven import spark_kafka_jars
 
 
-def build_session(config: dict[str, str] | None = None) -> SparkSession:
-    """A small local Spark with the Kafka connector, quick to start and to say it is idle."""
+def build_session(
+    config: dict[str, str] | None = None, jars: Sequence[Path] | None = None
+) -> SparkSession:
+    """A small local Spark with the Kafka connector, quick to start and to say it is idle.
+
+    `jars` are the connector's, where they are not those that belong to this Spark.
+    """
+    connector = spark_kafka_jars() if jars is None else jars
     builder = (
         SparkSession.builder.master("local[1]")
         .appName("sparklag-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         # On the class path from the start: nothing is copied for each session.
-        .config("spark.driver.extraClassPath", ":".join(map(str, spark_kafka_jars())))
+        .config("spark.driver.extraClassPath", ":".join(map(str, connector)))
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")

@@ -1,0 +1,180 @@
+"""One driver for each lane: what it did, what was published, and what it left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import Observation
+from tests.lanes.driver_process import LaneProcess, running
+from tests.lanes.lanes import LANES, Lane
+from tests.listener.offsets_topic import OffsetsTopic
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+SILENT = ("spark.sql.streaming.noDataProgressEventInterval", "3600000")
+SECOND_FORMAT = ("spark.sql.streaming.offsetLog.formatVersion", "2")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a query, and where its topic ended when it had read all."""
+
+    query_id: str
+    run_id: str
+    end: dict[int, int]
+
+
+@dataclass(frozen=True)
+class LaneStory:
+    """What happened in one lane: see `tell`."""
+
+    lane: Lane
+    servers: str
+    topic: str
+    folder: Path
+    versions: dict[str, str]
+    first: Run
+    restarted: Run
+    deaf: Run
+    failing: Run
+    second_format: Run | None
+    observations: dict[str, list[Observation]]
+    """By query id, in their order."""
+    stats: dict[str, Any]
+    exit_code: int
+    output: str
+
+    def of(self, run: Run) -> list[Observation]:
+        """What was published of one run, in its order."""
+        return [each for each in self.observations[run.query_id] if each.run_id == run.run_id]
+
+
+class Teller:
+    """Lets a lane's driver do one thing after the other, and waits for what it publishes."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        client: SecondClient,
+        process: LaneProcess,
+        published: OffsetsTopic,
+        topic: str,
+        folder: Path,
+    ) -> None:
+        self._lane = lane
+        self._client = client
+        self._process = process
+        self._published = published
+        self._topic = topic
+        self._folder = folder
+
+    def tell(self) -> LaneStory:
+        """Start, read, idle, end; restart without data, silent; fail; go on without a listener."""
+        process = self._process
+        versions = process.do("versions")
+        first = self._start("orders")
+        self._await_cause(first, "idle")
+        first = self._more("orders", first, 7)
+        process.do("stop", "orders")
+        self._await_cause(first, "terminated")
+
+        process.do("configure", *SILENT)
+        restarted = self._start("orders", at_end=False)
+        # Before it has said that it is idle, where it stands is not known.
+        self._await_cause(restarted, "refresh", placed=True)
+        restarted = self._more("orders", restarted, 5)
+
+        second_format = None
+        if self._lane.offsets_v2:
+            process.do("configure", *SECOND_FORMAT)
+            second_format = self._start("orders-v2")
+            process.do("stop", "orders-v2")
+            self._await_cause(second_format, "terminated")
+        failing = self._run(process.do("start_to_fail", "failing"))
+        self._await_cause(failing, "terminated")
+
+        process.do("deafen")
+        deaf = self._more("orders", restarted, 3)
+        process.do("stop", "orders")
+        self._await_cause(deaf, "terminated")
+        wait_for(lambda: process.do("stats")["queued"] == 0, "nothing waits")
+        stats = process.do("close")
+        queries = {first.query_id, failing.query_id}
+        if second_format is not None:
+            queries.add(second_format.query_id)
+        return LaneStory(
+            lane=self._lane,
+            servers=self._client.bootstrap_servers,
+            topic=self._topic,
+            folder=self._folder,
+            versions=versions,
+            first=first,
+            restarted=restarted,
+            deaf=deaf,
+            failing=failing,
+            second_format=second_format,
+            observations={each: self._published.observations(each) for each in queries},
+            stats=stats,
+            exit_code=process.ends(),
+            output=process.output(),
+        )
+
+    def _start(self, name: str, *, at_end: bool = True) -> Run:
+        run = self._run(self._process.do("start", name))
+        if at_end:
+            self._await_end(run)
+        return run
+
+    def _more(self, name: str, run: Run, count: int) -> Run:
+        """The run, once it has read and published `count` more records."""
+        self._client.produce(self._topic, [b"%d" % number for number in range(count)])
+        self._process.do("read", name)
+        run = self._run({"query_id": run.query_id, "run_id": run.run_id})
+        self._await_end(run)
+        return run
+
+    def _run(self, ids: dict[str, str]) -> Run:
+        return Run(ids["query_id"], ids["run_id"], self._client.end_offsets(self._topic))
+
+    def _await_end(self, run: Run) -> None:
+        def stands_there(seen: Sequence[Observation]) -> bool:
+            (source,) = seen[-1].sources if seen else (None,)
+            return source is not None and source.processed == {self._topic: run.end}
+
+        self._published.until(run.query_id, stands_there, f"{run}: {self._process.output()}")
+
+    def _await_cause(self, run: Run, cause: str, *, placed: bool = False) -> None:
+        """Wait for it, with a position if it is to be `placed`."""
+
+        def is_said(seen: Sequence[Observation]) -> bool:
+            return any(
+                each.cause == cause
+                and each.run_id == run.run_id
+                and (each.batch_id is not None or not placed)
+                for each in seen
+            )
+
+        self._published.until(run.query_id, is_said, f"{cause}: {self._process.output()}")
+
+
+@pytest.fixture(scope="module", params=LANES, ids=str)
+def story(
+    request: pytest.FixtureRequest,
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> LaneStory:
+    """Told once for each lane; its tests look at it."""
+    lane: Lane = request.param
+    folder = tmp_path_factory.mktemp(f"lane-{lane}")
+    topic = second_client.create(f"{folder.name}-orders", 2)
+    second_client.produce(topic, [b"%d" % number for number in range(20)])
+    published = OffsetsTopic(second_client, f"{topic}-offsets")
+    with running(lane, kafka.bootstrap_servers, topic, published.name, folder) as process:
+        return Teller(lane, second_client, process, published, topic, folder).tell()

@@ -1,0 +1,106 @@
+"""A driver that does what it is told, on the Spark that is installed where it runs.
+
+`python -m tests.lanes.driver SERVERS TOPIC OFFSETS_TOPIC FOLDER`: reads commands from its standard
+input, one a line, and answers each with a line `done: ` and JSON. Needs a driver's packages only.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparklag_listener import observe
+from tests.lanes.connector import connector_jars
+from tests.listener.drivers import build_session, read_kafka, start_query, tell
+
+HEARTBEAT_S = 1.0
+
+
+class LaneDriver:
+    """One session, observed. A method without an underscore is a command; its answer is JSON."""
+
+    def __init__(self, servers: str, topic: str, offsets_topic: str, folder: str) -> None:
+        self._servers, self._topic, self._folder = servers, topic, Path(folder)
+        self._spark = build_session(jars=connector_jars())
+        self._handle = observe(
+            self._spark,
+            servers,
+            offsets_topic=offsets_topic,
+            topic_partitions=1,
+            heartbeat_s=HEARTBEAT_S,
+        )
+        self._queries: dict[str, StreamingQuery] = {}
+
+    def versions(self) -> dict[str, str]:
+        jvm: Any = self._spark._jvm
+        java = jvm.java.lang.System.getProperty("java.version")
+        return {"spark": self._spark.version, "java": java, "python": platform.python_version()}
+
+    def configure(self, name: str, value: str) -> None:
+        """For the queries that start from now on."""
+        self._spark.conf.set(name, value)
+
+    def start(self, name: str) -> dict[str, str]:
+        """A query from the checkpoint of that name, which has read all there is."""
+        query = start_query(self._frame(), self._folder / name, name)
+        self._queries[name] = query
+        query.processAllAvailable()
+        return {"query_id": query.id, "run_id": query.runId}
+
+    def start_to_fail(self, name: str) -> dict[str, str]:
+        frame = self._frame().selectExpr("raise_error('this batch breaks')")
+        query = start_query(frame, self._folder / name, name)
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            return {"query_id": query.id, "run_id": query.runId}
+        raise AssertionError("the query did not fail")
+
+    def read(self, name: str) -> None:
+        self._queries[name].processAllAvailable()
+
+    def stop(self, name: str) -> None:
+        self._queries[name].stop()
+
+    def deafen(self) -> None:
+        """Take every listener from the session, as if the listener bus dropped all there is."""
+        streams = self._spark._jsparkSession.streams()
+        for listener in streams.listListeners():
+            streams.removeListener(listener)
+
+    def stats(self) -> dict[str, Any]:
+        return asdict(self._handle.stats())
+
+    def close(self) -> dict[str, Any]:
+        """Its last words."""
+        self._handle.close()
+        return self.stats()
+
+    def _frame(self) -> DataFrame:
+        return read_kafka(
+            self._spark,
+            self._servers,
+            **{"subscribe": self._topic, "kafka.isolation.level": "read_committed"},
+        )
+
+
+def main() -> None:
+    driver = LaneDriver(*sys.argv[1:])
+    tell("done: null")
+    for line in sys.stdin:
+        command, *arguments = line.split()
+        method: Callable[..., Any] = getattr(driver, command)
+        tell(f"done: {json.dumps(method(*arguments))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The versions of Spark that the listener is shown on, each with an environment of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from sparklag_pipeline.maven import default_cache_dir
+
+ROOT = Path(__file__).parents[2]
+_REQUIREMENTS = ROOT / "requirements"
+_BUILD_S = 840
+_PACKAGES = ("schemas", "listener", "pipeline")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One version of Spark. `lock`: what its driver has; None: these tests' own environment."""
+
+    spark: str
+    lock: str | None = None
+    offsets_v2: bool = False
+    """Whether this Spark can write the second format of the offset log."""
+
+    def __str__(self) -> str:
+        return self.spark
+
+    def python(self) -> Path:
+        """Its Python. The first time on a machine this downloads Spark, some 350 MB.
+
+        Safe when several processes ask at once: one builds, the others wait for it.
+        """
+        if self.lock is None:
+            return Path(sys.executable)
+        folder = default_cache_dir() / "lanes" / f"spark-{self.spark}-{self._digest(self.lock)}"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            # A virtual environment cannot be moved: this file says that it is whole.
+            if not (folder / "complete").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                self._build(folder, self.lock)
+                (folder / "complete").touch()
+        return folder / "bin" / "python"
+
+    def environment(self) -> dict[str, str]:
+        """What its driver's process runs with: the code of this tree, and nothing of these tests'
+        own environment. SPARK_LANES_JAVA_HOME names another Java for it."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "PYSPARK", "SPARK_HOME", "SPARKLAG_", "VIRTUAL_ENV"))
+        }
+        if java_home := os.environ.get("SPARK_LANES_JAVA_HOME"):
+            kept["JAVA_HOME"] = java_home
+        path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
+        return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def _digest(self, lock: str) -> str:
+        text = (_REQUIREMENTS / lock).read_bytes() + sys.version.encode()
+        return hashlib.sha256(text).hexdigest()[:12]
+
+    def _build(self, folder: Path, lock: str) -> None:
+        uv = find_uv_bin()
+        python = folder / "bin" / "python"
+        _succeed(uv, "venv", "-q", "--no-project", "--python", sys.executable, str(folder))
+        _succeed(
+            uv, "pip", "sync", "-q", "--python", str(python), "--require-hashes",
+            "--build-constraints", str(_REQUIREMENTS / "build.txt"), str(_REQUIREMENTS / lock),
+        )  # fmt: skip
+
+
+LANES = (
+    Lane("3.5.7", lock="spark-3.5.txt"),
+    Lane("4.0.0"),
+    Lane("4.2.0", lock="spark-4.2.txt", offsets_v2=True),
+)
+
+
+def _succeed(*command: str) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_BUILD_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

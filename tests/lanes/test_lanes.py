@@ -1,0 +1,135 @@
+"""The same listener on each version of Spark, with a real query that ends and goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from sparklag_schemas import Observation
+from tests import samples
+from tests.lanes.conftest import LaneStory
+from tests.listener.driver_process import OUR_NOISE
+
+# The first time on a machine, a lane's Spark is downloaded.
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1200)]
+
+
+def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> None:
+    assert story.versions["spark"] == story.lane.spark
+    assert story.exit_code == 0
+    for noise in set(OUR_NOISE) - {"sparklag: "}:
+        assert noise not in story.output, story.output
+
+
+def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
+    causes = [observation.cause for observation in story.of(story.first)]
+    assert causes[0] == "started"
+    assert causes[-1] == "terminated"
+    assert causes.count("progress") >= 2
+    assert "idle" in causes
+    assert story.of(story.first)[-1].sources[0].processed == {story.topic: story.first.end}
+    assert story.of(story.first)[-1].exception is None
+
+
+def test_every_observation_says_what_the_query_reads_and_where_its_checkpoint_is(
+    story: LaneStory,
+) -> None:
+    for observation in story.observations[story.first.query_id]:
+        (source,) = observation.sources
+        assert source.topics == [story.topic]
+        assert source.bootstrap_servers == story.servers
+        assert source.isolation_level == "read_committed"
+        assert observation.query == "orders"
+        assert observation.origin == "listener"
+        assert observation.checkpoint_location == f"file:{story.folder / 'orders'}"
+
+
+def test_every_position_is_what_the_checkpoint_says_of_the_same_batch(story: LaneStory) -> None:
+    batches = set()
+    for observation in story.observations[story.first.query_id]:
+        (source,) = observation.sources
+        if observation.batch_id is None:
+            assert source.processed is None
+            continue
+        batches.add(observation.batch_id)
+        (saved,) = samples.committed_offsets(story.folder / "orders", observation.batch_id)
+        assert source.processed == {
+            story.topic: {int(number): end for number, end in saved[story.topic].items()}
+        }
+    # What was sent at four times may be read in more batches.
+    assert len(batches) >= 4
+    assert batches == set(range(len(batches)))
+
+
+def test_a_restart_without_data_stands_where_the_last_run_ended(story: LaneStory) -> None:
+    seen = story.of(story.restarted)
+    assert story.restarted.query_id == story.first.query_id
+    assert story.restarted.run_id != story.first.run_id
+    assert seen[0].cause == "started"
+    before = [each for each in seen[: position_of_progress(seen)] if each.batch_id is not None]
+    assert before
+    for observation in before:
+        assert observation.sources[0].processed == {story.topic: story.first.end}
+
+
+def position_of_progress(seen: Sequence[Observation]) -> int:
+    return next(number for number, each in enumerate(seen) if each.cause == "progress")
+
+
+def test_a_restarted_query_goes_on_after_its_last_batch(story: LaneStory) -> None:
+    batches = [each for each in story.of(story.restarted) if each.cause == "progress"]
+    last = story.of(story.first)[-1].batch_id
+    assert last is not None
+    assert batches[0].batch_id == last + 1
+    reached = [each.sources[0].processed for each in batches]
+    assert {story.topic: story.restarted.end} in reached
+
+
+def test_a_query_that_does_nothing_is_still_said_to_run(story: LaneStory) -> None:
+    seen = story.of(story.restarted)
+    refreshed = [each for each in seen[: position_of_progress(seen)] if each.cause == "refresh"]
+    assert refreshed
+    assert refreshed[-1].sources[0].processed == {story.topic: story.first.end}
+
+
+def test_a_query_that_fails_says_why(story: LaneStory) -> None:
+    observations = story.of(story.failing)
+    assert observations[-1].cause == "terminated"
+    assert "this batch breaks" in (observations[-1].exception or "")
+
+
+def test_what_the_listener_bus_does_not_bring_is_found_all_the_same(story: LaneStory) -> None:
+    seen = story.of(story.deaf)
+    assert seen[-1].cause == "terminated"
+    assert seen[-1].sources[0].processed == {story.topic: story.deaf.end}
+    assert story.stats["recovered"] >= 2
+
+
+def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
+    counts = {name: story.stats[name] for name in ("dropped", "failed", "queued", "last_error")}
+    assert counts == {"dropped": 0, "failed": 0, "queued": 0, "last_error": None}
+    assert story.stats["published"] == sum(map(len, story.observations.values()))
+
+
+def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) -> None:
+    for name, run, wanted in (
+        ("orders", story.first, "v1"),
+        ("orders-v2", story.second_format, "v2"),
+    ):
+        if run is None:
+            assert not story.lane.offsets_v2
+            continue
+        version, metadata, offsets = (
+            (story.folder / name / "offsets" / "0").read_text().splitlines()
+        )
+        assert version == wanted
+        assert "batchTimestampMs" in json.loads(metadata)
+        if wanted == "v2":
+            source, _, offsets = offsets.partition(":")
+            assert source == "0"
+            last = story.of(run)[-1]
+            assert last.sources[0].processed == {
+                story.topic: {int(n): end for n, end in json.loads(offsets)[story.topic].items()}
+            }
