@@ -42,11 +42,9 @@ class OffsetFileReader:
         content = self._files.read(f"offsets/{batch_id}")
         try:
             file = parse_offsets(content, name)
-            if file.is_positional and len(file.lines) < len(progress.sources):
-                raise MalformedCheckpoint(
-                    f"{name} is cut off: it has {len(file.lines)} of {len(progress.sources)}"
-                    " sources"
-                )
+            if not progress.may_precede(file):
+                missing = min(progress.sources - file.lines.keys())
+                raise MalformedCheckpoint(f"{name} is cut off: source {missing} is not in it")
         except MalformedCheckpoint:
             looks = self._broken_before.get(batch_id, 0) + 1
             self._broken[batch_id] = looks

@@ -47,8 +47,9 @@ class OffsetFile:
 
     lines: dict[int, OffsetLine]
     is_continuous: bool = False
-    is_positional: bool = True
-    """v1: every source the query has, has its line."""
+    names: tuple[str, ...] | None = None
+    """Of the sources, in the order of their numbers, where they have names: then one may come or
+    go with a restart, and another take its number."""
 
     @property
     def has_absent(self) -> bool:
@@ -68,11 +69,19 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
         raise MalformedCheckpoint(f"{name}: its second line is not a JSON object")
     if not lines or not lines[-1]:
         raise MalformedCheckpoint(f"{name} is cut off: it names no source, or ends in mid-line")
-    keyed = _numbered(lines, name) if version == b"v2" else dict(enumerate(lines))
+    names = None
+    keyed = dict(enumerate(lines))
+    if version == b"v2":
+        named = _named(lines, name)
+        if all(source.isascii() and _NUMBER.fullmatch(source) for source in named):
+            keyed = {int(source): named[source] for source in sorted(named, key=int)}
+        else:
+            names = tuple(sorted(named))
+            keyed = {number: named[source] for number, source in enumerate(names)}
     return OffsetFile(
         {source: _parse_line(line, name, source) for source, line in keyed.items()},
         is_continuous=not metadata,
-        is_positional=version == b"v1",
+        names=names,
     )
 
 
@@ -117,17 +126,16 @@ def _split_version(content: bytes, name: str) -> tuple[bytes, bytes]:
     raise MalformedCheckpoint(f"{name} does not begin with a version, as Spark's files do")
 
 
-def _numbered(lines: Sequence[bytes], name: str) -> dict[int, bytes]:
-    keyed: dict[str, bytes] = {}
+def _named(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
+    """Lines of v2 by what stands before their first colon. They have no order."""
+    found: dict[str, bytes] = {}
     for line in lines:
         key, colon, offset = line.partition(b":")
         source = key.decode("utf-8", errors="replace")
-        if not colon or not key or source in keyed:
+        if not colon or not key or source in found:
             raise MalformedCheckpoint(f"{name}: a line is not one source and its offset")
-        keyed[source] = offset
-    if all(source.isascii() and _NUMBER.fullmatch(source) for source in keyed):
-        return {int(source): keyed[source] for source in sorted(keyed, key=int)}
-    return dict(enumerate(keyed[source] for source in sorted(keyed)))
+        found[source] = offset
+    return found
 
 
 def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:

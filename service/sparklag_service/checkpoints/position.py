@@ -46,6 +46,8 @@ class Progress:
     """Sources that are known to be Kafka."""
     others: frozenset[int]
     """Sources that had a line, and none of Kafka's shape."""
+    names: tuple[str, ...] | None = None
+    """Of the sources, in their order, where they have names."""
 
     @property
     def sources(self) -> frozenset[int]:
@@ -54,28 +56,43 @@ class Progress:
     def after(self, file: OffsetFile) -> Progress:
         """The same once the batch of `file` is committed. A source without an offset in it stays
         where it was."""
+        if file.names is not None and self.names != file.names:
+            # What has a number here had another before.
+            return Progress({}, frozenset(), frozenset(), file.names).after(file)
         kafka = self.kafka | _kafka_sources(file)
         processed = dict(self.processed)
         for source, line in file.lines.items():
             offsets = _offsets(line, source in kafka)
             if offsets is not None:
                 processed[source] = offsets
-        return Progress(processed, kafka, (self.others | file.lines.keys()) - kafka)
+        return Progress(processed, kafka, (self.others | file.lines.keys()) - kafka, file.names)
 
     def before(self, file: OffsetFile) -> Progress:
         """The same with what an earlier committed batch says of sources not known yet."""
         earlier = NOTHING.after(file)
+        if self.names != earlier.names and self != NOTHING:
+            return self
         kafka = self.kafka | earlier.kafka
         return Progress(
             {**earlier.processed, **self.processed},
             kafka,
             (self.others | earlier.others) - kafka,
+            earlier.names,
         )
+
+    def may_precede(self, file: OffsetFile) -> bool:
+        """Whether `file` names every source there is. Only sources with names ever go."""
+        return file.names is not None or self.sources <= file.lines.keys()
 
     def offsets(self, planned: OffsetFile | None) -> tuple[SourceOffsets, ...]:
         """Of each source, in order."""
         lines = planned.lines if planned is not None else {}
-        kafka = self.kafka | (_kafka_sources(planned) if planned is not None else frozenset())
+        if planned is not None and self.sources and planned.names != self.names:
+            # It is told once its batch is committed, with the new numbers.
+            lines = {}
+        kafka = self.kafka | frozenset(
+            source for source, line in lines.items() if line.kafka is not None
+        )
         return tuple(
             SourceOffsets(
                 source,

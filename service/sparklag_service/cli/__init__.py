@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from sparklag_schemas import SparklagError
-from sparklag_service.cli import check, demo, lag, queries, serve, tail, topics
+from sparklag_service.cli import check, checkpoint, demo, lag, queries, serve, tail, topics
 from sparklag_service.version import VERSION
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("demo", context_settings=demo.PASS_ON)(demo.demo)
 app.command("lag")(lag.lag)
 app.command("queries")(queries.queries)
 app.command("tail")(tail.tail)
+app.command("checkpoint")(checkpoint.checkpoint)
 app.command("check")(check.check)
 app.add_typer(topics.app, name="topics")
 

@@ -1,0 +1,159 @@
+"""`sparklag checkpoint`"""
+
+from __future__ import annotations
+
+import json as json_library
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sparklag_schemas import KafkaSettings, Settings, load_settings
+from sparklag_service.cli.lag import age, records
+from sparklag_service.cli.options import Config, Json
+from sparklag_service.errors import ServiceError
+
+if TYPE_CHECKING:
+    from sparklag_service.checkpoints import CheckpointPosition, SourceOffsets
+    from sparklag_service.checkpoints.lag import SourceLag
+
+
+def checkpoint(
+    path: Annotated[
+        str,
+        typer.Argument(help="Where the checkpoint is: a folder, s3://, hdfs:// or the like."),
+    ],
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-servers",
+            help="Kafka, as host:port[,host:port]: show the lag too, to the end of each log.",
+        ),
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show what a query's checkpoint says of its position, without the query."""
+    # The other commands are to start without all this.
+    from sparklag_service.checkpoints import CheckpointStore, read_checkpoint
+
+    settings = load_settings(config=config)
+    store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
+    location = _only_one(store.find(path))
+    position = read_checkpoint(store, location)
+    lags = _lags(position, bootstrap_servers, settings) if bootstrap_servers else None
+    if json:
+        typer.echo(json_library.dumps(_document(position, lags)))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_headline(position))
+    if position.sources:
+        console.print(_table(position, lags))
+
+
+def _only_one(locations: list[str]) -> str:
+    if len(locations) > 1:
+        shown = ", ".join(locations[:3]) + (", …" if len(locations) > 3 else "")
+        raise ServiceError(f"{len(locations)} checkpoints match, name one: {shown}")
+    return locations[0]
+
+
+def _lags(
+    position: CheckpointPosition, bootstrap_servers: str, settings: Settings
+) -> list[SourceLag]:
+    from sparklag_service.checkpoints.lag import lag_of, read_latest
+
+    # Processed is known by now: what comes later can only be more.
+    latest = read_latest(position, bootstrap_servers, _kafka_of(settings, bootstrap_servers))
+    return [lag_of(source.processed, latest) for source in position.sources]
+
+
+def _kafka_of(settings: Settings, bootstrap_servers: str) -> KafkaSettings:
+    """How to connect to that cluster: the settings may name several."""
+    from sparklag_service.clusters import ClusterNames
+
+    names = ClusterNames(settings, settings.bootstrap_servers or "")
+    alias = names.alias_of(bootstrap_servers, settings.cluster)
+    other = settings.clusters.get(alias) if alias is not None else None
+    return other.kafka if other is not None else settings.kafka
+
+
+def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dict[str, Any]:
+    sources: list[dict[str, Any]] = [
+        {"source": source.source, "processed": source.processed, "planned": source.planned}
+        for source in position.sources
+    ]
+    for source, lag in zip(sources, lags or (), strict=False):
+        is_known = source["processed"] is not None
+        source["latest"] = lag.latest if is_known else None
+        source["lag"] = lag.lag if is_known else None
+        source["reasons"] = lag.reasons
+    return {
+        "query_id": position.query_id,
+        "batch_id": position.batch_id,
+        "planned_batch_id": position.planned_batch_id,
+        "sources": sources,
+    }
+
+
+def _headline(position: CheckpointPosition) -> str:
+    lines = [f"query [bold]{escape(position.query_id)}[/bold]"]
+    if position.batch_id is None:
+        lines.append("no batch is committed yet")
+    else:
+        lines.append(f"batch {position.batch_id} committed{_when(position.committed_at_ms)}")
+    if position.planned_batch_id is not None:
+        lines.append(
+            f"batch {position.planned_batch_id} planned{_when(position.planned_at_ms)},"
+            " and not committed"
+        )
+    return "\n".join(lines)
+
+
+def _when(at_ms: int | None) -> str:
+    if at_ms is None:
+        return ""
+    time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
+    return f" {time} ({age(at_ms)})"
+
+
+def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Table:
+    table = Table(box=None, pad_edge=False)
+    headings = ["source", "topic", "partition", "processed", "planned"]
+    headings += ["latest", "lag", ""] if lags is not None else []
+    for heading in headings:
+        left = heading in ("topic", "")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    for number, source in enumerate(position.sources):
+        lag = lags[number] if lags is not None else None
+        for row in _rows(source, lag):
+            table.add_row(*row)
+    return table
+
+
+def _rows(source: SourceOffsets, lag: SourceLag | None) -> list[list[str]]:
+    if not source.kafka:
+        return [[str(source.source), "[dim]not a Kafka source[/dim]"]]
+    processed, planned = source.processed or {}, source.planned or {}
+    rows = []
+    for topic in sorted(processed.keys() | planned.keys()):
+        at, to = processed.get(topic, {}), planned.get(topic, {})
+        for partition in sorted(at.keys() | to.keys()):
+            row = [
+                str(source.source),
+                escape(topic),
+                str(partition),
+                records(at.get(partition)),
+                f"{to[partition]:,}" if partition in to else "",
+            ]
+            if lag is not None:
+                row += [
+                    records(lag.latest.get(topic, {}).get(partition)),
+                    records(lag.lag.get(topic, {}).get(partition)),
+                    escape(lag.reasons.get(topic, {}).get(partition, "")),
+                ]
+            rows.append(row)
+    return rows or [[str(source.source), "[dim]no topic[/dim]"]]
