@@ -1,0 +1,151 @@
+"""Consumer groups as the group intake meets them, and the intake under test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
+from sparklag_schemas.queue import NewestQueue
+from sparklag_service.intakes import Delivery, delivery_queue
+from sparklag_service.intakes.groups import GroupIntake
+from tests.waiting import eventually
+
+Offsets = dict[str, dict[int, int]]
+
+
+async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
+    """Commit without joining: the group has no members."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
+    )
+    by_partition = {
+        TopicPartition(topic, number): offset
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }
+    consumer.assign(list(by_partition))
+    await consumer.start()
+    try:
+        await consumer.commit(by_partition)
+    finally:
+        await consumer.stop()
+
+
+@asynccontextmanager
+async def member(
+    bootstrap_servers: str, group: str, *topics: str
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """One that has joined the group and commits when it is told."""
+    consumer = AIOKafkaConsumer(
+        *topics,
+        bootstrap_servers=bootstrap_servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+@dataclass
+class Watch:
+    """A group intake that runs, and all that it has put."""
+
+    intake: GroupIntake
+    queue: NewestQueue[Delivery]
+    seen: list[Observation] = field(default_factory=list)
+
+    def of(self, group: str) -> list[Observation]:
+        """What was observed of a group."""
+        while not self.queue.empty():
+            delivery = self.queue.get_nowait()
+            delivery.done()
+            self.seen.append(delivery.observation)
+        return [observation for observation in self.seen if observation.query == group]
+
+    def positions(self, group: str) -> list[Offsets | None]:
+        """Where it was, in each observation."""
+        return [o.sources[0].processed if o.sources else None for o in self.of(group)]
+
+    async def shows(
+        self, group: str, condition: Callable[[Observation], bool], what: str
+    ) -> Observation:
+        """The first observation that keeps `condition`."""
+
+        async def seen() -> bool:
+            return any(map(condition, self.of(group)))
+
+        await eventually(seen, what)
+        return next(filter(condition, self.of(group)))
+
+    async def at(self, group: str, offsets: Offsets, cause: Cause = "group") -> Observation:
+        """The first observation of that position."""
+        return await self.shows(
+            group,
+            lambda o: o.cause == cause and bool(o.sources) and o.sources[0].processed == offsets,
+            f"{group} is at {offsets} ({cause})",
+        )
+
+    async def fails(self, text: str) -> str:
+        """The first reason with `text` in it."""
+
+        async def named() -> bool:
+            return any(text in reason for reason in self.intake.failing.values())
+
+        await eventually(named, f"failing: {text}")
+        return next(reason for reason in self.intake.failing.values() if text in reason)
+
+    async def fails_no_more(self) -> None:
+        async def well() -> bool:
+            return not self.intake.failing
+
+        await eventually(well, "nothing fails")
+
+
+@asynccontextmanager
+async def watching(
+    bootstrap_servers: str,
+    *allow: str,
+    alias: str = "default",
+    kafka: KafkaSettings | None = None,
+    deny: tuple[str, ...] = (),
+    interval_s: float = 0.2,
+    find_interval_s: float = 1.0,
+    heartbeat_s: float = 60.0,
+    **fields: Any,
+) -> AsyncIterator[Watch]:
+    """An intake of the groups that match `allow`; afterwards it is cancelled and gone."""
+    queue = delivery_queue(10_000, lambda: None)
+    settings = GroupSettings(
+        allow=list(allow),
+        deny=list(deny),
+        interval_s=interval_s,
+        find_interval_s=find_interval_s,
+    )
+    intake = GroupIntake(
+        alias,
+        bootstrap_servers,
+        kafka or KafkaSettings(),
+        settings,
+        heartbeat_s,
+        queue,
+        **{"owns": lambda query_id: True, **fields},
+    )
+    running = asyncio.create_task(intake.run())
+    try:
+        yield Watch(intake, queue)
+        assert not running.done()
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
