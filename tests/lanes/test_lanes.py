@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparklag_schemas import Observation
+from sparklag_service.checkpoints import CheckpointStore, read_checkpoint
 from tests import samples
 from tests.lanes.conftest import LaneStory
 from tests.listener.driver_process import OUR_NOISE
@@ -133,3 +134,24 @@ def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) ->
             assert last.sources[0].processed == {
                 story.topic: {int(n): end for n, end in json.loads(offsets)[story.topic].items()}
             }
+
+
+def test_the_checkpoints_reader_finds_what_the_listener_said(story: LaneStory) -> None:
+    store = CheckpointStore({}, timeout_s=30)
+    for name, run in (("orders", story.deaf), ("orders-v2", story.second_format)):
+        if run is None:
+            continue
+        last = story.of(run)[-1]
+        position = read_checkpoint(store, str(story.folder / name))
+        assert position.query_id == run.query_id
+        assert position.batch_id == last.batch_id
+        assert position.planned_batch_id is None
+        assert [source.processed for source in position.sources] == [{story.topic: run.end}]
+
+
+def test_the_checkpoints_reader_finds_the_batch_that_failed(story: LaneStory) -> None:
+    position = read_checkpoint(CheckpointStore({}, timeout_s=30), str(story.folder / "failing"))
+    assert position.query_id == story.failing.query_id
+    assert (position.batch_id, position.planned_batch_id) == (None, 0)
+    (source,) = position.sources
+    assert (source.processed, source.planned) == (None, {story.topic: story.failing.end})
