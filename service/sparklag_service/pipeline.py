@@ -69,7 +69,7 @@ class Pipeline:
         self.watchers = make_watchers(
             settings, bootstrap_servers, self.queue, self._watches, self.tracker.queries
         )
-        self._watching: asyncio.Future[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._measured_by = measured_by
         self._silent_s = _SILENT_HEARTBEATS * settings.heartbeat_s
         self._silence = Silence(self._silent_s)
@@ -176,7 +176,7 @@ class Pipeline:
         """Beside the intake, until there is draining to do."""
         if self.watchers:
             runs = (watcher.run() for watcher in self.watchers)
-            watching = asyncio.ensure_future(run_together(*runs, patience_s=_CANCEL_AGAIN_S))
+            watching = asyncio.create_task(run_together(*runs, patience_s=_CANCEL_AGAIN_S))
             self._watching = watching
             try:
                 await asyncio.wait({watching})

@@ -21,6 +21,7 @@ from sparklag_service.checkpoints import (
     CheckpointReader,
     CheckpointStore,
     normal_location,
+    shown_location,
 )
 from sparklag_service.errors import CheckpointError
 from sparklag_service.intakes import Delivery, nothing_to_do
@@ -87,6 +88,7 @@ class CheckpointIntake:
         self._holders: dict[str, str] = {}
         """Query id, and the location that is watched for it."""
         self._due: list[tuple[float, str]] = []
+        self._sooner = asyncio.Event()
         self._looks: set[asyncio.Task[None]] = set()
         self.failing: dict[str, str] = {}
 
@@ -105,7 +107,11 @@ class CheckpointIntake:
             await asyncio.sleep(self._settings.find_interval_s)
 
     async def _find_one(self, pattern: str, cluster: str) -> None:
-        found = await self._answer(pattern, partial(_found, self._store, pattern))
+        finding = self._in_thread(pattern, partial(_found, self._store, pattern))
+        await asyncio.wait({finding}, timeout=self._settings.timeout_s)
+        if not finding.done():
+            self._fail(pattern, self._unanswered(pattern))
+        found = await finding
         if isinstance(found, CheckpointError):
             self._fail(pattern, str(found))
             return
@@ -146,7 +152,10 @@ class CheckpointIntake:
             self._recover(location)
 
     def _schedule(self, location: str, after_s: float) -> None:
-        heapq.heappush(self._due, (time.monotonic() + after_s, location))
+        due = (time.monotonic() + after_s, location)
+        heapq.heappush(self._due, due)
+        if self._due[0] is due:
+            self._sooner.set()
 
     async def _look(self) -> None:
         followed_s = -_LONGEST_SLEEP_S
@@ -159,8 +168,19 @@ class CheckpointIntake:
                 look = asyncio.create_task(self._look_at(place, watched))
                 self._looks.add(look)
                 look.add_done_callback(self._looks.discard)
-            next_s = self._due[0][0] - time.monotonic() if self._due else _LONGEST_SLEEP_S
-            await asyncio.sleep(min(max(next_s, _TICK_S), _LONGEST_SLEEP_S))
+            await asyncio.sleep(_TICK_S)
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        left_s = self._due[0][0] - time.monotonic() if self._due else _LONGEST_SLEEP_S
+        self._sooner.clear()
+        waking = asyncio.get_running_loop().call_later(
+            min(left_s, _LONGEST_SLEEP_S), self._sooner.set
+        )
+        try:
+            await self._sooner.wait()
+        finally:
+            waking.cancel()
 
     def _take_due(self, now_s: float) -> dict[str, list[_Watched]]:
         """Those to look at now: local ones together, each other one by itself."""
@@ -181,38 +201,52 @@ class CheckpointIntake:
         return due
 
     async def _look_at(self, place: str, watched: list[_Watched]) -> None:
-        readers = [each.reader for each in watched if each.reader is not None]
-        try:
-            answers = await self._answer(place, partial(_looked, readers), watched)
-            for each, answer in zip(watched, answers, strict=True):
-                if self._watched.get(each.location) is each:
-                    self._take(each, answer)
-        finally:
-            for each in watched:
-                if self._watched.get(each.location) is each:
-                    self._schedule(each.location, self._pause_s(each))
+        looks = _Looks([each.reader for each in watched if each.reader is not None])
+        looking = self._in_thread(place, looks.run)
+        await asyncio.wait({looking}, timeout=self._settings.timeout_s)
+        if not looking.done():
+            looks.give_up()
+        answers = list(looks.answers)
+        for each, answer in zip(watched, answers, strict=False):
+            self._take(each, answer)
+        for each in watched[len(answers) + 1 :]:
+            self._schedule(each.location, 0.0)
+        if len(answers) < len(watched):
+            hangs = watched[len(answers)]
+            self._fail(hangs.location, self._unanswered(hangs.location))
+            # It is not asked the same again before.
+            await asyncio.wait({looking})
+            for answer in looks.answers[len(answers) : len(answers) + 1]:
+                self._take(hangs, answer)
 
     def _pause_s(self, watched: _Watched) -> float:
         interval_s = self._settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
         return float(interval_s * min(2.0**watched.failures, _LONGEST_BACK_OFF))
 
-    async def _answer(
-        self, place: str, question: Callable[[], Answer], asked: Sequence[_Watched] = ()
-    ) -> Answer:
-        """Of a store, however long it takes: it is not asked the same again before."""
-        answer = asyncio.get_running_loop().run_in_executor(self._threads_of(place), question)
-        answered, _ = await asyncio.wait({answer}, timeout=self._settings.timeout_s)
-        if not answered:
-            for location in [each.location for each in asked] or [place]:
-                self._fail(location, f"{location}: no answer in {self._settings.timeout_s:g} s")
-        return await answer
+    def _in_thread(self, place: str, question: Callable[[], Answer]) -> asyncio.Future[Answer]:
+        asked = asyncio.get_running_loop().run_in_executor(self._threads_of(place), question)
+        # Whoever waits for it may be gone by then.
+        asked.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        return asked
+
+    def _unanswered(self, place: str) -> str:
+        return f"{shown_location(place)}: no answer within {self._settings.timeout_s:g} s"
 
     def _threads_of(self, place: str) -> DaemonThreads:
         """Each bucket or host has its own."""
         scheme, _, rest = place.rpartition("://")
-        return self._threads.setdefault(f"{scheme}://{rest.partition('/')[0]}", DaemonThreads())
+        store = f"{scheme}://{rest.partition('/')[0]}"
+        if store not in self._threads:
+            self._threads[store] = DaemonThreads()
+        return self._threads[store]
 
     def _take(self, watched: _Watched, answer: Looked) -> None:
+        """What a look found. Unless it is watched no more, it is looked at again."""
+        if self._watched.get(watched.location) is watched:
+            self._take_one(watched, answer)
+            self._schedule(watched.location, self._pause_s(watched))
+
+    def _take_one(self, watched: _Watched, answer: Looked) -> None:
         if isinstance(answer, CheckpointError):
             watched.failures += 1
             self._fail(watched.location, str(answer))
@@ -227,8 +261,8 @@ class CheckpointIntake:
             watched.failures += 1
             self._fail(
                 watched.location,
-                f"{watched.location}: holds query {query_id}, as {holder} does, which is watched:"
-                " a copy of a checkpoint is another query only with a metadata file of its own",
+                f"{shown_location(watched.location)}: holds query {query_id}, as"
+                f" {shown_location(holder)} does, and only that is watched",
             )
             return
         watched.failures = 0
@@ -244,7 +278,7 @@ class CheckpointIntake:
         if watched.query_id not in (None, position.query_id):
             _log.info(
                 "%s: holds query %s now, it held %s",
-                watched.location,
+                shown_location(watched.location),
                 position.query_id,
                 watched.query_id,
             )
@@ -275,11 +309,13 @@ class CheckpointIntake:
 
     def _fail(self, place: str, why: str) -> None:
         """Logged once, until it can be read again."""
+        place = shown_location(place)
         if self.failing.get(place) != why:
             _log.warning("cannot watch %s", why)
         self.failing[place] = why
 
     def _recover(self, place: str) -> None:
+        place = shown_location(place)
         if self.failing.pop(place, None) is not None:
             _log.info("watching %s again", place)
 
@@ -300,7 +336,7 @@ def observation_of(
         batch_id=position.batch_id,
         planned_batch_id=position.planned_batch_id,
         processed_at=position.committed_at_ms,
-        checkpoint_location=location,
+        checkpoint_location=shown_location(location),
         sources=[
             SourcePosition(source=source.source, processed=source.processed, planned=source.planned)
             for source in position.sources
@@ -328,19 +364,35 @@ def _found(store: CheckpointStore, pattern: str) -> list[str] | CheckpointError:
         return _unforeseen(pattern, error)
 
 
-def _looked(readers: Sequence[CheckpointReader]) -> list[Looked]:
-    answers: list[Looked] = []
-    for reader in readers:
-        try:
-            answers.append(reader.look())
-        except CheckpointError as error:
-            answers.append(error)
-        except Exception as error:
-            answers.append(_unforeseen(reader.location, error))
-    return answers
+class _Looks:
+    """Looks at several, one after the other, in a thread. The loop sees how far it is."""
+
+    def __init__(self, readers: Sequence[CheckpointReader]) -> None:
+        self.answers: list[Looked] = []
+        self._readers = readers
+        self._is_given_up = False
+
+    def run(self) -> None:
+        for reader in self._readers:
+            if self._is_given_up:
+                return
+            self.answers.append(_looked(reader))
+
+    def give_up(self) -> None:
+        """Look at no other after the present one."""
+        self._is_given_up = True
+
+
+def _looked(reader: CheckpointReader) -> Looked:
+    try:
+        return reader.look()
+    except CheckpointError as error:
+        return error
+    except Exception as error:
+        return _unforeseen(reader.location, error)
 
 
 def _unforeseen(location: str, error: Exception) -> CheckpointError:
     # One store's client must not end the service. Its text may hold a secret.
     _log.debug("unforeseen: %s", location, exc_info=error)
-    return CheckpointError(f"{location}: {type(error).__name__}")
+    return CheckpointError(f"{shown_location(location)}: {type(error).__name__}")
