@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,30 +13,47 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
+from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
+from sparklag_service.group_offsets.wire import PreparedRequest, Versions, compact_string, varint
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
+from sparklag_service.log_offsets.broker_link import BrokerLink
 from tests.waiting import eventually
 
 Offsets = dict[str, dict[int, int]]
 
 
-async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
-    """Commit without joining: the group has no members."""
+Commit = Callable[[Offsets], Awaitable[None]]
+
+
+@asynccontextmanager
+async def committing(bootstrap_servers: str, group: str) -> AsyncIterator[Commit]:
+    """Commits without joining: the group has no members."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers, group_id=group, enable_auto_commit=False
     )
-    by_partition = {
-        TopicPartition(topic, number): offset
-        for topic, numbers in offsets.items()
-        for number, offset in numbers.items()
-    }
-    consumer.assign(list(by_partition))
     await consumer.start()
-    try:
+
+    async def commit_all(offsets: Offsets) -> None:
+        by_partition = {
+            TopicPartition(topic, number): offset
+            for topic, numbers in offsets.items()
+            for number, offset in numbers.items()
+        }
+        consumer.assign(list(by_partition))
         await consumer.commit(by_partition)
+
+    try:
+        yield commit_all
     finally:
         await consumer.stop()
+
+
+async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
+    """The same, once."""
+    async with committing(bootstrap_servers, group) as commit_all:
+        await commit_all(offsets)
 
 
 @asynccontextmanager
@@ -149,3 +167,36 @@ async def watching(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+class _MovePartitions:
+    """AlterPartitionReassignments, which no client here has: each partition to one broker."""
+
+    def __init__(self, topic: str, nodes: dict[int, int]) -> None:
+        moves = (
+            b"".join((struct.pack(">i", number), varint(2), struct.pack(">i", node), b"\0"))
+            for number, node in nodes.items()
+        )
+        self._body = b"".join(
+            (
+                struct.pack(">i", 60_000),
+                *(varint(2), compact_string(topic), varint(len(nodes) + 1), *moves, b"\0\0"),
+            )
+        )
+
+    def prepare(self, versions: Versions) -> PreparedRequest:
+        return PreparedRequest(45, 0, self._body, True, bytes)
+
+
+async def move_partitions(internal_servers: str, topic: str, nodes: dict[int, int]) -> None:
+    """Have the brokers move partitions; they take their time."""
+    host, _, port = internal_servers.partition(":")
+    options = client_options(internal_servers, KafkaSettings())
+    del options["bootstrap_servers"]
+    link = BrokerLink(host, int(port), options, 60.0)
+    try:
+        answer = await link.ask(_MovePartitions(topic, nodes))
+        (error_code,) = struct.unpack_from(">h", answer, 4)
+        assert error_code == 0
+    finally:
+        await link.aclose()

@@ -179,8 +179,9 @@ class GroupReader:
             for some in cut(groups, _GROUPS_AT_ONCE):
                 await self._read_groups(link, some)
         except BROKER_FAILURES as error:
-            why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
-            self._failures.begin(what, f"{len(groups)} consumer groups cannot be read: {why}")
+            if self._brokers.link(node) is link:  # else it has left meanwhile
+                why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
+                self._failures.begin(what, f"{why}; consumer groups not read: {len(groups)}")
             self._find_now.set()
         else:
             self._failures.end(what)
