@@ -22,6 +22,8 @@ _HDFS: Final = (
     "hdfs:// needs the address of WebHDFS,"
     ' [checkpoints.storage.hdfs] webhdfs = "namenode:9870", or Hadoop\'s own library for pyarrow'
 )
+_SAME_CLASS: Final = {"abfss": "abfs", "gcs": "gs"}
+"""Names that fsspec knows only once the package is there."""
 _CONNECT_S: Final = 5.0
 _WEBHDFS_PORT: Final = "9870"
 
@@ -57,7 +59,7 @@ def _class_of(scheme: str) -> Any:
     import fsspec
 
     try:
-        return fsspec.get_filesystem_class(scheme)
+        return fsspec.get_filesystem_class(_SAME_CLASS.get(scheme, scheme))
     except ImportError as error:
         if scheme == "hdfs":
             raise StoreUnavailable(f"{_HDFS} (pyarrow is not installed)") from error

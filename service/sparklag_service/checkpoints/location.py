@@ -17,7 +17,6 @@ def normal_location(location: str) -> str:
 
     Idempotent. Nothing is looked up, and nothing is decoded: Spark does not escape either.
     """
-    location = location.strip()
     scheme, rest = split_scheme(location)
     if scheme == LOCAL:
         return _tidy(rest)

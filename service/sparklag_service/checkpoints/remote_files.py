@@ -17,7 +17,14 @@ from sparklag_service.checkpoints.offset_log import batch_number
 from sparklag_service.checkpoints.store_failures import explain_store_failure
 from sparklag_service.errors import CheckpointError, CheckpointNotFound, StoreUnavailable
 
-_MODIFIED: Final = ("LastModified", "modificationTime", "mtime", "last_modified", "updated")
+_MODIFIED: Final = (
+    "LastModified",
+    "modificationTime",
+    "mtime",
+    "last_modified",
+    "updated",
+    "created",
+)
 """What S3, WebHDFS, HDFS and Google's, Azure's and others call the time a file was written."""
 _MARKS: Final = ("ETag", "etag", "fileId", "generation")
 

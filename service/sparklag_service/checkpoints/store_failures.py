@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sparklag_service.checkpoints.location import shown_location
+
 _ANSWERS: Final = {
     "NoSuchBucket": "there is no such bucket",
     "InvalidBucketName": "that is not the name of a bucket",
@@ -88,7 +90,7 @@ def explain_store_failure(
             if kind.__name__ in _KINDS:
                 return _KINDS[kind.__name__]
             if kind.__name__ in _UNREACHABLE:
-                return "the store cannot be reached: no connection"
+                return f"the store cannot be reached: no connection{_to(options)}"
     for link in chain:
         code = _code(link)
         if code is not None:
@@ -99,6 +101,12 @@ def explain_store_failure(
     if isinstance(error, TypeError):
         return "checkpoints.storage has an option that this kind of store does not take"
     return f"the store failed ({type(error).__name__})"
+
+
+def _to(options: Mapping[str, Any]) -> str:
+    """The address that was given for it, if any."""
+    given = options.get("endpoint_url") or options.get("webhdfs")
+    return f" to {shown_location(given)}" if isinstance(given, str) else ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,0 +1,163 @@
+"""A real HDFS for tests: one NameNode and one DataNode of Hadoop, with WebHDFS."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shutil
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from subprocess import STDOUT, run
+from types import TracebackType
+from typing import Any, Final
+
+from sparklag_pipeline.child_process import ChildProcess, stop_all
+from sparklag_pipeline.java import find_java
+from sparklag_pipeline.maven import Module, resolve_jars
+
+_START_S: Final = 150.0
+_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+_DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+HOST: Final = "127.0.0.1"
+
+
+def hadoop_jars() -> list[Path]:
+    """Hadoop's servers, and all they need."""
+    return resolve_jars(
+        [
+            Module("org.apache.hadoop", "hadoop-client-minicluster", "3.4.1"),
+            # WebHDFS needs it, and Java has it no more.
+            Module("javax.xml.bind", "jaxb-api", "2.3.1"),
+            # Without a binding they log nothing.
+            Module("org.slf4j", "slf4j-simple", "1.7.36"),
+        ]
+    )
+
+
+class HdfsCluster:
+    """As a context manager it is started on entry; on exit it is stopped and its data are gone.
+
+    Whoever started it is its superuser; others have rights as in a POSIX file system.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-hdfs-"))
+        self._rpc_port, self._http_port, *self._data_ports = _free_ports(5)
+        self._nodes: list[ChildProcess] = []
+
+    @property
+    def webhdfs(self) -> str:
+        """host:port of WebHDFS."""
+        return f"{HOST}:{self._http_port}"
+
+    @property
+    def name_node(self) -> str:
+        """host:port as in `hdfs://` locations."""
+        return f"{HOST}:{self._rpc_port}"
+
+    def storage(self, **options: Any) -> dict[str, dict[str, Any]]:
+        """Options of a CheckpointStore that reach `hdfs://` and `webhdfs://` locations."""
+        user = {"user": getpass.getuser(), **options}
+        return {"hdfs": {"webhdfs": self.webhdfs, **user}, "webhdfs": user}
+
+    def client(self) -> Any:
+        """fsspec's file system, for a test to write with."""
+        from fsspec.implementations.webhdfs import WebHDFS
+
+        return WebHDFS(HOST, self._http_port, user=getpass.getuser(), skip_instance_cache=True)
+
+    def __enter__(self) -> HdfsCluster:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        stop_all(self._nodes)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        jars = hadoop_jars()
+        configuration = self._folder / "conf"
+        configuration.mkdir()
+        for name in ("core-site.xml", "hdfs-site.xml"):
+            (configuration / name).write_text(self._configuration())
+        java = [str(find_java()), *_JVM_OPTIONS, "-cp", f"{configuration}:{jars[0].parent}/*"]
+        with (self._folder / "format.log").open("wb") as log:
+            run([*java, _NAME_NODE, "-format"], stdout=log, stderr=STDOUT, check=True, timeout=120)
+        for name, main in (("namenode", _NAME_NODE), ("datanode", _DATA_NODE)):
+            node = ChildProcess(
+                name, [*java, main], log_path=self._folder / f"{name}.log", directory=self._folder
+            )
+            self._nodes.append(node)
+            node.start()
+        deadline = time.monotonic() + _START_S
+        while not self._takes_files():
+            for node in self._nodes:
+                assert node.is_alive(), node.describe_end()
+                assert time.monotonic() < deadline, node.log_end()
+            time.sleep(0.2)
+
+    def _configuration(self) -> str:
+        data, ipc, http = self._data_ports
+        properties = {
+            "fs.defaultFS": f"hdfs://{self.name_node}",
+            "dfs.namenode.name.dir": (self._folder / "names").as_uri(),
+            "dfs.datanode.data.dir": (self._folder / "blocks").as_uri(),
+            "dfs.namenode.http-address": self.webhdfs,
+            "dfs.datanode.address": f"{HOST}:{data}",
+            "dfs.datanode.ipc.address": f"{HOST}:{ipc}",
+            "dfs.datanode.http.address": f"{HOST}:{http}",
+            "dfs.replication": "1",
+            "dfs.namenode.safemode.extension": "0",
+        }
+        lines = (
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in properties.items()
+        )
+        return f"<configuration>{''.join(lines)}</configuration>"
+
+    def _takes_files(self) -> bool:
+        """Whether the NameNode has a DataNode, and has left its safe mode."""
+        query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        try:
+            with urllib.request.urlopen(f"http://{self.webhdfs}/{query}", timeout=10) as answer:
+                (state,) = json.load(answer)["beans"]
+        except (OSError, ValueError):
+            return False
+        return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")
+
+
+@contextmanager
+def _held(count: int) -> Iterator[list[int]]:
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            free = stack.enter_context(socket.socket())
+            free.bind((HOST, 0))
+            ports.append(free.getsockname()[1])
+        yield ports
+
+
+def _free_ports(count: int) -> list[int]:
+    # All are held at once, so that they differ.
+    with _held(count) as ports:
+        return ports

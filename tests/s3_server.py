@@ -1,0 +1,161 @@
+"""A real S3 server for tests: s3proxy on a folder. It checks signatures."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.java import find_java
+from sparklag_pipeline.maven import Module, resolve_jars
+
+_START_S: Final = 120.0
+_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+KEY: Final = "local-identity"
+SECRET: Final = "local-credential-of-tests"
+
+
+def s3proxy_jars() -> list[Path]:
+    """The class path of the server."""
+    return resolve_jars(
+        [
+            Module("org.gaul", "s3proxy", "4.1.0"),
+            # What it is published with is not what it needs.
+            Module("com.fasterxml.jackson.core", "jackson-annotations", "2.21"),
+        ]
+    )
+
+
+class S3Server:
+    """As a context manager it is started on entry; on exit it is stopped and its data are gone."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-s3-"))
+        self._data = self._folder / "data"
+        self._port = _free_port()
+        self._process: ChildProcess | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def storage(self, **options: Any) -> dict[str, dict[str, Any]]:
+        """Options of a CheckpointStore that reach it; `options` override those of s3."""
+        return {"s3": {"endpoint_url": self.url, "key": KEY, "secret": SECRET, **options}}
+
+    def client(self) -> Any:
+        """fsspec's file system, for a test to write with."""
+        import s3fs
+
+        return s3fs.S3FileSystem(
+            **self.storage()["s3"], use_listings_cache=False, skip_instance_cache=True
+        )
+
+    def freeze(self, frozen: bool) -> None:
+        """Hold it, or let it go on: connections stay open, and nothing is answered."""
+        import signal
+
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def __enter__(self) -> S3Server:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._process is not None:
+            self._process.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        jars = s3proxy_jars()
+        self._data.mkdir(exist_ok=True)
+        configuration = self._folder / "s3proxy.conf"
+        configuration.write_text(
+            "\n".join(
+                (
+                    f"s3proxy.endpoint={self.url}",
+                    "s3proxy.authorization=aws-v2-or-v4",
+                    f"s3proxy.identity={KEY}",
+                    f"s3proxy.credential={SECRET}",
+                    "jclouds.provider=filesystem-nio2",
+                    f"jclouds.filesystem.basedir={self._data}",
+                )
+            )
+        )
+        self._process = ChildProcess(
+            "s3proxy",
+            [
+                str(find_java()),
+                *_JVM_OPTIONS,
+                "-cp",
+                f"{jars[0].parent}/*",
+                "org.gaul.s3proxy.Main",
+                "--properties",
+                str(configuration),
+            ],
+            log_path=self._folder / "s3proxy.log",
+        )
+        self._process.start()
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            assert self._process.is_alive(), self._process.describe_end()
+            assert time.monotonic() < deadline, self._process.log_end()
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.url, timeout=5).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True  # it refuses who does not sign
+        except OSError:
+            return False
+        return True
+
+
+class Requests:
+    """Counts what botocore sends, by operation, for every S3 client of one file system."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self.counted: Counter[str] = Counter()
+        filesystem.connect()
+        events = filesystem.s3.meta.events
+        events.register("before-send.s3", self._count)
+
+    def _count(self, event_name: str, **_: Any) -> None:
+        self.counted[event_name.rpartition(".")[2]] += 1
+
+    def take(self) -> dict[str, int]:
+        """What was sent since the last time."""
+        taken = dict(self.counted)
+        self.counted.clear()
+        return taken
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
