@@ -1,0 +1,61 @@
+"""A driver that knows nothing of sparklag: two queries on one topic, until it is killed.
+
+Arguments: bootstrap servers, topic, a folder for the checkpoints, and a file. `orders` reads a
+hundred records a batch; its third batch takes until the file is there. `continuous` is one that
+fires no listener events.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparklag_pipeline.maven import spark_kafka_jars
+
+if __name__ == "__main__":
+    bootstrap_servers, topic, folder, gate = sys.argv[1:]
+    # A continuous query holds a core for each of its partitions.
+    spark = (
+        SparkSession.builder.master("local[8]")
+        .config("spark.jars", ",".join(map(str, spark_kafka_jars())))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def read(**options: Any) -> DataFrame:
+        return (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .options(**options)
+            .load()
+        )
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        while batch_id == 2 and not Path(gate).exists():
+            time.sleep(0.05)
+        batch.write.format("noop").mode("overwrite").save()
+
+    (
+        read(maxOffsetsPerTrigger=100)
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", f"{folder}/orders")
+        .trigger(processingTime="2 seconds")
+        .start()
+    )
+    (
+        read()
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{folder}/continuous")
+        .trigger(continuous="1 second")
+        .start()
+    )
+    spark.streams.awaitAnyTermination()
