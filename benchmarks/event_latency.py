@@ -23,9 +23,9 @@ from benchmarks.service_process import service_process, wait_for
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.counters import Stats
 from sparklag_listener.driver_pipeline import DriverPipeline, Sink
+from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.publisher import OffsetsPublisher
 from sparklag_listener.query_events import Progressed
-from sparklag_listener.spark_session import QueryDescription
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import Observation, Settings, decode_lag_event

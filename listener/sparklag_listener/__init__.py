@@ -4,6 +4,9 @@ from sparklag_listener.counters import Stats
 from sparklag_listener.errors import (
     ListenerError,
     MissingService,
+    NoBrokers,
+    NoListener,
+    ServerAway,
     SessionStopped,
     UnsupportedSession,
     UnsupportedSpark,
@@ -14,7 +17,10 @@ from sparklag_listener.observe import observe
 __all__ = [
     "ListenerError",
     "MissingService",
+    "NoBrokers",
+    "NoListener",
     "ObserverHandle",
+    "ServerAway",
     "SessionStopped",
     "Stats",
     "UnsupportedSession",

@@ -1,7 +1,7 @@
-"""Asks Spark at each heartbeat which queries run: says so, and finds what its events left out.
+"""Asks Spark which queries run: says so at each heartbeat, and finds what its events left out.
 
 The listener bus drops events when a listener is slow, the end of a query among them, and says
-nothing of a batch that takes an hour.
+nothing of a batch that takes an hour. Where there is no listener, asking is all there is.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
-
-from py4j.protocol import Py4JError, Py4JNetworkError
+from typing import Any, TypeVar
 
 from sparklag_listener.counters import Stats
 from sparklag_listener.observer import Observer
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Queries, Unanswered
 from sparklag_listener.query_events import (
     Found,
     Progressed,
@@ -26,34 +25,13 @@ from sparklag_listener.query_events import (
     Terminated,
     Told,
 )
-from sparklag_listener.session_queries import ActiveQuery, Look
-from sparklag_listener.spark_session import brief
 
 _log = logging.getLogger("sparklag")
 _ANSWER_TIMEOUT_S = 5.0
 _LONGEST_GRACE_S = 2.0
-_MOST_NETWORK_FAILURES = 2
+_MOST_LOST_CONNECTIONS = 2
 
 Answer = TypeVar("Answer")
-
-
-class Queries(Protocol):
-    """What Spark is asked: see SessionQueries."""
-
-    def look(self, keep: Collection[str] = ()) -> Look:
-        """Who is active."""
-
-    def await_events(self, timeout_s: float) -> bool | None:
-        """Whether the listener bus is empty, in time."""
-
-    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
-        """The last progress of a run, if it is newer."""
-
-    def is_active(self, run_id: str) -> bool:
-        """Whether a run that was active still is."""
-
-    def end(self, query_id: str, run_id: str) -> Terminated:
-        """How a run ended."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +51,8 @@ class Census:
     """Lives on the loop, asks in a thread: one question at a time, however long Spark takes.
 
     Nothing is said of a query as long as Spark does not answer: it may not run any more.
+    Polling, what it finds is ordinary. It sees the newest batch of each query only: one that took
+    less than the interval may never be seen, and the next says all that it said.
     """
 
     def __init__(
@@ -82,18 +62,22 @@ class Census:
         put: Callable[[Told], None],
         stats: Stats,
         heartbeat_s: float,
+        poll_interval_s: float | None = None,
     ) -> None:
+        """`poll_interval_s`: there is no listener, this asks as often."""
         self._queries = queries
         self._observer = observer
         self._put = put
         self._stats = stats
         self._heartbeat_s = heartbeat_s
+        self._polls = poll_interval_s is not None
+        self._interval_s = heartbeat_s if poll_interval_s is None else poll_interval_s
         self._grace_s = min(_LONGEST_GRACE_S, heartbeat_s / 2)
         self._heard_at: dict[str, float] = {}
         self._told: dict[str, int | None] = {}
         """Run, and its batch that was last found and told."""
         self._asking: asyncio.Future[Any] | None = None
-        self._network_failures = 0
+        self._lost_connections = 0
         self._failing = False
 
     def heard(self, query_id: str) -> None:
@@ -102,11 +86,11 @@ class Census:
 
     async def run(self) -> None:
         """Ask until the session is over or the JVM is gone; then there is nothing more to say."""
-        next_at = time.monotonic() + self._heartbeat_s
+        next_at = time.monotonic() + (0.0 if self._polls else self._interval_s)
         try:
             while True:
                 await asyncio.sleep(max(0.0, next_at - time.monotonic()))
-                next_at = time.monotonic() + self._heartbeat_s
+                next_at = time.monotonic() + self._interval_s
                 if not await self._take():
                     return
         finally:
@@ -119,7 +103,7 @@ class Census:
         known = self._observer.runs()
         look = await self._ask(partial(self._queries.look, known.keys()))
         if look is None:
-            return self._network_failures < _MOST_NETWORK_FAILURES
+            return self._lost_connections < _MOST_LOST_CONNECTIONS
         self._refresh(look)
         missing = self._missing(look, known)
         if missing:
@@ -129,23 +113,25 @@ class Census:
             return not look.session_over
         found = await self._ask(partial(self._find, missing))
         if found is None:
-            return self._network_failures < _MOST_NETWORK_FAILURES
+            return self._lost_connections < _MOST_LOST_CONNECTIONS
         # Again: what is found may be a batch that was completed just now.
         await self._events_on_their_way()
         self._told.update((each.run_id, each.seen.batch_id) for each in missing if each.seen)
         for event in found:
-            self._put(Found(event, lost=not look.session_over))
+            self._put(Found(event, lost=not (self._polls or look.session_over)))
         return not look.session_over
 
     async def _events_on_their_way(self) -> None:
         """Give them some time: until the bus is empty, if it says so. What comes then is late."""
+        if self._polls:
+            return
         if await self._ask(partial(self._queries.await_events, self._grace_s)) is None:
             await asyncio.sleep(self._grace_s)
 
     def _refresh(self, look: Look) -> None:
-        """What was observed just now needs no repetition. So no query is silent for more than one
-        and a half heartbeats."""
-        before = time.monotonic() - self._heartbeat_s / 2
+        """What was observed just now needs no repetition. So no query is silent for more than a
+        heartbeat and half an interval."""
+        before = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
         for query in look.active:
             if self._heard_at.get(query.query_id, before) <= before:
                 self._put(Refreshed(query.query_id, query.run_id, query.at_ms))
@@ -219,16 +205,15 @@ class Census:
             return None
         try:
             answer = asking.result()
-        except (Py4JError, OSError, AttributeError, TypeError) as error:
-            if _is_of_the_connection(error):
-                # The JVM is gone, and its queries with it.
-                self._network_failures += 1
-                _log.debug("sparklag: Spark cannot be asked: %s", error)
-            else:
-                # A Spark with other internals, or a session that is just being stopped.
-                self._fail(brief(error))
+        except ConnectionLost as error:
+            # Spark is gone, and its queries with it.
+            self._lost_connections += 1
+            _log.debug("sparklag: Spark cannot be asked: %s", error)
             return None
-        self._network_failures = 0
+        except Unanswered as error:
+            self._fail(str(error))
+            return None
+        self._lost_connections = 0
         self._failing = False
         return answer
 
@@ -239,12 +224,6 @@ class Census:
             told = f"Spark does not say which queries run: {why}"
             self._stats.fail(told)
             _log.warning("sparklag: %s", told)
-
-
-def _is_of_the_connection(error: Exception) -> bool:
-    # An answer that breaks off is a bare Py4JError; what Java says comes with its trace.
-    bare = type(error) is Py4JError and "Trace" not in str(error)
-    return bare or isinstance(error, Py4JNetworkError | OSError)
 
 
 def _retrieve(asked: asyncio.Future[Answer]) -> None:

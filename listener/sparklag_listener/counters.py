@@ -10,7 +10,7 @@ class Stats:
     """Counts since `observe`."""
 
     observed: int = 0
-    """Events Spark handed over."""
+    """Events Spark handed over, or, polling, was asked for."""
     published: int = 0
     """Observations Kafka acknowledged, or, embedded, the service took."""
     dropped: int = 0
@@ -21,6 +21,8 @@ class Stats:
     recovered: int = 0
     """Events that did not come through Spark's listener bus, or came too late, and were made good
     by asking Spark."""
+    reregistered: int = 0
+    """How often Spark Connect's client had dropped its listeners, and was given ours again."""
     failed: int = 0
     """Events that could not be read, and attempts to publish that failed (they are repeated)."""
     queued: int = 0

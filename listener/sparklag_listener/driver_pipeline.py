@@ -1,7 +1,7 @@
 """The listener's side of the picture, on the background loop:
 
 query events ──▶ inbox ──▶ observer ──▶ asyncio queue ──▶ publisher, or the embedded service
-       census ────▲
+       census ────▲       (without a listener, the census is all)
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from sparklag_listener.census import Census, Queries
+from sparklag_listener.census import Census
 from sparklag_listener.counters import Stats
 from sparklag_listener.event_inbox import EventInbox
+from sparklag_listener.kafka_source import QueryDescription
+from sparklag_listener.listener_watch import Listener, ListenerWatch
 from sparklag_listener.observer import Observer
+from sparklag_listener.queries import Queries
 from sparklag_listener.query_events import Found, Refreshed, Started, Terminated, Told
-from sparklag_listener.spark_session import QueryDescription
-from sparklag_schemas import MalformedMessage, Observation, Settings
+from sparklag_schemas import MalformedMessage, Observation, Origin, Settings
 from sparklag_schemas.queue import NewestQueue
 
 _log = logging.getLogger("sparklag")
@@ -28,6 +31,15 @@ _RESTART_PAUSE_S = 5.0
 _LOSS_OVER_S = 600.0
 """After so long without one, a lost event is told of again."""
 _NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
+_LOST = {
+    False: (
+        "Spark's listener bus",
+        "a listener is slow, or spark.scheduler.listenerbus.eventqueue.streams.capacity is too"
+        " small",
+    ),
+    True: ("Spark Connect's client", "the stream of its events was interrupted"),
+}
+"""Whether it is a Connect client: what lost an event, and why it may have."""
 
 Describe = Callable[[str], QueryDescription]
 """Query id to what the query says of itself. Blocks: it asks the JVM."""
@@ -56,13 +68,15 @@ class DriverPipeline:
         sink: Sink,
         stats: Stats,
         queries: Queries | None = None,
+        origin: Origin = "listener",
     ) -> None:
         """Without `queries` nobody asks which of them still run."""
         self._settings = settings
         self._describe = describe
         self._sink = sink
         self._stats = stats
-        self._observer = Observer(settings.cluster)
+        self._origin = origin
+        self._observer = Observer(settings.cluster, origin=origin)
         self._ended = False
         self._undescribed: dict[str, str] = {}
         """Query, and its run that Spark did not describe in time."""
@@ -71,15 +85,28 @@ class DriverPipeline:
         self._census: Census | None = None
         if queries is not None:
             self._census = Census(
-                queries, self._observer, self._events.put, stats, settings.heartbeat_s
+                queries,
+                self._observer,
+                self._events.put,
+                stats,
+                settings.heartbeat_s,
+                settings.refresh_interval_s if origin == "poll" else None,
             )
-        self._taking_census: asyncio.Task[None] | None = None
+        self._watch: ListenerWatch | None = None
+        self._asking: list[asyncio.Task[None]] = []
+        """What asks Spark something by itself."""
         self._observations: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
         self._bootstrap_servers: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if settings.bootstrap_servers:
             self._bootstrap_servers.set_result(settings.bootstrap_servers)
+
+    def watch(self, listener: Listener | None) -> None:
+        """Before it runs: see to it that this listener is not forgotten."""
+        if listener is not None:
+            interval_s = self._settings.refresh_interval_s
+            self._watch = ListenerWatch(listener, self._stats, interval_s)
 
     def receive(self, event: Told) -> None:
         """Take an event, on any thread. Never blocks. RuntimeError once the loop is closed."""
@@ -93,11 +120,11 @@ class DriverPipeline:
             asyncio.create_task(self._kept_running("observer", self._observe)),
             asyncio.create_task(self._kept_running("publisher", self._publish)),
         ]
-        if self._census is not None:
-            self._taking_census = asyncio.create_task(
-                self._kept_running("census", self._take_census)
-            )
-            tasks.append(self._taking_census)
+        for name, ask in (("census", self._census), ("listener watch", self._watch)):
+            if ask is not None:
+                asking = self._kept_running(name, partial(self._ask, ask))
+                self._asking.append(asyncio.create_task(asking))
+        tasks += self._asking
         try:
             # Not `gather`: it cancels them too, and the second cancellation, below, would catch
             # the publisher in the middle of disconnecting.
@@ -107,10 +134,10 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def end_census(self) -> None:
+    def end_asking(self) -> None:
         """Spark is asked nothing more."""
-        if self._taking_census is not None:
-            self._taking_census.cancel()
+        for task in self._asking:
+            task.cancel()
 
     async def flush(self) -> None:
         """Wait until all that was received is safe. Without brokers that is not waited for."""
@@ -152,10 +179,13 @@ class DriverPipeline:
 
     async def _observe_one(self, told: Told) -> None:
         event = told.event if isinstance(told, Found) else told
-        from_spark = not isinstance(told, Found | Refreshed)
+        from_spark = not isinstance(told, Refreshed)
+        if self._origin != "poll":
+            from_spark = from_spark and not isinstance(told, Found)
         self._stats.observed += from_spark
         if isinstance(event, Started):
-            if not from_spark and self._observer.knows(event.query_id, event.run_id):
+            # A listener's start is told of as well where its run is known already.
+            if isinstance(told, Found) and self._observer.knows(event.query_id, event.run_id):
                 return
             await self._learn(event)
         elif isinstance(event, Refreshed):
@@ -180,12 +210,13 @@ class DriverPipeline:
         self._stats.recovered += 1
         now_s = time.monotonic()
         if self._lost_at_s is None or now_s - self._lost_at_s > _LOSS_OVER_S:
+            bus, why = _LOST[self._origin == "connect"]
             _log.warning(
-                "sparklag: Spark's listener bus did not bring that query %s %s (found by asking):"
-                " a listener is slow, or spark.scheduler.listenerbus.eventqueue.streams.capacity is"
-                " too small",
+                "sparklag: %s did not bring that query %s %s (found by asking): %s",
+                bus,
                 found.query or found.query_id,
                 found.cause,
+                why,
             )
         self._lost_at_s = now_s
 
@@ -223,9 +254,8 @@ class DriverPipeline:
         bootstrap_servers = await asyncio.shield(self._bootstrap_servers)
         await self._sink(self._observations, self._settings, bootstrap_servers, self._stats)
 
-    async def _take_census(self) -> None:
-        if self._census is not None:
-            await self._census.run()
+    async def _ask(self, ask: Census | ListenerWatch) -> None:
+        await ask.run()
         # The session is over, or the JVM gone: there is nobody to ask any more.
         await asyncio.get_running_loop().create_future()
 

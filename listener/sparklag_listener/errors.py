@@ -2,8 +2,11 @@
 
 ListenerError
 ├── SessionStopped
-├── UnsupportedSession     a Spark Connect session
-├── UnsupportedSpark       older than 3.4
+├── UnsupportedSession     none of Spark's, or not for the `method` that is asked for
+├── UnsupportedSpark       too old
+├── NoListener             Spark takes none; polling may work
+├── NoBrokers              Spark Connect, without `bootstrap_servers`
+├── ServerAway             Spark Connect, and its server does not answer
 └── MissingService         embedded, without the `service` extra
 """
 
@@ -21,11 +24,23 @@ class SessionStopped(ListenerError):
 
 
 class UnsupportedSession(ListenerError):
-    """Not a classic session."""
+    """No Spark session, or not one that `method` is for."""
 
 
 class UnsupportedSpark(ListenerError):
-    """Spark has no listener interface for Python yet in this version."""
+    """This version of Spark lacks what is needed."""
+
+
+class NoListener(ListenerError):
+    """Spark does not take a listener of ours."""
+
+
+class NoBrokers(ListenerError):
+    """A Connect client does not see which brokers a query reads from."""
+
+
+class ServerAway(ListenerError):
+    """The Spark Connect server does not answer."""
 
 
 class MissingService(ListenerError):

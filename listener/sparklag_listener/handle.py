@@ -6,27 +6,25 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.counters import Stats
 from sparklag_listener.driver_pipeline import DriverPipeline, Sink
+from sparklag_listener.errors import NoListener
+from sparklag_listener.observed_session import ObservedSession
 from sparklag_listener.process_end import CLOSE_TIMEOUT_S, process_end
-from sparklag_listener.py4j_listener import Py4jListener
+from sparklag_listener.queries import already_running
 from sparklag_listener.query_events import QueryEvent
-from sparklag_listener.session_queries import SessionQueries
-from sparklag_listener.spark_session import (
-    add_listener,
-    is_same_session,
-    remove_listener,
-)
-from sparklag_schemas import Settings
+from sparklag_schemas import Origin, Settings
 from sparklag_schemas.connection import quiet_client_logs
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
@@ -37,28 +35,35 @@ _SHORTEST_CLOSE_S = 0.5
 class ObserverHandle:
     """Also a context manager that closes."""
 
-    def __init__(self, spark: Any, settings: Settings, sink: Sink) -> None:
+    def __init__(
+        self, session: ObservedSession, settings: Settings, sink: Sink, method: Origin | None = None
+    ) -> None:
+        """`method`: the session's listener or "poll". None: polls only where there is no listener.
+
+        Raises ListenerError where Spark takes no listener and `method` insists on it.
+        """
         quiet_client_logs()
-        self._spark = spark
+        self._session = session
+        self._settings = settings
         self._process_id = os.getpid()
         self._closed = False
         self._end: asyncio.Task[None] | None = None
         self._stats = Stats()
-        self._queries = SessionQueries(spark)
         self._loop = BackgroundLoop()
         try:
-            self._pipeline, self._running = self._loop.submit(self._begin(settings, sink)).result(
-                _START_TIMEOUT_S
-            )
-            listener = Py4jListener(spark._jvm, self._hand_over, self._count_failure)
-            self._wrapper = add_listener(spark, listener)
+            self._method, self._pipeline = self._listen(sink, method)
+            self._running = self._on_loop(self._begin())
         except BaseException:
             self._loop.stop(_START_TIMEOUT_S)
             raise
-        # The listener is there already, so that no query starts unseen in between.
-        for event in self._queries.already_running():
-            self._hand_over(event)
+        if self._method != "poll":
+            self._hand_over_running()
         process_end.watch(self.close)
+
+    @property
+    def method(self) -> Origin:
+        """How queries are observed: "listener", "connect" or "poll"."""
+        return self._method
 
     @property
     def closed(self) -> bool:
@@ -67,7 +72,7 @@ class ObserverHandle:
 
     def observes(self, spark: Any) -> bool:
         """Whether `spark` is the session that this one watches, and still does."""
-        return not self.closed and is_same_session(spark, self._spark)
+        return not self.closed and self._session.is_same(spark)
 
     def stats(self) -> Stats:
         """Counts since `observe`."""
@@ -108,12 +113,46 @@ class ObserverHandle:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    async def _begin(
-        self, settings: Settings, sink: Sink
-    ) -> tuple[DriverPipeline, asyncio.Task[None]]:
-        describe = self._queries.describe
-        pipeline = DriverPipeline(settings, describe, sink, self._stats, self._queries)
-        return pipeline, asyncio.create_task(pipeline.run())
+    def _listen(self, sink: Sink, wanted: Origin | None) -> tuple[Origin, DriverPipeline]:
+        """Register a listener, or do without."""
+        if wanted != "poll":
+            method = self._session.listener_method
+            self._pipeline = self._on_loop(self._make_pipeline(sink, method))
+            try:
+                self._session.listen(self._hand_over, self._count_failure)
+                return method, self._pipeline
+            except NoListener as error:
+                if wanted is not None:
+                    raise
+                interval_s = self._settings.refresh_interval_s
+                _log.warning("sparklag: asks Spark every %g s instead: %s", interval_s, error)
+        return "poll", self._on_loop(self._make_pipeline(sink, "poll"))
+
+    def _hand_over_running(self) -> None:
+        """What runs already. The listener is there, so that no query starts unseen in between."""
+        try:
+            for event in self._on_loop(_in_thread(partial(already_running, self._session.queries))):
+                self._hand_over(event)
+        except FutureTimeoutError:
+            # The next census finds them.
+            return
+
+    async def _make_pipeline(self, sink: Sink, method: Origin) -> DriverPipeline:
+        return DriverPipeline(
+            self._settings,
+            self._session.queries.describe,
+            sink,
+            self._stats,
+            self._session.queries,
+            method,
+        )
+
+    async def _begin(self) -> asyncio.Task[None]:
+        self._pipeline.watch(self._session.listener if self._method != "poll" else None)
+        return asyncio.create_task(self._pipeline.run())
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return self._loop.submit(coroutine).result(_START_TIMEOUT_S)
 
     def _hand_over(self, event: QueryEvent) -> None:
         self._pipeline.receive(event)
@@ -136,18 +175,17 @@ class ObserverHandle:
 
     async def _flush_and_end(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        self._pipeline.end_census()
-        leave = partial(self._leave_spark, _share(deadline, 0.4))
+        self._pipeline.end_asking()
+        leave = partial(self._session.leave, _share(deadline, 0.4))
         await _at_most(_share(deadline, 0.5), loop.run_in_executor(None, leave))
         await _at_most(_share(deadline, 0.7), self._pipeline.flush())
         self._running.cancel()
         await _at_most(_share(deadline, 0.9), asyncio.gather(self._running, return_exceptions=True))
         self._pipeline.drop_rest()
 
-    def _leave_spark(self, timeout_s: float) -> None:
-        # In this order: a query's last events may still be on their way to the listener.
-        self._queries.await_events(timeout_s)
-        remove_listener(self._spark, self._wrapper)
+
+async def _in_thread(call: Callable[[], Result]) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 def _share(deadline: float, share: float) -> float:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+from sparklag_listener.connect_session import (
+    ConnectSession,
+    is_connect_session,
+    require_connect_session,
+)
 from sparklag_listener.counters import Stats
 from sparklag_listener.driver_pipeline import Sink
-from sparklag_listener.errors import MissingService
+from sparklag_listener.errors import (
+    ListenerError,
+    MissingService,
+    NoBrokers,
+    UnsupportedSession,
+)
 from sparklag_listener.handle import ObserverHandle
+from sparklag_listener.jvm_session import JvmSession, require_jvm_session
 from sparklag_listener.publisher import OffsetsPublisher
-from sparklag_listener.spark_session import require_observable
 from sparklag_schemas import Observation, Settings, load_settings
 from sparklag_schemas.queue import NewestQueue
+
+Method = Literal["listener", "connect", "poll"]
 
 # A session is observed once, whoever asks: the JVM holds a listener for each registration.
 _handles: list[ObserverHandle] = []
@@ -25,6 +37,7 @@ def observe(
     bootstrap_servers: str | None = None,
     *,
     embedded: bool = False,
+    method: Method | None = None,
     config: str | Path | None = None,
     **settings: Any,
 ) -> ObserverHandle:
@@ -33,13 +46,18 @@ def observe(
     `bootstrap_servers`: the Kafka that carries sparklag's topics; without it (and without
     SPARKLAG_BOOTSTRAP_SERVERS) that of the first query with a Kafka source.
     `embedded`: run the whole service in this process; needs the `service` extra.
+    `method`: "listener" is told of each event by the JVM's listener bus, "connect" by Spark
+    Connect's client, "poll" asks for each query's last progress every `refresh_interval_s`, and so
+    sees the newest batch only. None: the first or second as the session is, "poll" where it cannot.
     `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
 
+    Under Spark Connect `bootstrap_servers` must be given (or set): the client does not learn what
+    a query reads from.
     Returns at once, Kafka there or not; from then on nothing is raised into the driver. A session
     that is observed already answers with the handle it has.
     Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting.
     """
-    require_observable(spark)
+    _require_observable(spark, method)
     with _observing:
         known = next((handle for handle in _handles if handle.observes(spark)), None)
         if known is not None:
@@ -48,9 +66,38 @@ def observe(
             config=Path(config) if config is not None else None,
             overrides={"bootstrap_servers": bootstrap_servers, **settings},
         )
-        handle = ObserverHandle(spark, resolved, _embedded_sink() if embedded else _publish)
+        if is_connect_session(spark) and not resolved.bootstrap_servers:
+            raise NoBrokers(
+                "observe() of a Spark Connect session needs bootstrap_servers: its client does not"
+                " learn which brokers a query reads from"
+            )
+        sink = _embedded_sink() if embedded else _publish
+        session = ConnectSession(spark) if is_connect_session(spark) else JvmSession(spark)
+        handle = ObserverHandle(session, resolved, sink, method)
         _handles[:] = [handle, *(other for other in _handles if not other.closed)]
         return handle
+
+
+def _require_observable(spark: Any, method: Method | None) -> None:
+    """Raise the error that says why `spark` cannot be observed by `method`, if it cannot."""
+    if method is not None and method not in get_args(Method):
+        raise ListenerError(
+            f"observe(method={method!r}): method takes 'listener', 'connect', 'poll' or None"
+        )
+    if is_connect_session(spark):
+        require_connect_session(spark)
+        if method == "listener":
+            raise UnsupportedSession(
+                "observe(method='listener') needs a classic Spark session, this is a Spark Connect"
+                " session: its method is 'connect' or 'poll'"
+            )
+    else:
+        require_jvm_session(spark)
+        if method == "connect":
+            raise UnsupportedSession(
+                "observe(method='connect') needs a Spark Connect session, this is a classic one:"
+                " its method is 'listener' or 'poll'"
+            )
 
 
 async def _publish(

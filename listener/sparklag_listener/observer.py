@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_listener.spark_session import KafkaSource, QueryDescription
-from sparklag_schemas import Batch, Cause, Observation, Offsets, SourcePosition
+from sparklag_schemas import Batch, Cause, Observation, Offsets, Origin, SourcePosition
 
 _RUNS_REMEMBERED = 1_000
 
@@ -23,6 +23,8 @@ class _Query:
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
     processed: dict[int, Offsets | None] = field(default_factory=dict)
+    named: dict[int, KafkaSource] = field(default_factory=dict)
+    """What its progress says that it reads: for where there is no description."""
     batch_id: int | None = None
     batch_run_id: str | None = None
     """The run that `batch_id` is of: a later one may begin with an earlier batch."""
@@ -50,8 +52,14 @@ class Observer:
     `observed_at` never goes back, whatever the machine's clock does.
     """
 
-    def __init__(self, cluster: str, new_id: Callable[[], str] = lambda: str(uuid4())) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+        origin: Origin = "listener",
+    ) -> None:
         self._cluster = cluster
+        self._origin = origin
         self._new_id = new_id
         self._queries: dict[str, _Query] = {}
         self._over: dict[str, None] = {}
@@ -142,6 +150,7 @@ class Observer:
             query.processed_at_ms = query.batch_started_at_ms = None
         query.batch_id = progress.batch_id
         query.batch_run_id = progress.run_id
+        query.named.update(progress.named)
         for source, offsets in progress.processed.items():
             if offsets is not None or source not in query.processed:
                 query.processed[source] = offsets
@@ -166,6 +175,7 @@ class Observer:
         return Observation(
             observation_id=self._new_id(),
             cluster=self._cluster,
+            origin=self._origin,
             query_id=query_id,
             run_id=query.run_id,
             query=query.name,
@@ -196,6 +206,8 @@ def _positions(query: _Query) -> list[SourcePosition]:
             source = query.description.sources[0]
         else:
             source = next((s for s in query.description.sources if s.reads(topics)), None)
+        if not query.description.sources:
+            source = query.named.get(index)
         positions.append(_position(index, offsets, source))
     return positions
 

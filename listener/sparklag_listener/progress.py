@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Struct, field
 
+from sparklag_listener.kafka_source import KafkaSource, named_source
 from sparklag_schemas import Batch, MalformedMessage, Offsets
 
 
@@ -26,6 +27,11 @@ class _Progress(Struct, rename="camel"):
     duration_ms: dict[str, int] = field(default_factory=dict)
 
 
+class _Batch(Struct, rename="camel"):
+    batch_id: int
+    duration_ms: dict[str, int] = field(default_factory=dict)
+
+
 class Progress(Struct, frozen=True):
     """One progress event. `processed` holds the Kafka sources by their index."""
 
@@ -40,9 +46,12 @@ class Progress(Struct, frozen=True):
     batch: Batch
     processed: dict[int, Offsets | None]
     """None: this source had nothing in this batch; its position is as before."""
+    named: dict[int, KafkaSource]
+    """What each says it reads, where its description says so."""
 
 
 _decoder = msgspec.json.Decoder(_Progress)
+_batch_decoder = msgspec.json.Decoder(_Batch)
 _offsets = msgspec.json.Decoder(Offsets)
 _text = msgspec.json.Decoder(str)
 
@@ -61,6 +70,11 @@ def parse_progress(text: str) -> Progress:
     idle = bool(found.duration_ms) and "addBatch" not in found.duration_ms
     idle = idle and not found.num_input_rows
     batch_id = found.batch_id - idle
+    kafka = {
+        index: source
+        for index, source in enumerate(found.sources)
+        if source.description.startswith("Kafka")
+    }
     return Progress(
         query_id=found.id,
         run_id=found.run_id,
@@ -74,12 +88,27 @@ def parse_progress(text: str) -> Progress:
             duration_ms=duration,
             phases_ms=found.duration_ms,
         ),
-        processed={
-            index: _end_offsets(source)
-            for index, source in enumerate(found.sources)
-            if source.description.startswith("Kafka")
+        processed={index: _end_offsets(source) for index, source in kafka.items()},
+        named={
+            index: named
+            for index, source in kafka.items()
+            if (named := named_source(index, source.description)) is not None
         },
     )
+
+
+def completed_batch(text: str) -> tuple[int | None, bool]:
+    """The last completed batch by the progress in `text`, and whether that is the one it is of.
+
+    Reads no offsets. Raises MalformedMessage.
+    """
+    try:
+        found = _batch_decoder.decode(text)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedMessage(f"progress of a query: {error}") from error
+    ran = "addBatch" in found.duration_ms
+    batch_id = found.batch_id - (not ran)
+    return batch_id if batch_id >= 0 else None, ran
 
 
 def _end_offsets(source: _Source) -> Offsets | None:

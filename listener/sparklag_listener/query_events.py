@@ -63,7 +63,8 @@ class Found:
 
     event: Started | Progressed | Terminated
     lost: bool = True
-    """Its event should have come. A session that is stopped tells of no end."""
+    """Its event should have come. A session that is stopped tells of no end, and polling there are
+    no events."""
 
 
 Told = QueryEvent | Found

@@ -1,63 +1,37 @@
-"""What a session answers about its queries when it is asked, whatever its listener bus says."""
+"""What a session answers about its queries when it is asked through the JVM, whatever its listener
+bus says."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress_text import ProgressText
-from sparklag_listener.query_events import (
-    MOST_EXCEPTION_CHARS,
-    Progressed,
-    QueryEvent,
-    Started,
-    Terminated,
-)
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered, now_ms
+from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.redaction import redact
-from sparklag_listener.spark_session import QueryDescription, await_events, brief, describe
-
-_log = logging.getLogger("sparklag")
+from sparklag_listener.spark_session import await_events, brief, describe
 
 
-@dataclass(frozen=True)
-class ActiveQuery:
-    """A run that goes on."""
-
+@dataclass
+class _Held:
     query_id: str
     run_id: str
     name: str | None
-    batch_id: int | None
-    """The last completed. None before the first, and for a continuous query."""
-    at_ms: int
-
-    def started(self) -> Started:
-        """What its first event says."""
-        return Started(self.query_id, self.run_id, self.name, self.at_ms)
-
-
-@dataclass(frozen=True)
-class Look:
-    """All runs that are active; none in a session that is stopped."""
-
-    active: tuple[ActiveQuery, ...]
-    session_over: bool
-    """The session is stopped."""
-
-
-@dataclass(frozen=True)
-class _Held:
-    query_id: str
-    name: str | None
     java: Any
+    progress_at: str | None = None
+    """Timestamp of the last progress that was looked at. Each trigger has its own."""
+    batch_id: int | None = None
+    """The last completed, by that."""
 
 
 class SessionQueries:
-    """Each method asks the JVM, and blocks as long as that takes.
+    """See Queries.
 
     Java's objects of the queries are held, so that one that has ended can still say why. They never
     leave this class.
@@ -69,34 +43,28 @@ class SessionQueries:
         self._jvm = spark._jvm
         self._progress_text = ProgressText(spark._jvm, "json")
         self._held: dict[str, _Held] = {}
+        self._streams: Any = None
+        self._equals: Any = None
+        self._active: Any = None
+        """Java's array, as it was at the last look, and what is held of each in it."""
+        self._active_held: list[_Held] = []
 
     def look(self, keep: Collection[str] = ()) -> Look:
         """Who is active. Forgets runs that are not, but for those to `keep`.
 
-        Some 8 Py4J commands for each query. Raises what Py4J raises.
+        3 Py4J commands, and 2 for each query; where a query was started or has ended 2 more for
+        each, where it has completed a batch 3 more.
         """
-        over = bool(self._context.isStopped())
-        # Without a context a query runs no batch any more, though without data it never notices.
-        active = () if over else self._session.streams().active()
-        found = tuple(self._active(query) for query in active)
+        with _asking():
+            over = bool(self._context.isStopped())
+            # Without a context a query runs no batch any more, though without data it never
+            # notices.
+            held = [] if over else self._look_who_is_active()
+            found = tuple(self._seen(each) for each in held)
         still = {query.run_id for query in found}.union(keep)
         for run_id in [run_id for run_id in self._held if run_id not in still]:
             self._held.pop(run_id, None)
         return Look(found, over)
-
-    def already_running(self) -> list[QueryEvent]:
-        """The active runs as the events that a listener came too late for. Raises nothing."""
-        found: list[QueryEvent] = []
-        try:
-            for query in self.look().active:
-                found.append(query.started())
-                progress = self.last_progress(query.run_id, None)
-                if progress is not None:
-                    found.append(progress)
-        except (Py4JError, OSError) as error:
-            # The next census finds them.
-            _log.warning("sparklag: not all running queries could be read: %s", brief(error))
-        return found
 
     def describe(self, query_id: str) -> QueryDescription:
         """Kafka sources and checkpoint of a query that is active; empty where Spark does not say.
@@ -117,51 +85,67 @@ class SessionQueries:
         return await_events(self._context, timeout_s)
 
     def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
-        """The last progress of a run, where it is of a batch later than `than`.
-
-        Of an idle query, whose last progress is of no batch, the last one of a batch if it is among
-        Spark's recent ones.
-        """
-        held = self._held.get(run_id)
-        progress = held.java.lastProgress() if held is not None else None
-        batch_id = _completed_batch(progress)
-        if held is None or (than is not None and (batch_id is None or batch_id <= than)):
-            return None
-        if progress is not None and not _ran_a_batch(progress):
-            progress = _last_that_ran_a_batch(held.java.recentProgress()) or progress
-        if progress is None:
-            return None
-        return Progressed(self._progress_text.read(progress), _now_ms())
+        """The last progress of a run, where it is of a batch later than `than`."""
+        with _asking():
+            held = self._held.get(run_id)
+            progress = held.java.lastProgress() if held is not None else None
+            batch_id = _completed_batch(progress)
+            if held is None or (than is not None and (batch_id is None or batch_id <= than)):
+                return None
+            if progress is not None and not _ran_a_batch(progress):
+                progress = _last_that_ran_a_batch(held.java.recentProgress()) or progress
+            if progress is None:
+                return None
+            return Progressed(self._progress_text.read(progress), now_ms())
 
     def is_active(self, run_id: str) -> bool:
         """Whether a run that was active still is."""
-        held = self._held.get(run_id)
-        return held is not None and bool(held.java.isActive())
+        with _asking():
+            held = self._held.get(run_id)
+            return held is not None and bool(held.java.isActive())
 
     def end(self, query_id: str, run_id: str) -> Terminated:
         """How a run that is no longer active ended: as its event would say it."""
-        held = self._held.get(run_id)
-        text = None
-        if held is not None and (exception := held.java.exception()).isDefined():
-            text = self._stack_trace(exception.get())
-        return Terminated(query_id, run_id, text, _now_ms())
+        with _asking():
+            held = self._held.get(run_id)
+            text = None
+            if held is not None and (exception := held.java.exception()).isDefined():
+                text = self._stack_trace(exception.get())
+            return Terminated(query_id, run_id, text, now_ms())
 
-    def _active(self, query: Any) -> ActiveQuery:
-        run_id, held = self._hold(query)
+    def _look_who_is_active(self) -> list[_Held]:
+        if self._streams is None:
+            self._streams = self._session.streams()
+            # Kept: each step of a class's name costs a command.
+            self._equals = self._jvm.java.util.Objects.deepEquals
+        active = self._streams.active()
+        # Java's objects are the same as long as the queries are.
+        if self._active is None or not self._equals(active, self._active):
+            self._active_held = [self._hold(query) for query in active]
+            self._active = active
+        return self._active_held
+
+    def _seen(self, held: _Held) -> ActiveQuery:
+        self._held.setdefault(held.run_id, held)
         try:
-            batch_id = _completed_batch(held.java.lastProgress())
+            progress = held.java.lastProgress()
+            progress_at = progress.timestamp() if progress is not None else None
+            if progress_at != held.progress_at:
+                held.batch_id = _completed_batch(progress)
+                held.progress_at = progress_at
+            batch_id = held.batch_id
         except Py4JJavaError:
             # One query that does not say how far it is must not hide the others.
             batch_id = None
-        return ActiveQuery(held.query_id, run_id, held.name, batch_id, _now_ms())
+        return ActiveQuery(held.query_id, held.run_id, held.name, batch_id, now_ms())
 
-    def _hold(self, query: Any) -> tuple[str, _Held]:
+    def _hold(self, query: Any) -> _Held:
         run_id = str(query.runId().toString())
         held = self._held.get(run_id)
         if held is None:
-            held = _Held(str(query.id().toString()), query.name(), query)
+            held = _Held(str(query.id().toString()), run_id, query.name(), query)
             self._held[run_id] = held
-        return run_id, held
+        return held
 
     def _stack_trace(self, exception: Any) -> str:
         writer = self._jvm.java.io.StringWriter()
@@ -171,8 +155,22 @@ class SessionQueries:
         return redact(str(writer.toString()))[:MOST_EXCEPTION_CHARS]
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+@contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, OSError, AttributeError, TypeError) as error:
+        if _is_of_the_connection(error):
+            # The JVM is gone, and its queries with it.
+            raise ConnectionLost(brief(error)) from error
+        # A Spark with other internals, or a session that is just being stopped.
+        raise Unanswered(brief(error)) from error
+
+
+def _is_of_the_connection(error: Exception) -> bool:
+    # An answer that breaks off is a bare Py4JError; what Java says comes with its trace.
+    bare = type(error) is Py4JError and "Trace" not in str(error)
+    return bare or isinstance(error, Py4JNetworkError | OSError)
 
 
 def _completed_batch(progress: Any) -> int | None:

@@ -6,82 +6,15 @@ Each answer is a value, but for the listener's wrapper.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from sparklag_listener.errors import (
-    ListenerError,
-    SessionStopped,
-    UnsupportedSession,
-    UnsupportedSpark,
-)
+from sparklag_listener.errors import NoListener
+from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.py4j_listener import Py4jListener
 from sparklag_listener.redaction import redact
-from sparklag_schemas import IsolationLevel
-
-_OLDEST_SPARK = (3, 4)
-
-
-@dataclass(frozen=True)
-class KafkaSource:
-    """A Kafka source as the query was given it. No other option is ever read: some are secret."""
-
-    index: int
-    """Its place among the query's streaming sources."""
-    topics: tuple[str, ...] | None
-    topic_pattern: str | None
-    bootstrap_servers: str | None
-    isolation_level: IsolationLevel
-    assigned: dict[str, list[int]] | None = None
-    """The partitions of each topic, where it was given them. None: it reads all."""
-
-    def reads(self, topics: set[str]) -> bool:
-        """Whether all of `topics` can be this source's."""
-        if self.topics is not None:
-            return topics <= set(self.topics)
-        if self.topic_pattern is None:
-            return False
-        try:
-            # Spark takes a topic in which the pattern is found anywhere.
-            return all(re.search(self.topic_pattern, topic) for topic in topics)
-        except re.error:
-            # Java's expressions know more than Python's: take the pattern at its word.
-            return True
-
-
-@dataclass(frozen=True)
-class QueryDescription:
-    """What a query says of itself: where it reads, and where its checkpoint is."""
-
-    sources: tuple[KafkaSource, ...] = ()
-    checkpoint_location: str | None = None
-
-
-def require_observable(spark: Any) -> None:
-    """Raise the error that says why `spark` cannot be observed, if it cannot."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise UnsupportedSession(
-            "observe() needs a classic Spark session, this is a Spark Connect session:"
-            " call it where the driver runs"
-        )
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None or spark._jvm is None:
-        raise UnsupportedSession(
-            f"observe() takes a SparkSession, got {type(spark).__module__}.{type(spark).__name__}"
-        )
-    try:
-        stopped = session.sparkContext().isStopped()
-    except (Py4JError, OSError, AttributeError):
-        stopped = True
-    if stopped:
-        raise SessionStopped("observe() was called on a Spark session that is stopped")
-    version = spark.version
-    numbers = re.findall(r"\d+", version)
-    if tuple(int(number) for number in numbers[:2]) < _OLDEST_SPARK:
-        raise UnsupportedSpark(f"observe() needs Spark 3.4 or newer, this is {version}")
 
 
 def is_same_session(spark: Any, other: Any) -> bool:
@@ -97,7 +30,7 @@ def is_same_session(spark: Any, other: Any) -> bool:
 def add_listener(spark: Any, listener: Py4jListener) -> Any:
     """Register with the session. The answer is what `remove_listener` takes.
 
-    Raises ListenerError where Spark does not take it.
+    Raises NoListener where Spark does not take it, or there is no port for its callbacks.
     """
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -109,7 +42,7 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
         spark._jsparkSession.streams().addListener(wrapper)
     except (Py4JError, OSError, TypeError) as error:
         # TypeError: what Py4J takes for a package where there is no such class.
-        raise ListenerError(f"Spark does not take a listener: {brief(error)}") from error
+        raise NoListener(f"Spark does not take a listener: {brief(error)}") from error
     return wrapper
 
 

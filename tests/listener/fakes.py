@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparklag_listener.kafka_source import QueryDescription
+from sparklag_listener.queries import ActiveQuery, Look
 from sparklag_listener.query_events import Progressed, Terminated
-from sparklag_listener.session_queries import ActiveQuery, Look
 
 
 class FakeContext:
@@ -40,10 +41,10 @@ class FakeSession:
     _jvm: Any = field(default_factory=object)
 
 
-def connect_session() -> Any:
-    """An object whose class is where Spark Connect has its own; the real one needs grpc."""
-    made = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
-    return made()
+def connect_session(stopped: bool = False) -> Any:
+    """An object whose class is where Spark Connect has its own, without a server."""
+    fields = {"__module__": "pyspark.sql.connect.session", "is_stopped": stopped}
+    return type("SparkSession", (), fields)()
 
 
 @dataclass
@@ -178,6 +179,9 @@ class FakeQueries:
             error, self.fail_once = self.fail_once, None
             raise error
         return Look(active, self.session_over)
+
+    def describe(self, query_id: str) -> QueryDescription:
+        return QueryDescription()
 
     def await_events(self, timeout_s: float) -> bool | None:
         return self.bus

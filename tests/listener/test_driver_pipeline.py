@@ -14,8 +14,8 @@ import pytest
 from sparklag_listener import driver_pipeline
 from sparklag_listener.counters import Stats
 from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Sink
+from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.query_events import Found, Idled, Progressed, Refreshed, Started, Terminated
-from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
 from tests import samples

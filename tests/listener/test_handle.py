@@ -224,7 +224,7 @@ def test_a_broken_listener_of_the_jvm_does_not_leave_half_a_handle(
     def refuse(spark: Any, listener: Any) -> None:
         raise TypeError("'JavaPackage' object is not callable")
 
-    monkeypatch.setattr("sparklag_listener.handle.add_listener", refuse)
+    monkeypatch.setattr("sparklag_listener.jvm_session.add_listener", refuse)
     with pytest.raises(TypeError):
         driver.observe(driver.servers)
     assert our_threads() == []

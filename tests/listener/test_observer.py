@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.observer import Observer
 from sparklag_listener.query_events import (
     Idled,
@@ -17,7 +18,6 @@ from sparklag_listener.query_events import (
     Started,
     Terminated,
 )
-from sparklag_listener.spark_session import KafkaSource, QueryDescription
 from sparklag_schemas import MalformedMessage, Observation, decode_observation, encode
 from tests import samples
 

@@ -9,17 +9,16 @@ from py4j.protocol import Py4JNetworkError
 
 from sparklag_listener import (
     ListenerError,
+    NoBrokers,
+    NoListener,
     SessionStopped,
     UnsupportedSession,
     UnsupportedSpark,
     observe,
 )
-from sparklag_listener.spark_session import (
-    KafkaSource,
-    _kafka_source,
-    brief,
-    require_observable,
-)
+from sparklag_listener.jvm_session import JvmSession, require_jvm_session
+from sparklag_listener.kafka_source import KafkaSource
+from sparklag_listener.spark_session import _kafka_source, brief
 from sparklag_schemas import SettingsError
 from tests.listener.fakes import (
     FailingEvent,
@@ -39,7 +38,8 @@ class GoneJavaSession:
 
 
 REFUSED: list[tuple[Any, type[ListenerError], str]] = [
-    (connect_session(), UnsupportedSession, "Spark Connect session"),
+    (connect_session(), NoBrokers, "needs bootstrap_servers"),
+    (connect_session(stopped=True), SessionStopped, "Connect session that is stopped"),
     ("spark", UnsupportedSession, "takes a SparkSession, got builtins.str"),
     (None, UnsupportedSession, "takes a SparkSession, got builtins.NoneType"),
     (FakeSession(_jvm=None), UnsupportedSession, "takes a SparkSession"),
@@ -48,8 +48,7 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
     (FakeSession(_jsparkSession=GoneJavaSession()), SessionStopped, "session that is stopped"),
     (FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("gone"))), SessionStopped,
      "session that is stopped"),
-    (FakeSession(version="3.3.4"), UnsupportedSpark, "Spark 3.4 or newer, this is 3.3.4"),
-    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3.4 or newer, this is 2.4.8"),
+    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3 or newer, this is 2.4.8"),
 ]  # fmt: skip
 
 
@@ -64,10 +63,33 @@ def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "version", ["3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
+    ("spark", "method", "says"),
+    [
+        (connect_session(), "listener", "needs a classic Spark session.*'connect' or 'poll'"),
+        (FakeSession(), "connect", "needs a Spark Connect session.*'listener' or 'poll'"),
+        (FakeSession(), "push", "method='push'.: method takes 'listener', 'connect', 'poll'"),
+        (connect_session(), "", "method=''.: method takes"),
+    ],
 )
-def test_spark_from_3_4_on_is_taken(version: str) -> None:
-    require_observable(FakeSession(version=version))
+def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
+    spark: Any, method: Any, says: str
+) -> None:
+    with pytest.raises(ListenerError, match=says) as raised:
+        observe(spark, "broker:9092", method=method)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "version", ["3.0.3", "3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
+)
+def test_spark_from_3_on_is_taken(version: str) -> None:
+    require_jvm_session(FakeSession(version=version))
+
+
+def test_before_spark_3_4_there_is_no_listener() -> None:
+    session = JvmSession(FakeSession(version="3.3.4"))
+    with pytest.raises(NoListener, match="listeners need Spark 3"):
+        session.listen(lambda event: None, lambda error: None)
 
 
 def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:

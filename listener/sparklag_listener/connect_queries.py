@@ -1,0 +1,126 @@
+"""What a Spark Connect server answers about a session's queries when its client asks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sparklag_listener.connect_client import ConnectClient
+from sparklag_listener.kafka_source import QueryDescription
+from sparklag_listener.progress import completed_batch
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, now_ms
+from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.redaction import redact
+from sparklag_schemas import MalformedMessage
+
+
+@dataclass
+class _Seen:
+    """A run, and its last progress as it was at the last look."""
+
+    query_id: str
+    text: str | None = None
+    batch_id: int | None = None
+
+
+class ConnectQueries:
+    """See Queries. A client does not learn what a query was given: no brokers, no checkpoint."""
+
+    def __init__(self, client: ConnectClient) -> None:
+        self._client = client
+        self._seen: dict[str, _Seen] = {}
+        self._answers = False
+        """The server answered, the last time it was asked."""
+
+    def look(self, keep: Collection[str] = ()) -> Look:
+        """Who is active. Forgets runs that are not, but for those to `keep`.
+
+        One request, and one for each query.
+        """
+        if self._client.is_stopped:
+            # Where the server was away its queries may go on.
+            if self._answers and self._client.ends_with_session:
+                return Look((), session_over=True)
+            raise ConnectionLost("the session is stopped")
+        self._answers = False
+        active = tuple(self._active(query) for query in self._who_is_active())
+        self._answers = True
+        still = {query.run_id for query in active}.union(keep)
+        self._seen = {run_id: seen for run_id, seen in self._seen.items() if run_id in still}
+        return Look(active, session_over=False)
+
+    def describe(self, query_id: str) -> QueryDescription:
+        """Nothing: its progress says what it reads."""
+        return QueryDescription()
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        """The server does not say what is on its way."""
+        return None
+
+    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
+        """The last progress of a run, where it is of a batch later than `than`."""
+        text = self._last_progress(run_id)
+        batch_id, ran = _batch_of(text)
+        if text is None or (than is not None and (batch_id is None or batch_id <= than)):
+            return None
+        if not ran:
+            text = next(
+                (each for each in reversed(self._recent(run_id)) if _batch_of(each)[1]), text
+            )
+        return Progressed(text, now_ms())
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether a run that was active still is."""
+        return run_id in self._seen and bool(self._ask(run_id, "status").status.is_active)
+
+    def end(self, query_id: str, run_id: str) -> Terminated:
+        """How a run that is no longer active ended: as its event would say it."""
+        text = None
+        if run_id in self._seen and not self._client.is_stopped:
+            told = self._ask(run_id, "exception").exception
+            if told.HasField("exception_message"):
+                trace = told.stack_trace if told.HasField("stack_trace") else ""
+                text = redact(f"{told.exception_message}\n{trace}".strip())[:MOST_EXCEPTION_CHARS]
+        return Terminated(query_id, run_id, text, now_ms())
+
+    def _who_is_active(self) -> Any:
+        command = self._client.command()
+        command.streaming_query_manager_command.active = True
+        answer = self._client.send(command, "streaming_query_manager_command_result")
+        return answer.active.active_queries
+
+    def _active(self, query: Any) -> ActiveQuery:
+        query_id, run_id = str(query.id.id), str(query.id.run_id)
+        seen = self._seen.setdefault(run_id, _Seen(query_id))
+        text = self._last_progress(run_id)
+        if text != seen.text:
+            seen.text, seen.batch_id = text, _batch_of(text)[0]
+        return ActiveQuery(query_id, run_id, query.name or None, seen.batch_id, now_ms())
+
+    def _last_progress(self, run_id: str) -> str | None:
+        if run_id not in self._seen or self._client.is_stopped:
+            return None
+        texts = self._ask(run_id, "last_progress").recent_progress.recent_progress_json
+        return str(texts[-1]) if texts else None
+
+    def _recent(self, run_id: str) -> list[str]:
+        return list(self._ask(run_id, "recent_progress").recent_progress.recent_progress_json)
+
+    def _ask(self, run_id: str, question: str) -> Any:
+        command = self._client.command()
+        asked = command.streaming_query_command
+        asked.query_id.id, asked.query_id.run_id = self._seen[run_id].query_id, run_id
+        setattr(asked, question, True)
+        return self._client.send(command, "streaming_query_command_result")
+
+
+def _batch_of(text: str | None) -> tuple[int | None, bool]:
+    """The last completed batch, and whether `text` is of it."""
+    if text is None:
+        return None, False
+    try:
+        return completed_batch(text)
+    except MalformedMessage:
+        # The observer tells of it.
+        return None, True

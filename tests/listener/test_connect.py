@@ -1,0 +1,361 @@
+"""`observe` on a real Spark Connect server: its client is told, forgets, is away, and is asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession
+
+from sparklag_listener import ObserverHandle, ServerAway, SessionStopped, observe
+from sparklag_listener.connect_client import ConnectClient
+from sparklag_listener.connect_queries import ConnectQueries
+from sparklag_listener.queries import ConnectionLost, Unanswered
+from sparklag_schemas import Observation
+from tests.listener.connect_server import ConnectServer, Link
+from tests.listener.offsets_topic import OffsetsTopic
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    # The client's own words where it forgets its listeners; as an error they would end its thread.
+    pytest.mark.filterwarnings("default:StreamingQueryListenerBus Handler thread:UserWarning"),
+    # Its own words where the server cannot end a session.
+    pytest.mark.filterwarnings("default:The 'warn' method is deprecated:DeprecationWarning"),
+]
+
+CLOSE_S = 20.0
+"""Closing takes 5 s at most; a busy machine more."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ConnectServer]:
+    made = ConnectServer()
+    try:
+        made.wait_until_ready()
+        yield made
+    finally:
+        made.close()
+
+
+class Client:
+    """A Connect session of the test's own, over a link of its own, and its queries' doings."""
+
+    def __init__(
+        self, server: ConnectServer, kafka: SecondClient, topic: str, folder: Path
+    ) -> None:
+        self.kafka = kafka
+        self.topic = kafka.create(topic, 2)
+        self.published = OffsetsTopic(kafka, f"{topic}-offsets")
+        self.link = Link(server.port)
+        self.folder = folder
+        # It waits long before it connects again, and tries for ten minutes.
+        quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+        channel = DefaultChannelBuilder(f"sc://127.0.0.1:{self.link.port}", quick)
+        self.spark = SparkSession.builder.channelBuilder(channel).create()
+        self.spark.client.set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=10)])
+        self._handles: list[ObserverHandle] = []
+        self.send()
+
+    def observe(self, **settings: Any) -> ObserverHandle:
+        told: dict[str, Any] = {
+            "offsets_topic": self.published.name,
+            "topic_partitions": 1,
+            "heartbeat_s": 1.0,
+        }
+        told |= {"refresh_interval_s": 0.2, **settings}
+        handle = observe(self.spark, self.kafka.bootstrap_servers, **told)
+        self._handles.append(handle)
+        return handle
+
+    def send(self, values: Sequence[bytes] = (b"record",) * 10) -> None:
+        self.kafka.produce(self.topic, values)
+
+    def start(self, name: str = "orders", **options: str) -> Any:
+        """A query that fails on a record `bad`."""
+        if "subscribePattern" not in options:
+            options["subscribe"] = self.topic
+        frame = (
+            self.spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
+            .option("startingOffsets", "earliest")
+            .options(**options)
+            .load()
+            .selectExpr(
+                "IF(CAST(value AS STRING) = 'bad',"
+                " raise_error('this batch breaks, password=S3CRET'), 1) AS good"
+            )
+        )
+        checkpoint = str(self.folder / name)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        return writer.queryName(name).start()
+
+    def at_end(self) -> Callable[[Sequence[Observation]], bool]:
+        """Whether the newest observation stands at the end of the topic, as another client sees."""
+        end = {self.topic: self.kafka.end_offsets(self.topic)}
+        return lambda seen: bool(seen) and seen[-1].sources[0].processed == end
+
+    def close(self) -> None:
+        self.link.mend()
+        for handle in self._handles:
+            handle.close()
+        if not self.spark.is_stopped:
+            for query in self.spark.streams.active:
+                query.stop()
+            self.spark.stop()
+        self.link.close()
+
+
+@pytest.fixture
+def client(
+    server: ConnectServer, second_client: SecondClient, topic_name: str, tmp_path: Path
+) -> Iterator[Client]:
+    made = Client(server, second_client, topic_name, tmp_path)
+    yield made
+    made.close()
+
+
+def causes(observations: Sequence[Observation]) -> list[str]:
+    return [observation.cause for observation in observations]
+
+
+@pytest.mark.parametrize("method", ["connect", "poll"])
+def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) -> None:
+    handle = client.observe(method=None if method == "connect" else method)
+    assert handle.method == method
+    assert observe(client.spark) is handle
+    query = client.start()
+    client.published.until(query.id, client.at_end(), "the end of the topic")
+    client.send()
+    client.published.until(query.id, client.at_end(), "the new end of the topic")
+    client.published.await_cause(query.id, "refresh")
+    query.stop()
+    client.published.await_cause(query.id, "terminated")
+    seen = client.published.observations(query.id)
+    assert causes(seen)[-1] == "terminated"
+    assert "terminated" not in causes(seen)[:-1]
+    times = [each.observed_at for each in seen]
+    assert times == sorted(times)
+    for each in seen:
+        assert (each.query, each.run_id, each.origin) == ("orders", query.runId, method)
+        (source,) = each.sources
+        assert source.topics == [client.topic]
+        assert (each.exception, source.bootstrap_servers) == (None, None)
+    stats = handle.stats()
+    assert (stats.failed, stats.dropped, stats.reregistered) == (0, 0, 0), stats
+    assert method == "connect" or stats.recovered == 0
+
+
+def test_a_query_that_runs_already_is_found_and_one_that_fails_says_why(client: Client) -> None:
+    query = client.start()
+    query.processAllAvailable()
+    handle = client.observe()
+    seen = client.published.until(query.id, client.at_end(), "its position")
+    assert seen[0].origin == "connect"
+    client.send([b"bad"])
+    ended = client.published.await_cause(query.id, "terminated")
+    assert "this batch breaks" in str(ended.exception)
+    assert "S3CRET" not in client.published.all_text()
+    assert sum((ended.sources[0].processed or {})[client.topic].values()) == 10
+    assert handle.stats().failed == 0
+
+
+def test_polled_a_query_that_fails_says_why(client: Client) -> None:
+    handle = client.observe(method="poll")
+    query = client.start(subscribePattern=client.topic)
+    (source,) = client.published.await_cause(query.id, "progress").sources
+    assert (source.topics, source.topic_pattern) == (None, client.topic)
+    client.send([b"bad"])
+    ended = client.published.await_cause(query.id, "terminated")
+    assert "this batch breaks" in str(ended.exception)
+    assert "S3CRET" not in client.published.all_text()
+    assert handle.stats().failed == 0
+
+
+def test_listeners_that_the_client_drops_are_registered_again(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    handle = client.observe()
+    query = client.start()
+    client.published.until(query.id, client.at_end(), "the end of the topic")
+    bus = client.spark.streams._sqlb
+    (ours,) = bus._listener_bus
+    client.link.cut()
+    wait_for(lambda: bus._listener_bus == [], "the client drops its listeners")
+    client.send()
+    client.link.mend()
+    wait_for(lambda: handle.stats().reregistered == 1, "it is registered again")
+    assert bus._listener_bus == [ours]
+    client.published.until(query.id, client.at_end(), "what was missed")
+    recovered = handle.stats().recovered
+    client.send()
+    client.published.until(query.id, client.at_end(), "the new end of the topic")
+    assert handle.stats().recovered == recovered, "it came as an event"
+    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    assert sum("registered again" in line for line in told) == 1, told
+    assert len(told) <= 5, told
+
+
+def test_a_stream_of_events_that_ends_without_a_word_is_begun_anew(client: Client) -> None:
+    handle = client.observe()
+    query = client.start()
+    client.published.until(query.id, client.at_end(), "the end of the topic")
+    # As another client of the same session may do.
+    own = ConnectClient(client.spark)
+    command = own.command()
+    command.streaming_query_listener_bus_command.remove_listener_bus_listener = True
+    own.send(command)
+    wait_for(lambda: handle.stats().reregistered == 1, "it is registered again")
+    recovered = handle.stats().recovered
+    client.send()
+    client.published.until(query.id, client.at_end(), "the new end of the topic")
+    assert handle.stats().recovered == recovered
+
+
+def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Client) -> None:
+    query = client.start(maxOffsetsPerTrigger="2")
+    bus = client.spark.streams._sqlb
+    for number in range(4):
+        client.send()
+        handle = client.observe()
+        wait_for(partial(receives, handle), "events come")
+        began = time.monotonic()
+        handle.close()
+        assert time.monotonic() - began < CLOSE_S
+        wait_for(lambda: bus._listener_bus == [], "ours is gone")
+        assert bus._execution_thread is None
+        # It says to every listener that it starts.
+        client.start(f"another-{number}").stop()
+    query.stop()
+
+
+@pytest.mark.parametrize("break_link", [Link.cut, Link.freeze])
+def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
+    client: Client, break_link: Callable[[Link], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    handle = client.observe(heartbeat_s=0.2)
+    query = client.start()
+    client.published.until(query.id, client.at_end(), "the end of the topic")
+    break_link(client.link)
+    failed = handle.stats().failed
+    wait_for(lambda: handle.stats().failed > failed, "it is told")
+    time.sleep(2)
+    began = time.monotonic()
+    handle.close()
+    assert time.monotonic() - began < CLOSE_S
+    handle.close()
+    assert threading.active_count() < 100
+    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    assert 1 <= len(told) <= 4, told
+    assert not any("\n" in line or len(line) > 600 for line in told), told
+
+
+def test_a_server_that_does_not_answer_is_one_clear_error(client: Client) -> None:
+    client.link.cut()
+    with pytest.raises(ServerAway, match="does not answer") as raised:
+        client.observe()
+    assert "\n" not in str(raised.value)
+    client.link.mend()
+    spark = client.spark
+    wait_for(lambda: answers(ConnectQueries(ConnectClient(spark))), "the server answers again")
+    assert client.observe().method == "connect"
+
+
+def test_a_session_that_is_stopped_says_that_its_queries_ended(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    handle = client.observe()
+    query = client.start()
+    client.published.until(query.id, client.at_end(), "the end of the topic")
+    wait_for(lambda: handle.stats().published > 3, "Spark was asked")
+    client.spark.stop()
+    ended = client.published.await_cause(query.id, "terminated")
+    assert ended.exception is None
+    with pytest.raises(SessionStopped):
+        observe(client.spark, "broker:9092")
+    handle.close()
+    handle.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # As the session does when it is collected.
+        client.spark.streams.close()
+    assert [record.getMessage() for record in caplog.records if record.name == "sparklag"] == []
+
+
+def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Client) -> None:
+    queries = ConnectQueries(ConnectClient(client.spark))
+    assert queries.look().active == ()
+    query = client.start()
+    query.processAllAvailable()
+    wait_for(lambda: query.recentProgress[-1]["numInputRows"] == 0, "it is idle")
+    ran = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
+    (active,) = queries.look().active
+    assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
+    assert active.batch_id == ran["batchId"]
+    progress = queries.last_progress(active.run_id, None)
+    assert progress is not None
+    assert json.loads(progress.text)["batchId"] == ran["batchId"]
+    assert queries.last_progress(active.run_id, active.batch_id) is None
+    assert queries.last_progress("no such run", None) is None
+    assert queries.is_active(active.run_id)
+    query.stop()
+    look = queries.look(keep={active.run_id})
+    assert (look.active, look.session_over) == ((), False)
+    assert not queries.is_active(active.run_id)
+    assert queries.last_progress(active.run_id, None) is not None, "it is kept"
+    assert queries.end(active.query_id, active.run_id).exception is None
+    assert queries.look().active == ()
+    assert not queries.is_active(active.run_id), "it is forgotten"
+    client.link.cut()
+    with pytest.raises(Unanswered) as raised:
+        queries.look()
+    assert not isinstance(raised.value, ConnectionLost)
+    client.link.mend()
+    wait_for(lambda: answers(queries), "the server answers again")
+    client.spark.client.release_session()
+    with pytest.raises(ConnectionLost):
+        queries.look()
+
+
+def receives(handle: ObserverHandle) -> bool:
+    return handle.stats().observed > 3
+
+
+def answers(queries: ConnectQueries) -> bool:
+    try:
+        return queries.look().active == ()
+    except Unanswered:
+        return False
+
+
+def test_embedded_it_answers_for_a_query_on_a_server(client: Client) -> None:
+    handle = client.observe(embedded=True, http_port=0, lag_topic=f"{client.topic}-lag")
+    query = client.start()
+    wait_for(lambda: handle.stats().url is not None, "it serves")
+    url = f"{handle.stats().url}/lag/{query.id}"
+
+    def lag() -> Any:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+    wait_for(lambda: (lag() or {}).get("total_lag") == 0, "its lag")
+    assert lag()["query"] == "orders"
