@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 LOCKS := requirements/bootstrap.txt requirements/build.txt requirements/dev.txt
 
-# What needs no broker, no Spark and no build; `make test` runs the rest after it.
+# What needs no broker, no Spark and no build; `make test` runs the rest after it, in two halves.
 QUICK := not kafka and not spark and not packaging
+REST := not ($(QUICK)) and not long_fault
 
 WITH_JAVA := JAVA_HOME="$$(sh scripts/ensure_java.sh)" && export JAVA_HOME
 
@@ -52,7 +53,8 @@ unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && $(BIN)/pytest -m "not ($(QUICK)) and not long_fault" $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/python scripts/side_by_side.py \
+		"$(REST) and not spark" "$(REST) and spark" $(ARGS)
 
 lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
