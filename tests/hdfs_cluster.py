@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -72,6 +73,11 @@ class HdfsCluster:
         from fsspec.implementations.webhdfs import WebHDFS
 
         return WebHDFS(HOST, self._http_port, user=getpass.getuser(), skip_instance_cache=True)
+
+    def freeze(self, frozen: bool) -> None:
+        """Hold it, or let it go on: connections stay open, and nothing is answered."""
+        for node in self._nodes:
+            node.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def __enter__(self) -> HdfsCluster:
         try:

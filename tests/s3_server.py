@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -16,6 +17,7 @@ from typing import Any, Final
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
+from sparklag_service.checkpoints import CheckpointReader
 
 _START_S: Final = 120.0
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -61,8 +63,6 @@ class S3Server:
 
     def freeze(self, frozen: bool) -> None:
         """Hold it, or let it go on: connections stay open, and nothing is answered."""
-        import signal
-
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
@@ -135,23 +135,32 @@ class S3Server:
         return True
 
 
-class Requests:
-    """Counts what botocore sends, by operation, for every S3 client of one file system."""
+class RequestCounter:
+    """Counts what a reader asks of the server, by operation."""
 
-    def __init__(self, filesystem: Any) -> None:
-        self.counted: Counter[str] = Counter()
+    def __init__(self, reader: CheckpointReader) -> None:
+        self._counted: Counter[str] = Counter()
+        self.prefixes: set[str] = set()
+        """Of all listings."""
+        # Nothing but botocore's own events shows each request, tries anew included.
+        filesystem = reader._files._store._opened()  # type: ignore[attr-defined]
         filesystem.connect()
         events = filesystem.s3.meta.events
+        events.register("before-parameter-build.s3", self._note)
         events.register("before-send.s3", self._count)
-
-    def _count(self, event_name: str, **_: Any) -> None:
-        self.counted[event_name.rpartition(".")[2]] += 1
 
     def take(self) -> dict[str, int]:
         """What was sent since the last time."""
-        taken = dict(self.counted)
-        self.counted.clear()
+        taken = dict(self._counted)
+        self._counted.clear()
         return taken
+
+    def _note(self, params: dict[str, Any], **_: Any) -> None:
+        if "Delimiter" in params:
+            self.prefixes.add(params["Prefix"])
+
+    def _count(self, event_name: str, **_: Any) -> None:
+        self._counted[event_name.rpartition(".")[2]] += 1
 
 
 def _free_port() -> int:

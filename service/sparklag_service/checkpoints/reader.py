@@ -92,12 +92,13 @@ class CheckpointReader:
 
         Raises CheckpointError. After an error the position is told anew.
         """
-        self._files.begin()
-        self._offsets.begin()
-        if self._known is not None and not self.is_waiting and self._listings.are_unchanged():
-            return None
+        is_waiting = self.is_waiting
         try:
-            self._known = self._read_patiently()
+            self._files.begin()
+            self._offsets.begin()
+            if self._known is not None and not is_waiting and self._listings.are_unchanged():
+                return None
+            self._known = self._read_patiently(is_waiting)
         except BaseException:
             self._listings.clear()
             self._told = None
@@ -124,20 +125,20 @@ class CheckpointReader:
             return
         parse_commit(content, f"{self.location}/{name}")
 
-    def _read_patiently(self) -> _Known:
+    def _read_patiently(self, is_waiting: bool) -> _Known:
         """A file that is listed and gone is looked for once more, in new listings."""
         try:
-            return self._read()
+            return self._read(is_waiting)
         except FileNotFoundError:
             self._listings.clear()
         try:
-            return self._read()
+            return self._read(True)
         except FileNotFoundError as error:
             raise CheckpointGone(
                 f"{self.location}: its files vanish while they are read: it is being deleted"
             ) from error
 
-    def _read(self) -> _Known:
+    def _read(self, is_waiting: bool) -> _Known:
         known = self._known
         if known is None or self._files.lists_cheaply:
             return self._read_listed(self._listings.list_log("commits"))
@@ -145,7 +146,7 @@ class CheckpointReader:
         if known.has_holes and known.planned_batch_id is None:
             # Nothing is committed that was not planned before.
             offsets = self._listings.list_log("offsets")
-            if _newest(offsets) == known.newest_offsets and not self.is_waiting:
+            if _newest(offsets) == known.newest_offsets and not is_waiting:
                 return known
         return self._read_commits(known, offsets)
 

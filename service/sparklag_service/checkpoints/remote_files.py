@@ -12,7 +12,7 @@ from typing import Any, Final
 from sparklag_service.checkpoints.files import FileFacts, FullListing, Log
 from sparklag_service.checkpoints.filesystems import open_filesystem
 from sparklag_service.checkpoints.local_files import describe_absence, name_matcher
-from sparklag_service.checkpoints.location import normal_location, shown_location
+from sparklag_service.checkpoints.location import shown_location, split_scheme
 from sparklag_service.checkpoints.offset_log import batch_number
 from sparklag_service.checkpoints.store_failures import explain_store_failure
 from sparklag_service.errors import CheckpointError, CheckpointNotFound, StoreUnavailable
@@ -106,9 +106,10 @@ class RemoteFiles:
         self._given = location
         self._path: str | None = None
         self._deadline_s = 0.0
-        self.begin()
 
     def begin(self) -> None:
+        # Loading the store's package takes seconds on a busy machine, and is not the store's doing.
+        self._root()
         self._deadline_s = time.monotonic() + self._store.timeout_s
 
     def stamp(self, log: Log) -> Hashable | None:
@@ -158,14 +159,14 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
     CheckpointNotFound where the folder before the first `*` is not there, StoreUnavailable.
     """
     shown = shown_location(pattern)
-    deadline_s = time.monotonic() + store.timeout_s
     path = store.path_of(pattern)
-    # What is before the path: the same for all that match.
-    head = pattern[: len(pattern.rstrip("/")) - len(path)]
-    root, *parts = path.split("/")
+    deadline_s = time.monotonic() + store.timeout_s
+    # Below the authority, which fsspec makes a bucket of, or nothing at all.
+    tail = "/" + split_scheme(pattern)[1].removeprefix("//").partition("/")[2]
+    head, root = pattern.removesuffix(tail), path.removesuffix(tail)
     found = [root]
     is_first = True
-    for part in parts:
+    for part in tail.split("/")[1:]:
         if "*" not in part:
             found = [f"{folder}/{part}" for folder in found]
             continue
@@ -182,7 +183,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
             inside += [f"{folder}/{name}" for name in sorted(names) if matcher.fullmatch(name)]
         found, is_first = inside, False
     return [
-        normal_location(head + folder)
+        head + folder.removeprefix(root)
         for folder in found
         if _is_checkpoint(store, shown, deadline_s, folder, confirmed)
     ]

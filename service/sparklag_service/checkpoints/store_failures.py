@@ -67,6 +67,7 @@ _UNREACHABLE: Final = {
     "RemoteDisconnected",
     "ServerDisconnectedError",
     "gaierror",
+    "HTTPClientError",
 }
 _SECRET_LENGTH: Final = 4
 _LONGEST: Final = 160

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 from sparklag_schemas import Offsets
 from sparklag_service.checkpoints import CheckpointReader, CheckpointStore
@@ -35,6 +36,14 @@ def _line(line: Line) -> bytes:
     if isinstance(line, int):
         return str(line).encode()
     return json.dumps(line, separators=(",", ":")).encode()
+
+
+def upload(filesystem: Any, sample: str, root: str) -> None:
+    """A sample, by fsspec, without what is of no use here."""
+    for path in sorted((SAMPLES / sample).rglob("*")):
+        name = path.relative_to(SAMPLES / sample)
+        if path.is_file() and not path.name.startswith(".") and name.parts[0] != "sources":
+            filesystem.pipe(f"{root}/{name}", path.read_bytes())
 
 
 class Checkpoint:

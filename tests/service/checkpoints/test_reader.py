@@ -219,8 +219,10 @@ def test_a_named_source_never_takes_the_position_of_another(checkpoint: Checkpoi
 
 @pytest.mark.parametrize("content", [b"", v1(at(9))[:-1], v1(at(9)) + b"\n", v1(at(9))[:20]])
 def test_a_half_written_plan_is_not_there_until_it_is_whole(
-    checkpoint: Checkpoint, content: bytes
+    checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The folders themselves say that nothing changes.
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
@@ -233,8 +235,9 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
 
 
 def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
@@ -310,7 +313,10 @@ def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Che
     assert processed(second) == {0: {"new": {0: 3}}}
 
 
-def test_commits_that_were_taken_back_count_once_they_stay_so(checkpoint: Checkpoint) -> None:
+def test_commits_that_were_taken_back_count_once_they_stay_so(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number))

@@ -118,7 +118,7 @@ def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
     assert reader.look() == CheckpointPosition(
         json.loads((sample / "metadata").read_text())["id"], None, None, None, None, ()
     )
-    committed = None
+    committed = position = None
     for batch_id in sorted(int(p.name) for p in (sample / "offsets").iterdir() if p.suffix == ""):
         shutil.copy(sample / "offsets" / str(batch_id), grown / "offsets")
         position = reader.look()
