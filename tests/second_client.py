@@ -100,6 +100,20 @@ class SecondClient:
                 if found.offset >= 0
             }
 
+    def commit(self, group: str, offsets: dict[str, dict[int, int]]) -> None:
+        """Commit for a group without joining it: topic, partition, next offset."""
+        wanted = [
+            TopicPartition(topic, number, offset)
+            for topic, numbers in offsets.items()
+            for number, offset in numbers.items()
+        ]
+        with self._consumer(group) as consumer:
+            consumer.commit(offsets=wanted, asynchronous=False)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members."""
+        self._admin.delete_consumer_groups([group])[group].result(_TIMEOUT_S)
+
     def read_all(self, topic: str) -> list[Message]:
         """Every record that is in the topic now, by partition and offset."""
         ends = self.end_offsets(topic)

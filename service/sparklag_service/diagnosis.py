@@ -22,6 +22,8 @@ from sparklag_schemas import Settings
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
+from sparklag_service.checkpoints import CheckpointStore, shown_location
+from sparklag_service.errors import CheckpointError
 
 _NO_SUCH_PARTITION = 2**31 - 2
 _FETCH_MS = 1_000
@@ -37,7 +39,13 @@ class Finding:
 
 
 async def diagnose(settings: Settings, bootstrap_servers: str) -> list[Finding]:
-    """Look at the broker, then the topics, then the rights; ends where nothing more can be seen."""
+    """Look at the broker, then the topics, then the rights, as far as can be seen; and at the
+    checkpoints that are to be watched."""
+    findings = await _look_at_kafka(settings, bootstrap_servers)
+    return findings + await _look_at_checkpoints(settings)
+
+
+async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Finding]:
     cause = await explain_failure(bootstrap_servers, settings.kafka)
     if cause is not None:
         return [Finding(False, f"Kafka at {bootstrap_servers}: {cause}")]
@@ -144,3 +152,25 @@ async def _may_use_group(options: dict[str, Any], settings: Settings) -> Finding
     finally:
         await consumer.stop()
     return Finding(True, f"may use group {group_id}")
+
+
+async def _look_at_checkpoints(settings: Settings) -> list[Finding]:
+    patterns = [*settings.checkpoints.locations]
+    for cluster in settings.clusters.values():
+        patterns += cluster.checkpoints
+    if not patterns:
+        return []
+    store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
+    loop = asyncio.get_running_loop()
+    found = [loop.run_in_executor(None, _look_at_checkpoint, store, one) for one in patterns]
+    return list(await asyncio.gather(*found))
+
+
+def _look_at_checkpoint(store: CheckpointStore, pattern: str) -> Finding:
+    try:
+        locations = store.find(pattern)
+        store.reader(locations[0]).look()
+    except CheckpointError as error:
+        return Finding(False, f"checkpoints: {error}")
+    many = f", {len(locations)} of them" if len(locations) > 1 else ""
+    return Finding(True, f"may read checkpoints {shown_location(pattern)}{many}")

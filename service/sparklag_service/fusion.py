@@ -65,7 +65,7 @@ def at_newer_position(state: QueryState, known: QueryState) -> QueryState:
             batch=known.batch,
         )
     else:
-        if state.batch_id is None:
+        if state.batch_id is None and known.batch_id is not None:
             state = replace(state, batch_id=known.batch_id, processed_at_ms=known.processed_at_ms)
         state = replace(
             state,

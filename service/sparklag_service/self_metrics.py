@@ -51,6 +51,11 @@ class SelfMetrics(Collector):
             ),
             ("intake_behind", "Observations in Kafka that are not taken in yet.", intake.behind),
             (
+                "unreadable",
+                "Checkpoints, patterns of them, and lists of groups that cannot be read.",
+                sum(len(watcher.failing) for watcher in pipeline.watchers),
+            ),
+            (
                 "intake_age_seconds",
                 "Since when it is not known that every observation was taken in.",
                 None if intake.heard_all_s is None else now_s - intake.heard_all_s,

@@ -24,6 +24,7 @@ from tests.service.conftest import settings_for
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
+SAMPLES = Path(__file__).parent.parent / "samples"
 
 
 def environment(settings: Settings | None) -> dict[str, str]:
@@ -145,6 +146,18 @@ def test_check_finds_all_well_and_writes_nothing(
     assert found.returncode == 0, found.stdout
     assert "BAD" not in found.stdout
     assert second_client.end_offsets(settings.offsets_topic) == before
+
+
+def test_check_looks_at_the_checkpoints_that_are_to_be_watched(
+    url: str, settings: Settings, tmp_path: Path
+) -> None:
+    there, missing = SAMPLES / "checkpoints" / "single_kafka", tmp_path / "missing"
+    found = sparklag(
+        "check", settings=settings, SPARKLAG_CHECKPOINTS__LOCATIONS=f"{there},{missing}"
+    )
+    assert found.returncode == 1
+    assert f"ok  may read checkpoints {there}" in found.stdout
+    assert f"BAD checkpoints: {missing}: no such folder" in found.stdout
 
 
 def test_topics_are_created_once_and_check_says_when_they_are_missing(

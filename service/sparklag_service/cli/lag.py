@@ -10,9 +10,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sparklag_schemas import LagEvent
+from sparklag_schemas import LagEvent, Origin
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import get_lag
+
+_BY: dict[Origin, str] = {
+    "listener": "its listener",
+    "connect": "its Connect client",
+    "poll": "its driver, asked regularly",
+    "checkpoint": "its checkpoint",
+    "group": "Kafka",
+}
 
 
 def lag(
@@ -55,14 +63,23 @@ def age(since_ms: int | None) -> str:
 def _headline(event: LagEvent) -> str:
     why = f" ({event.reason})" if event.reason else ""
     unknown = event.unknown_partitions
+    in_flight = event.in_flight
     return (
         f"[bold]{escape(event.display_name)}[/bold]  {event.status}{escape(why)}\n"
         f"lag {records(event.total_lag)} records, worst partition {records(event.max_lag)}"
-        f"{f', {unknown} partitions unknown' if unknown else ''}\n"
-        f"batch {event.batch_id if event.batch_id is not None else 'none'}"
-        f" completed {age(event.processed_at)}, heard of {age(event.observed_at)},"
-        f" measured {age(event.measured_at)}"
+        f"{f', {unknown} partitions unknown' if unknown else ''}"
+        f"{f', {in_flight:,} in the batch that runs' if in_flight is not None else ''}\n"
+        f"{_last_moved(event)}, heard of {age(event.observed_at)},"
+        f" measured {age(event.measured_at)}, position by {_BY[event.origin]}"
     )
+
+
+def _last_moved(event: LagEvent) -> str:
+    if event.origin == "group":
+        moved = f"committed {age(event.processed_at)}"
+        return moved if event.processed_at is not None else "has not committed since it is watched"
+    batch = event.batch_id if event.batch_id is not None else "none"
+    return f"batch {batch} completed {age(event.processed_at)}"
 
 
 def _table(event: LagEvent) -> Table:

@@ -31,7 +31,7 @@ def queries(
         console.print("no query" + (" like this" if status or topic else " has been observed yet"))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("query", "status", "lag", "worst partition", "last batch", "heard of"):
+    for heading in ("query", "status", "lag", "worst partition", "last batch", "heard of", "by"):
         right = heading in ("lag", "worst partition")
         table.add_column(heading, justify="right" if right else "left")
     for query in found:
@@ -42,5 +42,6 @@ def queries(
             records(query["max_lag"]),
             age(query["processed_at"]),
             age(query["observed_at"]),
+            query["origin"],
         )
     console.print(table)

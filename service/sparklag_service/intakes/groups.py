@@ -14,7 +14,7 @@ from sparklag_schemas.queue import NewestQueue
 from sparklag_service.group_offsets.group_reader import GroupReader
 from sparklag_service.group_offsets.offset_fetch import Committed, GroupAnswer
 from sparklag_service.group_offsets.pauses import with_pauses
-from sparklag_service.intakes import Delivery
+from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.tasks import run_together
 
 _LOOKS: Final = 4
@@ -69,6 +69,7 @@ class GroupIntake:
         self._owns = owns
         self._remembered = remembered
         self._groups: dict[str, _Group] = {}
+        self._ended: set[str] = set()
         self._fresh_s = groups.interval_s + kafka.request_timeout_s
         self._reader = GroupReader(alias, bootstrap_servers, kafka, groups, self)
 
@@ -95,15 +96,19 @@ class GroupIntake:
     def remembered(self) -> Iterable[str]:
         """See GroupTaker."""
         prefix = group_query_id(self._alias, "")
-        return [
+        groups = {
             query_id.removeprefix(prefix)
             for query_id in self._remembered()
             if query_id.startswith(prefix) and self._owns(query_id)
-        ]
+        }
+        # Once is enough.
+        self._ended &= groups
+        return groups - self._ended
 
     def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
         """See GroupTaker."""
         now_s = time.monotonic()
+        self._ended.discard(answer.group)
         known = self._groups.get(answer.group)
         if known is not None and answer is known.answer:
             known.asked_at_ms, known.read_s = asked_at_ms, now_s
@@ -123,6 +128,7 @@ class GroupIntake:
     def gone(self, group: str, asked_at_ms: int) -> None:
         """See GroupTaker."""
         known = self._groups.pop(group, None)
+        self._ended.add(group)
         if known is not None and known.put_s is not None:
             known.asked_at_ms = asked_at_ms
             self._put(group, known, "terminated")
@@ -169,11 +175,7 @@ class GroupIntake:
             processed_at=processed_at_ms,
             sources=sources,
         )
-        return Delivery(observation, _nothing)
-
-
-def _nothing() -> None:
-    """Nobody waits for it: what is committed is read again."""
+        return Delivery(observation, nothing_to_do)
 
 
 def _offsets(answer: GroupAnswer, before: Mapping[str, Committed]) -> dict[str, Committed]:

@@ -34,7 +34,16 @@ def make_watchers(
             from sparklag_service.intakes.groups import GroupIntake
 
             watchers.append(
-                GroupIntake(alias, servers, kafka, groups, settings.heartbeat_s, queue, owns)
+                GroupIntake(
+                    alias,
+                    servers,
+                    kafka,
+                    groups,
+                    settings.heartbeat_s,
+                    queue,
+                    owns,
+                    remembered=queries.keys,
+                )
             )
     return watchers
 
