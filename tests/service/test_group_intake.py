@@ -153,17 +153,23 @@ async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_b
         assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
 
 
-async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ended(
-    kafka: LocalKafka, topic_name: str, group: str
+async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ended_once(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
 ) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
+    second_client.create(topic_name, 1)
     async with watching(
-        kafka.bootstrap_servers, re.escape(group), remembered=lambda: query_ids
+        kafka.bootstrap_servers, f"{re.escape(group)}.*", remembered=lambda: query_ids
     ) as watch:
         ended = await watch.shows(group, lambda o: o.cause == "terminated", "it has ended")
-    assert ended.query_id == query_ids[0]
-    # Where it was is what is remembered of it.
-    assert ended.sources == []
+        assert ended.query_id == query_ids[0]
+        # Where it was is what is remembered of it.
+        assert ended.sources == []
+        # Each is found when the groups are looked for again.
+        for number in range(2):
+            await commit(kafka.bootstrap_servers, f"{group}-{number}", {topic_name: {0: 5}})
+            await watch.at(f"{group}-{number}", {topic_name: {0: 5}})
+        assert len(watch.of(group)) == 1
 
 
 async def test_a_group_whose_commits_vanish_while_it_has_members_has_no_position_any_more(
