@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,11 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
 
         topics.order(130)
         for query in ("orders", "continuous"):
-            wait_for(lambda query=query: agrees(url, topics, folder / query), f"{query} agrees")
+            wait_for(partial(agrees, url, topics, folder / query), f"{query} agrees")
             assert lag(url, query)["total_lag"] >= 130
         topics.order(70)
         for query in ("orders", "continuous"):
-            wait_for(lambda query=query: agrees(url, topics, folder / query), f"{query} agrees")
+            wait_for(partial(agrees, url, topics, folder / query), f"{query} agrees")
             dead = lag(url, query)
             assert dead["total_lag"] >= 200
             assert dead["in_flight"] is None or dead["planned_batch_id"] > dead["batch_id"]
@@ -113,7 +114,7 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
 
             def observed_to_the_end() -> bool:
                 event = lag(url, "seen")
-                return event["total_lag"] == 0 and event["origin"] == "listener"
+                return (event["total_lag"], event["origin"]) == (0, "listener")
 
             wait_for(observed_to_the_end, "its listener tells of its last batch", START_S)
             kill(driver)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 from uuid import uuid4
 
 from sparklag_schemas import Cause, Observation, Settings, SourcePosition
-from sparklag_schemas.daemon_threads import DaemonThreads
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.checkpoints import (
     CheckpointPosition,
@@ -25,13 +21,13 @@ from sparklag_service.checkpoints import (
 )
 from sparklag_service.errors import CheckpointError
 from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
 from sparklag_service.query_state import QueryState
-from sparklag_service.tasks import end, run_together
+from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)
-_TICK_S = 0.025
-"""What is due within one is looked at together."""
-_LONGEST_SLEEP_S = 1.0
+_FOLLOW_S = 1.0
+"""How often drivers are asked where their checkpoints are."""
 _LEAST_OF_INTERVAL = 0.8
 """Intervals differ, so that hundreds of checkpoints are not looked at in the same moment."""
 _LONGEST_BACK_OFF = 12
@@ -41,28 +37,9 @@ _LEARN_AGAIN = 10
 _PATIENCE_S = 1.0
 _MEANINGLESS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", "ckpt", "chk"}
 
-Answer = TypeVar("Answer")
-Looked = CheckpointPosition | CheckpointError | None
-
-
-@dataclass
-class _Watched:
-    location: str
-    cluster: str
-    configured: bool
-    """It is in the settings; else a driver told of it."""
-    reader: CheckpointReader | None = None
-    query_id: str | None = None
-    learnt_s: float = 0.0
-    position: CheckpointPosition | None = None
-    put_s: float | None = None
-    """When its position was put on the queue last. None: not since this instance looks at it."""
-    failures: int = 0
-
 
 class CheckpointIntake:
-    """Looks at each checkpoint of the queries that this instance owns, in threads: a store that
-    hangs holds up nobody but its own checkpoints."""
+    """Looks at each checkpoint of the queries that this instance owns. Create it on its loop."""
 
     def __init__(
         self,
@@ -72,61 +49,96 @@ class CheckpointIntake:
         queries: Mapping[str, QueryState],
     ) -> None:
         """`queries`: those that are measured, whose drivers say where their checkpoints are."""
-        self._settings = settings.checkpoints
-        self._heartbeat_s = settings.heartbeat_s
+        self.settings = settings.checkpoints
+        self.heartbeat_s = settings.heartbeat_s
+        self.store = CheckpointStore(self.settings.storage, self.settings.timeout_s)
+        self.owns = owns
+        self.queries = queries
+        self.failing: dict[str, str] = {}
         self._patterns = [(p, settings.cluster) for p in settings.checkpoints.locations]
         for alias, cluster in settings.clusters.items():
             self._patterns += [(pattern, alias) for pattern in cluster.checkpoints]
         self._allowed = [normal_location(prefix) for prefix in settings.checkpoints.follow]
         self._queue = queue
-        self._owns = owns
-        self._queries = queries
-        self._store = CheckpointStore(self._settings.storage, self._settings.timeout_s)
-        self._threads: dict[str, DaemonThreads] = {}
+        self._looks = CheckpointLooks(self.settings.timeout_s)
         self._watched: dict[str, _Watched] = {}
         self._found: dict[str, list[str]] = {}
         self._holders: dict[str, str] = {}
         """Query id, and the location that is watched for it."""
-        self._due: list[tuple[float, str]] = []
-        self._sooner = asyncio.Event()
-        self._looks: set[asyncio.Task[None]] = set()
-        self.failing: dict[str, str] = {}
 
     async def run(self) -> None:
         """Look until cancelled."""
-        try:
-            await run_together(self._find(), self._look(), patience_s=_PATIENCE_S)
-        finally:
-            await end(*self._looks, patience_s=_PATIENCE_S)
-            for threads in self._threads.values():
-                threads.shutdown()
+        await run_together(
+            self._find_regularly(),
+            self._follow_regularly(),
+            self._looks.run(),
+            patience_s=_PATIENCE_S,
+        )
 
-    async def _find(self) -> None:
+    def watches(self, watched: _Watched) -> bool:
+        """Whether it is to be looked at any more."""
+        return self._watched.get(watched.location) is watched
+
+    def hold(self, query_id: str, location: str) -> str:
+        """Watch a query there; where it is watched, if that is elsewhere."""
+        return self._holders.setdefault(query_id, location)
+
+    def give_back(self, query_id: str | None, location: str) -> None:
+        """A query is not watched there any more."""
+        if query_id is not None and self._holders.get(query_id) == location:
+            del self._holders[query_id]
+
+    def put(self, observation: Observation) -> None:
+        """On the queue, where it has anything to do with Kafka."""
+        if observation.sources:
+            self._queue.put_nowait(Delivery(observation, nothing_to_do))
+
+    def fail(self, location: str, why: str) -> None:
+        """Logged once, until it can be read again."""
+        location = shown_location(location)
+        if self.failing.get(location) != why:
+            _log.warning("cannot watch %s", why)
+        self.failing[location] = why
+
+    def recover(self, location: str) -> None:
+        """It can be read, or need not be any more."""
+        location = shown_location(location)
+        if self.failing.pop(location, None) is not None:
+            _log.info("watching %s again", location)
+
+    async def _find_regularly(self) -> None:
         while True:
-            await asyncio.gather(*(self._find_one(*given) for given in self._patterns))
-            await asyncio.sleep(self._settings.find_interval_s)
+            await asyncio.gather(*(self._find(*given) for given in self._patterns))
+            await asyncio.sleep(self.settings.find_interval_s)
 
-    async def _find_one(self, pattern: str, cluster: str) -> None:
-        finding = self._in_thread(pattern, partial(_found, self._store, pattern))
-        await asyncio.wait({finding}, timeout=self._settings.timeout_s)
+    async def _find(self, pattern: str, cluster: str) -> None:
+        find = partial(answer_of, partial(self.store.find, pattern), pattern)
+        finding = self._looks.ask(normal_location(pattern), find)
+        await asyncio.wait({finding}, timeout=self.settings.timeout_s)
         if not finding.done():
-            self._fail(pattern, self._unanswered(pattern))
+            self.fail(pattern, str(self._looks.unanswered(pattern)))
         found = await finding
         if isinstance(found, CheckpointError):
-            self._fail(pattern, str(found))
+            self.fail(pattern, str(found))
             return
-        self._recover(pattern)
+        self.recover(pattern)
         for location in set(self._found.get(pattern, ())) - set(found):
             self._drop(location)
         self._found[pattern] = found
         for location in found:
             self._watch(location, cluster, configured=True)
 
+    async def _follow_regularly(self) -> None:
+        while True:
+            if self._allowed:
+                self._follow()
+            await asyncio.sleep(_FOLLOW_S)
+
     def _follow(self) -> None:
         """What drivers say of their checkpoints, where the settings allow it."""
         told = {
             normal_location(state.checkpoint_location): state.cluster
-            for state in self._queries.values()
+            for state in self.queries.values()
             if state.checkpoint_location is not None
         }
         for location, cluster in told.items():
@@ -139,185 +151,108 @@ class CheckpointIntake:
     def _watch(self, location: str, cluster: str, *, configured: bool) -> None:
         known = self._watched.get(location)
         if known is None:
-            self._watched[location] = _Watched(location, cluster, configured)
-            # The first looks are spread over one interval too.
-            self._schedule(location, random.uniform(0, min(1.0, self._settings.interval_s)))
+            watched = self._watched[location] = _Watched(self, location, cluster, configured)
+            # The first looks are spread too.
+            self._looks.schedule(watched, random.uniform(0, min(1.0, self.settings.interval_s)))
         elif configured:
             known.configured = True
 
     def _drop(self, location: str) -> None:
         dropped = self._watched.pop(location, None)
         if dropped is not None:
-            self._let_go(dropped)
-            self._recover(location)
+            dropped.let_go()
+            self.recover(location)
 
-    def _schedule(self, location: str, after_s: float) -> None:
-        due = (time.monotonic() + after_s, location)
-        heapq.heappush(self._due, due)
-        if self._due[0] is due:
-            self._sooner.set()
 
-    async def _look(self) -> None:
-        followed_s = -_LONGEST_SLEEP_S
-        while True:
-            now_s = time.monotonic()
-            if self._allowed and now_s - followed_s >= _LONGEST_SLEEP_S:
-                followed_s = now_s
-                self._follow()
-            for place, watched in self._take_due(now_s).items():
-                look = asyncio.create_task(self._look_at(place, watched))
-                self._looks.add(look)
-                look.add_done_callback(self._looks.discard)
-            await asyncio.sleep(_TICK_S)
-            await self._until_due()
+class _Watched:
+    """One checkpoint. See Place."""
 
-    async def _until_due(self) -> None:
-        left_s = self._due[0][0] - time.monotonic() if self._due else _LONGEST_SLEEP_S
-        self._sooner.clear()
-        waking = asyncio.get_running_loop().call_later(
-            min(left_s, _LONGEST_SLEEP_S), self._sooner.set
-        )
-        try:
-            await self._sooner.wait()
-        finally:
-            waking.cancel()
+    def __init__(
+        self, intake: CheckpointIntake, location: str, cluster: str, configured: bool
+    ) -> None:
+        self.location = location
+        self.configured = configured
+        """It is in the settings; else a driver told of it."""
+        self._intake = intake
+        self._cluster = cluster
+        self._reader: CheckpointReader | None = None
+        self._query_id: str | None = None
+        self._learnt_s = 0.0
+        self._position: CheckpointPosition | None = None
+        self._put_s: float | None = None
+        """When its position was put on the queue. None: not since this instance looks at it."""
+        self._failures = 0
 
-    def _take_due(self, now_s: float) -> dict[str, list[_Watched]]:
-        """Those to look at now: local ones together, each other one by itself."""
-        due: dict[str, list[_Watched]] = {}
-        while self._due and self._due[0][0] <= now_s:
-            _, location = heapq.heappop(self._due)
-            watched = self._watched.get(location)
-            if watched is None:
-                continue
-            if watched.query_id is not None and not self._owns(watched.query_id):
-                self._let_go(watched)
-                if now_s - watched.learnt_s < _LEARN_AGAIN * self._settings.find_interval_s:
-                    self._schedule(location, _LONGEST_SLEEP_S)
-                    continue
-            if watched.reader is None:
-                watched.reader = self._store.reader(location)
-            due.setdefault(location if "://" in location else "", []).append(watched)
-        return due
+    def due(self) -> CheckpointReader | None:
+        intake = self._intake
+        if self._query_id is not None and not intake.owns(self._query_id):
+            self.let_go()
+            again_s = _LEARN_AGAIN * intake.settings.find_interval_s
+            if time.monotonic() - self._learnt_s < again_s:
+                return None
+        if self._reader is None:
+            self._reader = intake.store.reader(self.location)
+        return self._reader
 
-    async def _look_at(self, place: str, watched: list[_Watched]) -> None:
-        looks = _Looks([each.reader for each in watched if each.reader is not None])
-        looking = self._in_thread(place, looks.run)
-        await asyncio.wait({looking}, timeout=self._settings.timeout_s)
-        if not looking.done():
-            looks.give_up()
-        answers = list(looks.answers)
-        for each, answer in zip(watched, answers, strict=False):
-            self._take(each, answer)
-        for each in watched[len(answers) + 1 :]:
-            self._schedule(each.location, 0.0)
-        if len(answers) < len(watched):
-            hangs = watched[len(answers)]
-            self._fail(hangs.location, self._unanswered(hangs.location))
-            # It is not asked the same again before.
-            await asyncio.wait({looking})
-            for answer in looks.answers[len(answers) : len(answers) + 1]:
-                self._take(hangs, answer)
-
-    def _pause_s(self, watched: _Watched) -> float:
-        interval_s = self._settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
-        return float(interval_s * min(2.0**watched.failures, _LONGEST_BACK_OFF))
-
-    def _in_thread(self, place: str, question: Callable[[], Answer]) -> asyncio.Future[Answer]:
-        asked = asyncio.get_running_loop().run_in_executor(self._threads_of(place), question)
-        # Whoever waits for it may be gone by then.
-        asked.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        return asked
-
-    def _unanswered(self, place: str) -> str:
-        return f"{shown_location(place)}: no answer within {self._settings.timeout_s:g} s"
-
-    def _threads_of(self, place: str) -> DaemonThreads:
-        """Each bucket or host has its own."""
-        scheme, _, rest = place.rpartition("://")
-        store = f"{scheme}://{rest.partition('/')[0]}"
-        if store not in self._threads:
-            self._threads[store] = DaemonThreads()
-        return self._threads[store]
-
-    def _take(self, watched: _Watched, answer: Looked) -> None:
-        """What a look found. Unless it is watched no more, it is looked at again."""
-        if self._watched.get(watched.location) is watched:
-            self._take_one(watched, answer)
-            self._schedule(watched.location, self._pause_s(watched))
-
-    def _take_one(self, watched: _Watched, answer: Looked) -> None:
+    def looked(self, answer: Looked) -> float | None:
+        if not self._intake.watches(self):
+            return None
         if isinstance(answer, CheckpointError):
-            watched.failures += 1
-            self._fail(watched.location, str(answer))
-            return
-        if answer is not None:
-            self._learn(watched, answer)
-        query_id = watched.query_id
-        if query_id is None or watched.position is None:
-            return
-        holder = self._holders.setdefault(query_id, watched.location)
-        if holder != watched.location:
-            watched.failures += 1
-            self._fail(
-                watched.location,
-                f"{shown_location(watched.location)}: holds query {query_id}, as"
-                f" {shown_location(holder)} does, and only that is watched",
-            )
-            return
-        watched.failures = 0
-        self._recover(watched.location)
-        if not self._owns(query_id):
-            self._let_go(watched)
-        elif answer is not None or watched.put_s is None:
-            self._put(watched, watched.position, "checkpoint")
-        elif time.monotonic() - watched.put_s >= self._heartbeat_s and self._repeats(watched):
-            self._put(watched, watched.position, "refresh")
+            self._fail(str(answer))
+        else:
+            self._take(answer)
+        interval_s = self._intake.settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
+        return float(interval_s * min(2.0**self._failures, _LONGEST_BACK_OFF))
 
-    def _learn(self, watched: _Watched, position: CheckpointPosition) -> None:
-        if watched.query_id not in (None, position.query_id):
-            _log.info(
-                "%s: holds query %s now, it held %s",
-                shown_location(watched.location),
-                position.query_id,
-                watched.query_id,
-            )
-            self._give_back(watched)
-        watched.query_id = position.query_id
-        watched.learnt_s = time.monotonic()
-        watched.position = position
-
-    def _repeats(self, watched: _Watched) -> bool:
-        """A query whose driver is gone is forgotten some day, unless it is to be watched."""
-        state = self._queries.get(watched.query_id or "")
-        return watched.configured or (state is not None and state.run_id is None)
-
-    def _put(self, watched: _Watched, position: CheckpointPosition, cause: Cause) -> None:
-        watched.put_s = time.monotonic()
-        observation = observation_of(position, watched.location, watched.cluster, cause)
-        if observation.sources:
-            self._queue.put_nowait(Delivery(observation, nothing_to_do))
-
-    def _let_go(self, watched: _Watched) -> None:
+    def let_go(self) -> None:
         """Another instance looks at it, or nobody."""
-        watched.reader = watched.position = watched.put_s = None
-        self._give_back(watched)
+        self._reader = self._position = self._put_s = None
+        self._intake.give_back(self._query_id, self.location)
 
-    def _give_back(self, watched: _Watched) -> None:
-        if watched.query_id is not None and self._holders.get(watched.query_id) == watched.location:
-            del self._holders[watched.query_id]
+    def _take(self, position: CheckpointPosition | None) -> None:
+        """None: it is where it was."""
+        if position is not None:
+            self._learn(position)
+        query_id = self._query_id
+        if query_id is None or self._position is None:
+            return
+        holder = self._intake.hold(query_id, self.location)
+        if holder != self.location:
+            self._fail(
+                f"{shown_location(self.location)}: holds query {query_id}, as"
+                f" {shown_location(holder)} does, and only that is watched"
+            )
+            return
+        self._failures = 0
+        self._intake.recover(self.location)
+        if not self._intake.owns(query_id):
+            self.let_go()
+        elif position is not None or self._put_s is None:
+            self._put(self._position, "checkpoint")
+        elif time.monotonic() - self._put_s >= self._intake.heartbeat_s and self._repeats(query_id):
+            self._put(self._position, "refresh")
 
-    def _fail(self, place: str, why: str) -> None:
-        """Logged once, until it can be read again."""
-        place = shown_location(place)
-        if self.failing.get(place) != why:
-            _log.warning("cannot watch %s", why)
-        self.failing[place] = why
+    def _learn(self, position: CheckpointPosition) -> None:
+        if self._query_id not in (None, position.query_id):
+            shown = shown_location(self.location)
+            _log.info("%s: holds query %s, not %s", shown, position.query_id, self._query_id)
+            self._intake.give_back(self._query_id, self.location)
+        self._query_id = position.query_id
+        self._learnt_s = time.monotonic()
+        self._position = position
 
-    def _recover(self, place: str) -> None:
-        place = shown_location(place)
-        if self.failing.pop(place, None) is not None:
-            _log.info("watching %s again", place)
+    def _repeats(self, query_id: str) -> bool:
+        """A query whose driver is gone is forgotten some day, unless it is to be watched."""
+        state = self._intake.queries.get(query_id)
+        return self.configured or (state is not None and state.run_id is None)
+
+    def _put(self, position: CheckpointPosition, cause: Cause) -> None:
+        self._put_s = time.monotonic()
+        self._intake.put(observation_of(position, self.location, self._cluster, cause))
+
+    def _fail(self, why: str) -> None:
+        self._failures += 1
+        self._intake.fail(self.location, why)
 
 
 def observation_of(
@@ -353,46 +288,3 @@ def _name_of(location: str) -> str | None:
 def _lies_in(location: str, prefix: str) -> bool:
     inside = location == prefix or location.startswith(prefix.rstrip("/") + "/")
     return inside and ".." not in location.split("/")
-
-
-def _found(store: CheckpointStore, pattern: str) -> list[str] | CheckpointError:
-    try:
-        return [normal_location(location) for location in store.find(pattern)]
-    except CheckpointError as error:
-        return error
-    except Exception as error:
-        return _unforeseen(pattern, error)
-
-
-class _Looks:
-    """Looks at several, one after the other, in a thread. The loop sees how far it is."""
-
-    def __init__(self, readers: Sequence[CheckpointReader]) -> None:
-        self.answers: list[Looked] = []
-        self._readers = readers
-        self._is_given_up = False
-
-    def run(self) -> None:
-        for reader in self._readers:
-            if self._is_given_up:
-                return
-            self.answers.append(_looked(reader))
-
-    def give_up(self) -> None:
-        """Look at no other after the present one."""
-        self._is_given_up = True
-
-
-def _looked(reader: CheckpointReader) -> Looked:
-    try:
-        return reader.look()
-    except CheckpointError as error:
-        return error
-    except Exception as error:
-        return _unforeseen(reader.location, error)
-
-
-def _unforeseen(location: str, error: Exception) -> CheckpointError:
-    # One store's client must not end the service. Its text may hold a secret.
-    _log.debug("unforeseen: %s", location, exc_info=error)
-    return CheckpointError(f"{shown_location(location)}: {type(error).__name__}")
