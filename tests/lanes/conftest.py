@@ -42,11 +42,14 @@ class LaneStory:
     first: Run
     restarted: Run
     deaf: Run
+    polled: Run
     failing: Run
     second_format: Run | None
     observations: dict[str, list[Observation]]
     """By query id, in their order."""
     stats: dict[str, Any]
+    """Of the listener."""
+    polled_stats: dict[str, Any]
     exit_code: int
     output: str
 
@@ -75,7 +78,8 @@ class Teller:
         self._folder = folder
 
     def tell(self) -> LaneStory:
-        """Start, read, idle, end; restart without data, silent; fail; go on without a listener."""
+        """Start, read, idle, end; restart without data, silent; fail; go on without a listener; be
+        polled."""
         process = self._process
         versions = process.do("versions")
         first = self._start("orders")
@@ -104,7 +108,14 @@ class Teller:
         process.do("stop", "orders")
         self._await_cause(deaf, "terminated")
         wait_for(lambda: process.do("stats")["queued"] == 0, "nothing waits")
-        stats = process.do("close")
+        stats = process.do("observe_by", "poll")
+
+        polled = self._start("orders", at_end=False)
+        polled = self._more("orders", polled, 4)
+        process.do("stop", "orders")
+        self._await_cause(polled, "terminated")
+        wait_for(lambda: process.do("stats")["queued"] == 0, "nothing waits")
+        polled_stats = process.do("close")
         queries = {first.query_id, failing.query_id}
         if second_format is not None:
             queries.add(second_format.query_id)
@@ -117,10 +128,12 @@ class Teller:
             first=first,
             restarted=restarted,
             deaf=deaf,
+            polled=polled,
             failing=failing,
             second_format=second_format,
             observations={each: self._published.observations(each) for each in queries},
             stats=stats,
+            polled_stats=polled_stats,
             exit_code=process.ends(),
             output=process.output(),
         )

@@ -18,7 +18,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklag_listener import observe
+from sparklag_listener import ObserverHandle, observe
+from sparklag_listener.observe import Method
 from tests.lanes.connector import connector_jars
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
@@ -31,13 +32,8 @@ class LaneDriver:
     def __init__(self, servers: str, topic: str, offsets_topic: str, folder: str) -> None:
         self._servers, self._topic, self._folder = servers, topic, Path(folder)
         self._spark = build_session(jars=connector_jars())
-        self._handle = observe(
-            self._spark,
-            servers,
-            offsets_topic=offsets_topic,
-            topic_partitions=1,
-            heartbeat_s=HEARTBEAT_S,
-        )
+        self._offsets_topic = offsets_topic
+        self._handle = self._observe("listener")
         self._queries: dict[str, StreamingQuery] = {}
 
     def versions(self) -> dict[str, str]:
@@ -77,6 +73,12 @@ class LaneDriver:
         for listener in streams.listListeners():
             streams.removeListener(listener)
 
+    def observe_by(self, method: Method) -> dict[str, Any]:
+        """Begin anew with another way to observe. What the one before has counted."""
+        stats = self.close()
+        self._handle = self._observe(method)
+        return stats
+
     def stats(self) -> dict[str, Any]:
         return asdict(self._handle.stats())
 
@@ -84,6 +86,16 @@ class LaneDriver:
         """Its last words."""
         self._handle.close()
         return self.stats()
+
+    def _observe(self, method: Method) -> ObserverHandle:
+        return observe(
+            self._spark,
+            self._servers,
+            method=method,
+            offsets_topic=self._offsets_topic,
+            topic_partitions=1,
+            heartbeat_s=HEARTBEAT_S,
+        )
 
     def _frame(self) -> DataFrame:
         return read_kafka(

@@ -43,7 +43,8 @@ def test_every_observation_says_what_the_query_reads_and_where_its_checkpoint_is
         assert source.bootstrap_servers == story.servers
         assert source.isolation_level == "read_committed"
         assert observation.query == "orders"
-        assert observation.origin == "listener"
+        polled = observation.run_id == story.polled.run_id
+        assert observation.origin == ("poll" if polled else "listener")
         assert observation.checkpoint_location == f"file:{story.folder / 'orders'}"
 
 
@@ -108,10 +109,19 @@ def test_what_the_listener_bus_does_not_bring_is_found_all_the_same(story: LaneS
     assert story.stats["recovered"] >= 2
 
 
+def test_a_query_that_is_only_asked_is_known_too(story: LaneStory) -> None:
+    seen = story.of(story.polled)
+    assert seen[-1].cause == "terminated"
+    assert seen[-1].sources[0].processed == {story.topic: story.polled.end}
+    assert {"started", "progress"} <= {each.cause for each in seen}
+
+
 def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
-    counts = {name: story.stats[name] for name in ("dropped", "failed", "queued", "last_error")}
-    assert counts == {"dropped": 0, "failed": 0, "queued": 0, "last_error": None}
-    assert story.stats["published"] == sum(map(len, story.observations.values()))
+    for stats in (story.stats, story.polled_stats):
+        counts = {name: stats[name] for name in ("dropped", "failed", "queued", "last_error")}
+        assert counts == {"dropped": 0, "failed": 0, "queued": 0, "last_error": None}
+    published = story.stats["published"] + story.polled_stats["published"]
+    assert published == sum(map(len, story.observations.values()))
 
 
 def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) -> None:
@@ -138,7 +148,7 @@ def test_the_offset_log_is_of_the_format_that_was_asked_for(story: LaneStory) ->
 
 def test_the_checkpoints_reader_finds_what_the_listener_said(story: LaneStory) -> None:
     store = CheckpointStore({}, timeout_s=30)
-    for name, run in (("orders", story.deaf), ("orders-v2", story.second_format)):
+    for name, run in (("orders", story.polled), ("orders-v2", story.second_format)):
         if run is None:
             continue
         last = story.of(run)[-1]
