@@ -133,7 +133,8 @@ class Census:
         heartbeat and half an interval."""
         before = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
         for query in look.active:
-            if self._heard_at.get(query.query_id, before) <= before:
+            known = self._observer.knows(query.query_id, query.run_id)
+            if known and self._heard_at.get(query.query_id, before) <= before:
                 self._put(Refreshed(query.query_id, query.run_id, query.at_ms))
         active = {query.query_id for query in look.active}
         for query_id in self._heard_at.keys() - active:

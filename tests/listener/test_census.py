@@ -39,12 +39,14 @@ STARTED = Started(QUERY, RUN, "orders", 10)
 class Counted:
     """A census with what it puts, which an observer gets as in a driver."""
 
-    def __init__(self, heartbeat_s: float) -> None:
+    def __init__(self, heartbeat_s: float, poll_interval_s: float | None = None) -> None:
         self.queries = FakeQueries()
         self.observer = Observer("default")
         self.stats = Stats()
         self.told: list[Told] = []
-        self.census = Census(self.queries, self.observer, self._put, self.stats, heartbeat_s)
+        self.census = Census(
+            self.queries, self.observer, self._put, self.stats, heartbeat_s, poll_interval_s
+        )
         self.task = asyncio.create_task(self.census.run())
 
     def observe(self, *events: QueryEvent) -> None:
@@ -78,8 +80,10 @@ class Counted:
 
 
 @asynccontextmanager
-async def counting(heartbeat_s: float = 0.02) -> AsyncIterator[Counted]:
-    made = Counted(heartbeat_s)
+async def counting(
+    heartbeat_s: float = 0.02, poll_interval_s: float | None = None
+) -> AsyncIterator[Counted]:
+    made = Counted(heartbeat_s, poll_interval_s)
     try:
         yield made
     finally:
@@ -317,3 +321,29 @@ async def test_what_it_remembers_goes_with_the_queries() -> None:
         await driver.looks(2)
         assert driver.census._heard_at == {}
         assert driver.census._told == {}
+
+
+async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_was_lost() -> None:
+    async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
+        driver.queries.await_events = never_asked  # type: ignore[method-assign]
+        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
+        await driver.until(lambda: len(driver.found()) == 2, "it is found")
+        await driver.looks(3)
+        assert driver.refreshed() == [], "it was just observed"
+        driver.queries.ends(RUN, "it broke")
+        await driver.until(lambda: len(driver.found()) == 3, "its end is found")
+        assert [type(event) for event in driver.found()] == [Started, Progressed, Terminated]
+        assert not any(each.lost for each in driver.told if isinstance(each, Found))
+        assert driver.queries.texts_read == 1
+
+
+async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> None:
+    async with counting(heartbeat_s=0.5, poll_interval_s=0.01) as driver:
+        driver.observe(STARTED, PROGRESS)
+        driver.queries.runs(QUERY, RUN, BATCH)
+        await driver.until(lambda: len(driver.refreshed()) == 2, "two heartbeats")
+        assert driver.queries.looks > 6
+
+
+def never_asked(timeout_s: float) -> bool | None:
+    raise AssertionError("there is no listener bus to wait for")

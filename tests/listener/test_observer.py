@@ -436,3 +436,30 @@ def test_every_sample_makes_an_observation_that_can_be_sent(name: str) -> None:
     if observation is not None:
         assert decode_observation(encode(observation)) == observation
         assert len(observation.sources) == len(kafka)
+
+
+def test_without_a_description_a_progress_says_what_its_sources_read() -> None:
+    watching = Observer("default", origin="connect")
+    assert watching.observe(started()) is None
+    seen = watching.observe(
+        Progressed(
+            progress(1, {"orders": {0: 5}}, None).text.replace("[...]", "[Subscribe[orders, b]]"),
+            50,
+        )
+    )
+    assert seen is not None
+    assert seen.origin == "connect"
+    assert [source.topics for source in seen.sources] == [["orders", "b"]] * 2
+    assert [source.processed for source in seen.sources] == [{"orders": {0: 5}}, None]
+    assert [source.bootstrap_servers for source in seen.sources] == [None, None]
+    again = watching.observe(refreshed())
+    assert again is not None
+    assert again.sources == seen.sources
+
+
+def test_a_description_counts_for_more_than_what_a_progress_says() -> None:
+    watching = observer(kafka_source("orders", isolation_level="read_committed"))
+    text = progress(1, {"orders": {0: 5}}).text.replace("[...]", "[Subscribe[orders]]")
+    seen = watching.observe(Progressed(text, 50))
+    assert seen is not None
+    assert seen.sources[0].isolation_level == "read_committed"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.progress import parse_progress
+from sparklag_listener.progress import completed_batch, parse_progress
 from sparklag_schemas import MalformedMessage, Offsets
 from tests import samples
 
@@ -159,3 +159,22 @@ def test_cut_short_anywhere_it_is_refused_and_nothing_else_is_raised(seed: int) 
     cut = random.Random(seed).randrange(len(text))
     with pytest.raises(MalformedMessage):
         parse_progress(text[:cut])
+
+
+@pytest.mark.parametrize("name", samples.PROGRESS)
+def test_of_every_sample_the_batch_is_found_without_reading_the_rest(name: str) -> None:
+    progress = parse_progress(samples.progress_text(name))
+    assert completed_batch(samples.progress_text(name)) == (progress.batch_id, not progress.idle)
+
+
+def test_an_idle_progress_is_of_the_batch_before() -> None:
+    idle = document(batchId=5, durationMs={"latestOffset": 2, "triggerExecution": 3})
+    assert completed_batch(idle) == (4, False)
+    assert completed_batch(document(batchId=0, durationMs={"latestOffset": 2})) == (None, False)
+    with pytest.raises(MalformedMessage):
+        completed_batch("{")
+
+
+def test_what_its_kafka_sources_say_that_they_read_is_kept() -> None:
+    named = parse_progress(samples.progress_text("rate_plus_kafka.progress0")).named
+    assert [source.topics for source in named.values()] == [("s2",)] or list(named) == [1]
