@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from tests.hdfs_cluster import HdfsCluster
+from tests.s3_server import S3Server
 from tests.second_client import SecondClient
 
 
@@ -30,3 +32,17 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 def second_client(kafka: LocalKafka) -> SecondClient:
     """The shared broker, seen by a client that is not ours."""
     return SecondClient(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3 server for the whole run, each test with a bucket of its own."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[HdfsCluster]:
+    """A real HDFS for the whole run, each test with a folder of its own."""
+    with HdfsCluster() as cluster:
+        yield cluster

@@ -25,6 +25,8 @@ _HDFS: Final = (
 _SAME_CLASS: Final = {"abfss": "abfs", "gcs": "gs"}
 """Names that fsspec knows only once the package is there."""
 _CONNECT_S: Final = 5.0
+_CONNECTIONS: Final = 32
+"""Kept open to one server, for as many threads."""
 _WEBHDFS_PORT: Final = "9870"
 
 
@@ -74,6 +76,7 @@ def _s3_defaults(timeout_s: float, given: Mapping[str, Any]) -> dict[str, Any]:
     limits = {
         "connect_timeout": min(_CONNECT_S, timeout_s),
         "read_timeout": timeout_s,
+        "max_pool_connections": _CONNECTIONS,
         "retries": {"max_attempts": 2, "mode": "standard"},
     }
     return {
@@ -113,4 +116,4 @@ def _limit_requests(session: Any, timeout_s: float) -> None:
             return super().send(request, *arguments, **named)
 
     for prefix in ("http://", "https://"):
-        session.mount(prefix, Impatient())
+        session.mount(prefix, Impatient(pool_maxsize=_CONNECTIONS))

@@ -26,6 +26,7 @@ _MODIFIED: Final = (
     "created",
 )
 """What S3, WebHDFS, HDFS and Google's, Azure's and others call the time a file was written."""
+_RENEW_S: Final = 3.0
 _MARKS: Final = ("ETag", "etag", "fileId", "generation")
 
 
@@ -41,6 +42,7 @@ class RemoteStore:
         self._options = options
         self._lock = threading.Lock()
         self._filesystem: Any = None
+        self._opened_s = 0.0
 
     def call(self, shown: str, deadline_s: float, method: str, *arguments: Any) -> Any:
         """What a method of fsspec's answers until `deadline_s` (monotonic).
@@ -52,8 +54,13 @@ class RemoteStore:
             if left_s <= 0:
                 raise TimeoutError
             filesystem = self._opened()
-            bound = {"timeout": left_s} if filesystem.async_impl else {}
-            return getattr(filesystem, method)(*arguments, **bound)
+            if not filesystem.async_impl:
+                return getattr(filesystem, method)(*arguments)
+            from fsspec.asyn import sync
+
+            # As its blocking methods do it, which take a deadline each in a way of its own.
+            bound = getattr(filesystem, f"_{method}")
+            return sync(filesystem.loop, bound, *arguments, timeout=left_s)
 
     def list_folder(self, shown: str, deadline_s: float, path: str) -> list[dict[str, Any]]:
         """The entries of a folder, as fsspec describes them. Raises as `call` does."""
@@ -81,10 +88,15 @@ class RemoteStore:
             cause = explain_store_failure(error, self._options, self.timeout_s)
             if cause is None:
                 raise FileNotFoundError(shown) from error
-            # Credentials are read when it is made: where they were renewed, the next one has them.
-            with self._lock:
-                self._filesystem = None
+            self._give_up()
             raise StoreUnavailable(f"{shown}: {cause}") from error
+
+    def _give_up(self) -> None:
+        """Credentials are read when it is made: where they were renewed, the next one has them."""
+        with self._lock:
+            # Making one takes a tenth of a second, and hundreds of readers may fail together.
+            if time.monotonic() - self._opened_s > _RENEW_S:
+                self._filesystem = None
 
     def _opened(self) -> Any:
         with self._lock:
@@ -92,6 +104,7 @@ class RemoteStore:
                 self._filesystem = open_filesystem(
                     self._scheme, self._location, self._options, self.timeout_s
                 )
+                self._opened_s = time.monotonic()
             return self._filesystem
 
 

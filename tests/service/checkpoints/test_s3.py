@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from sparklag_service.checkpoints.filesystems import open_filesystem
 from sparklag_service.errors import CheckpointGone, CheckpointNotFound, StoreUnavailable
 from tests.s3_server import KEY, SECRET, RequestCounter, S3Server
 from tests.service.checkpoints.folders import COMMIT, METADATA, SAMPLES, Line, upload, v1
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -212,18 +212,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(bucket: Bucket) -> Non
             reader.look()
     finally:
         bucket.server.freeze(False)
-    patient(reader.look)
-
-
-def patient(look: Callable[[], Any]) -> None:
-    """What was frozen may need a moment."""
-    for _ in range(20):
-        try:
-            assert look() is not None
-        except StoreUnavailable:
-            continue
-        return
-    look()
+    wait_for(lambda: can_look(reader), "it answers again")
 
 
 def test_credentials_that_were_renewed_are_taken_up(
@@ -237,7 +226,14 @@ def test_credentials_that_were_renewed_are_taken_up(
     with pytest.raises(StoreUnavailable, match="the credentials are wrong"):
         reader.look()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    assert reader.look() is not None
+    wait_for(lambda: can_look(reader), "the new ones are taken up")
+
+
+def can_look(reader: CheckpointReader) -> bool:
+    try:
+        return reader.look() is not None
+    except StoreUnavailable:
+        return False
 
 
 def test_no_file_system_is_shared_and_no_listing_is_kept() -> None:
