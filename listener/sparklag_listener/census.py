@@ -94,9 +94,19 @@ class Census:
                 if not await self._take():
                     return
         finally:
-            if self._asking is not None:
-                # Its answer, which may never come, must not look for this loop.
-                self._asking.cancel()
+            self._let_go()
+
+    async def run_once(self) -> None:
+        """Ask a last time, after `run` was ended."""
+        try:
+            await self._take()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._asking is not None:
+            # Its answer, which may never come, must not look for this loop.
+            self._asking.cancel()
 
     async def _take(self) -> bool:
         """Whether there will be another one."""

@@ -139,6 +139,11 @@ class DriverPipeline:
         for task in self._asking:
             task.cancel()
 
+    async def ask_finally(self) -> None:
+        """Without a listener: find what happened since it was asked. After `end_asking`."""
+        if self._census is not None and self._origin == "poll":
+            await self._census.run_once()
+
     async def flush(self) -> None:
         """Wait until all that was received is safe. Without brokers that is not waited for."""
         await self._events.join()

@@ -176,6 +176,7 @@ class ObserverHandle:
     async def _flush_and_end(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
         self._pipeline.end_asking()
+        await _at_most(_share(deadline, 0.4), self._pipeline.ask_finally())
         leave = partial(self._session.leave, _share(deadline, 0.4))
         await _at_most(_share(deadline, 0.5), loop.run_in_executor(None, leave))
         await _at_most(_share(deadline, 0.7), self._pipeline.flush())

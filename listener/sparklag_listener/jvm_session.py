@@ -19,7 +19,7 @@ from sparklag_listener.session_queries import SessionQueries
 from sparklag_listener.spark_session import add_listener, is_same_session, remove_listener
 from sparklag_schemas import Origin
 
-_OLDEST_SPARK = (3, 0)
+_OLDEST_SPARK = (3, 3)
 _OLDEST_WITH_LISTENER = (3, 4)
 
 
@@ -69,7 +69,7 @@ def require_jvm_session(spark: Any) -> None:
     if stopped:
         raise SessionStopped("observe() was called on a Spark session that is stopped")
     if _version(spark) < _OLDEST_SPARK:
-        raise UnsupportedSpark(f"observe() needs Spark 3 or newer, this is {spark.version}")
+        raise UnsupportedSpark(f"observe() needs Spark 3.3 or newer, this is {spark.version}")
 
 
 def _version(spark: Any) -> tuple[int, ...]:

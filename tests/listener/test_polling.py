@@ -64,6 +64,20 @@ def test_a_querys_whole_life_is_found_by_asking(driver: Driver) -> None:
     assert stats.observed >= 6
 
 
+def test_closing_asks_a_last_time(driver: Driver) -> None:
+    query = driver.start()
+    query.processAllAvailable()
+    handle = driver.observe(driver.servers, method="poll", refresh_interval_s=300)
+    driver.published.until(query.id, at_end(driver), "the end of the topic")
+    driver.send()
+    query.processAllAvailable()
+    query.stop()
+    handle.close()
+    last = driver.published.observations(query.id)[-1]
+    assert last.cause == "terminated"
+    assert at_end(driver)([last])
+
+
 def test_polled_a_query_that_fails_says_why(driver: Driver, breaks: Callable[..., None]) -> None:
     # No brokers are given: its description says them.
     driver.observe(method="poll", refresh_interval_s=0.2)

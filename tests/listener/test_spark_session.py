@@ -48,7 +48,8 @@ REFUSED: list[tuple[Any, type[ListenerError], str]] = [
     (FakeSession(_jsparkSession=GoneJavaSession()), SessionStopped, "session that is stopped"),
     (FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("gone"))), SessionStopped,
      "session that is stopped"),
-    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3 or newer, this is 2.4.8"),
+    (FakeSession(version="3.2.4"), UnsupportedSpark, "Spark 3.3 or newer, this is 3.2.4"),
+    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3.3 or newer, this is 2.4.8"),
 ]  # fmt: skip
 
 
@@ -80,9 +81,9 @@ def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "version", ["3.0.3", "3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
+    "version", ["3.3.0", "3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
 )
-def test_spark_from_3_on_is_taken(version: str) -> None:
+def test_spark_from_3_3_on_is_taken(version: str) -> None:
     require_jvm_session(FakeSession(version=version))
 
 
