@@ -8,7 +8,15 @@ from importlib import import_module
 
 from benchmarks.comparison import Row, print_table, say
 
-NAMES = ("listener_cost", "event_latency", "measuring_pass", "restart", "first_event")
+NAMES = (
+    "listener_cost",
+    "event_latency",
+    "measuring_pass",
+    "group_offsets",
+    "checkpoint_polling",
+    "restart",
+    "first_event",
+)
 
 
 def main(names: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,12 @@ class ServiceProcess:
 
 @contextmanager
 def service_process(
-    bootstrap_servers: str, *, publish_interval_s: float
+    bootstrap_servers: str,
+    *,
+    publish_interval_s: float,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[ServiceProcess]:
-    """Start the service on a free port; end it on exit."""
+    """Start the service on a free port, with more settings in `environment`; end it on exit."""
     with tempfile.TemporaryDirectory() as folder:
         log_path = Path(folder) / "service.log"
         process = ChildProcess(
@@ -59,6 +62,7 @@ def service_process(
             environment={
                 **{k: v for k, v in os.environ.items() if not k.startswith("SPARKLAG_")},
                 "SPARKLAG_PUBLISH_INTERVAL_S": str(publish_interval_s),
+                **(environment or {}),
             },
             directory=Path(folder),
         )

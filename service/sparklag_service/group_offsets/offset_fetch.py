@@ -38,10 +38,13 @@ _GROUP_WORTH: Final = 5
 
 _PARTITION = Struct(">iq")
 _EPOCH_SIZE: Final = 4
-_PLAIN = Struct(">iqiBhB")
-"""A partition as nearly all are: without a text beside its offset, and without tags."""
+_PLAIN = Struct(">iq8x")
+"""A partition as nearly all are: without a text beside its offset, an error code, or tags."""
+_TEXT_AT: Final = 16
 _NO_TEXT: Final = 1
 """The greatest length byte of a text that is empty, or null."""
+_ZEROS_AT: Final = (17, 18, 19)
+"""Where such a one has its error code and tags."""
 
 Committed = dict[int, int]
 
@@ -191,12 +194,15 @@ class _CommitReader(Reader):
         end = self.at + count * _PLAIN.size
         if end > len(self.data):
             return False
-        found = list(_PLAIN.iter_unpack(self.data[self.at : end]))
-        # The first that is not plain ends where no other begins: what follows is not looked at.
-        for _, _, _, text_length, error_code, tags in found:
-            if text_length > _NO_TEXT or error_code or tags:
-                return False
-        offsets.update((number, offset) for number, offset, *_ in found if offset >= 0)
+        # One that is not plain ends where no other begins: what follows it is not looked at.
+        if max(self.data[self.at + _TEXT_AT : end : _PLAIN.size]) > _NO_TEXT or any(
+            any(self.data[self.at + place : end : _PLAIN.size]) for place in _ZEROS_AT
+        ):
+            return False
+        found: Committed = dict(_PLAIN.iter_unpack(self.data[self.at : end]))
+        if min(found.values()) < 0:
+            found = {number: offset for number, offset in found.items() if offset >= 0}
+        offsets.update(found)
         self.at = end
         return True
 

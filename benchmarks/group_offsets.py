@@ -1,0 +1,394 @@
+"""What it costs to read 10,000 offsets that consumer groups have committed, and to have their lag.
+
+First the service's reader in this process, in turn with the bare request on a socket; then the
+whole service in a process of its own, as the system accounts for it (Linux only).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from struct import Struct
+from typing import Any, Final
+from unittest.mock import patch
+
+from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.comparison import Row, at_most, ms, print_table, say
+from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import GroupSettings, KafkaSettings
+from sparklag_schemas.connection import client_options, quiet_client_logs
+from sparklag_schemas.topics import TopicSpec
+from sparklag_service.group_offsets.group_reader import GroupReader
+from sparklag_service.group_offsets.group_requests import FindCoordinatorRequest
+from sparklag_service.group_offsets.offset_fetch import GroupAnswer, OffsetFetchRequest
+from sparklag_service.group_offsets.wire import PreparedRequest, Versions, string
+from sparklag_service.intakes.groups import group_query_id
+from sparklag_service.log_offsets.broker_link import BrokerLink
+
+READ_BUDGET: Final = 1.5
+"""Times the bare requests."""
+KMINION_CPU_MS: Final = 170.0
+"""What KMinion takes for one scrape of as many partitions, on 2 cores."""
+
+_GROUPS: Final = 20
+_PARTITIONS: Final = 500
+_ALL: Final = _GROUPS * _PARTITIONS
+_ROUNDS: Final = 20
+_WARM_UP: Final = 3
+_WATCHED_S: Final = 20
+_TICK_S: Final = 0.0005
+_RECORDS: Final = 4 * (_WARM_UP + _ROUNDS) + _WATCHED_S + 10
+_CREATED_S: Final = 600.0
+_FRAME = Struct(">ihhih")
+_CORRELATION: Final = Struct(">ii")
+_LENGTH: Final = Struct(">i")
+_COMMITTED: Final = Struct(">iqh")
+_COMMIT_ANSWER: Final = Struct(">ih")
+_NEWEST: Final = {9: (0, 8)}
+_CLIENT: Final = b"bare"
+
+Step = Callable[[], Awaitable[None]]
+
+
+def run() -> list[Row]:
+    """Rows for the reading, and for the service as a whole."""
+    quiet_client_logs()
+    # An index file for each of so many partitions must not be as long as usual.
+    properties = {"log.index.size.max.bytes": "65536"}
+    # LocalKafka's own heap is for a handful of partitions; this variable has the last word.
+    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}):
+        with LocalKafka(properties=properties) as broker:
+            servers = broker.bootstrap_servers
+            committer = _Committer(servers)
+            _create(servers)
+            reading = asyncio.run(_reading(servers, committer))
+            print_table(reading)
+            environment = {
+                "SPARKLAG_GROUPS__ALLOW": f"{_group(0)[:-2]}.*",
+                # One reading in each refresh: what a scrape is to an exporter.
+                "SPARKLAG_GROUPS__INTERVAL_S": "1",
+            }
+            with service_process(servers, publish_interval_s=1, environment=environment) as service:
+                whole = asyncio.run(_whole_service(committer, service))
+    return [*reading, *whole]
+
+
+async def _reading(servers: str, committer: _Committer) -> list[Row]:
+    taker = _Taker()
+    settings = GroupSettings(allow=[".*"])
+    reader = GroupReader("default", servers, KafkaSettings(), settings, taker)
+    bare = _BareFetch(servers, [_group(n) for n in range(_GROUPS)])
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    await admin.start()
+    confluent = AdminClient({"bootstrap.servers": servers})
+    try:
+        async with committer.ready() as commit_all:
+            await commit_all()
+            if not await reader.find_groups():
+                raise RuntimeError("no broker answers")
+
+            async def ours() -> None:
+                taker.partitions = 0
+                await reader.read_all()
+                if taker.partitions != _ALL:
+                    raise RuntimeError(f"read {taker.partitions} of {_ALL}: {reader.failing}")
+
+            async def bare_fetch() -> None:
+                bare.fetch()
+
+            async def aiokafka_admin() -> None:
+                found = await asyncio.gather(
+                    *(admin.list_consumer_group_offsets(_group(n)) for n in range(_GROUPS))
+                )
+                _check(sum(map(len, found)))
+
+            async def confluent_admin() -> None:
+                _check(await asyncio.to_thread(_confluent_offsets, confluent))
+
+            say(f"group_offsets: {_ALL:,} offsets of {_GROUPS} groups, in turn with bare requests")
+            still = await _in_turn(ours, bare_fetch, before=None)
+            moving = await _in_turn(ours, bare_fetch, before=commit_all)
+            theirs = await _in_turn(aiokafka_admin, confluent_admin, before=None)
+    finally:
+        bare.close()
+        await admin.close()
+        await reader.aclose()
+    against = "OffsetFetch"
+    rows = []
+    for what, (mine, other) in (("unchanged", still), ("all of them changed", moving)):
+        what = f"{_ALL:,} group offsets, {what}"
+        rows += [
+            at_most(f"{what}: time", mine.wall_ms, against, other.wall_ms, READ_BUDGET),
+            Row(f"{what}: CPU", ms(mine.cpu_ms), f"{ms(other.cpu_ms)}, {against}"),
+            Row(f"{what}: stall (CPU)", ms(mine.stall_ms), ""),
+        ]
+    for name, side in zip(("aiokafka's admin", "confluent-kafka's admin"), theirs, strict=True):
+        rows += [
+            Row(
+                f"{_ALL:,} group offsets: time", ms(still[0].wall_ms), f"{ms(side.wall_ms)}, {name}"
+            ),
+            Row(f"{_ALL:,} group offsets: CPU", ms(still[0].cpu_ms), f"{ms(side.cpu_ms)}, {name}"),
+        ]
+    return rows
+
+
+def _check(found: int) -> None:
+    if found != _ALL:
+        raise RuntimeError(f"read {found} of {_ALL}")
+
+
+def _confluent_offsets(admin: AdminClient) -> int:
+    # One group in each call is all that it takes.
+    asked: list[Any] = [
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(_group(n))])[_group(n)]
+        for n in range(_GROUPS)
+    ]
+    return sum(len(future.result(60).topic_partitions) for future in asked)
+
+
+class _Taker:
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.partitions = 0
+
+    def wants(self, group: str) -> bool:
+        return True
+
+    def remembered(self) -> Iterable[str]:
+        return ()
+
+    def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
+        self.partitions += sum(len(topic.offsets) for topic in answer.topics.values())
+
+    def gone(self, group: str, asked_at_ms: int) -> None:
+        raise RuntimeError(f"group {group} is gone")
+
+
+class _BareFetch:
+    """One OffsetFetch of all groups, sent and wholly received on a blocking socket."""
+
+    def __init__(self, servers: str, groups: list[str]) -> None:
+        host, _, port = servers.partition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        request = OffsetFetchRequest(groups).prepare(_NEWEST)
+        head = _FRAME.pack(0, request.API_KEY, request.API_VERSION, 1, len(_CLIENT))
+        message = head[4:] + _CLIENT + b"\0" + request.encode()
+        self._message = len(message).to_bytes(4, "big") + message
+        self._least = 20 * _ALL
+
+    def fetch(self) -> None:
+        self._socket.sendall(self._message)
+        head = self._socket.recv(_CORRELATION.size, socket.MSG_WAITALL)
+        size, correlation = _CORRELATION.unpack(head)
+        left = memoryview(bytearray(size - 4))
+        while left:
+            left = left[self._socket.recv_into(left) :]
+        if correlation != 1 or size < self._least:
+            raise RuntimeError("not the answer to the bare request")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Commit:
+    """OffsetCommit as one outside the group sends it."""
+
+    def __init__(self, number: int, offset: int) -> None:
+        partitions = b"".join(_COMMITTED.pack(p, offset, 0) for p in range(_PARTITIONS))
+        topic = string(_topic(number)) + _LENGTH.pack(_PARTITIONS) + partitions
+        nobody = _LENGTH.pack(-1) + string("")
+        self._body = string(_group(number)) + nobody + _LENGTH.pack(1) + topic
+
+    def prepare(self, versions: Versions) -> PreparedRequest:
+        return PreparedRequest(8, 5, self._body, False, bytes)
+
+
+class _Committer:
+    """Commits one further in each partition of every group. No client of Kafka's: those do more."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._offset = 0
+
+    @asynccontextmanager
+    async def ready(self) -> AsyncIterator[Step]:
+        """What commits everywhere, while in here."""
+        host, _, port = self._servers.partition(":")
+        options = client_options(self._servers, KafkaSettings())
+        del options["bootstrap_servers"]
+        link = BrokerLink(host, int(port), options, READY_S)
+
+        async def commit_all() -> None:
+            self._offset += 1
+            for number in range(_GROUPS):
+                await self._commit(link, number)
+
+        try:
+            yield commit_all
+        finally:
+            await link.aclose()
+
+    async def _commit(self, link: BrokerLink, number: int) -> None:
+        deadline = time.monotonic() + _CREATED_S
+        while True:
+            answer = await link.ask(_Commit(number, self._offset))
+            # Behind the throttle time, the topic and the lengths: partitions and error codes.
+            codes = answer[-_COMMIT_ANSWER.size * _PARTITIONS :]
+            if not any(code for _, code in _COMMIT_ANSWER.iter_unpack(codes)):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"group {_group(number)} cannot commit: {set(codes)}")
+            # The first who asks for a coordinator has the topic of committed offsets made.
+            await link.ask(FindCoordinatorRequest([_group(number)]))
+            await asyncio.sleep(0.1)
+
+
+def _create(servers: str) -> None:
+    """The topics, with more than is ever committed in every partition."""
+    say(f"group_offsets: creating {_ALL:,} partitions")
+    topics = [TopicSpec(_topic(n), _PARTITIONS, 1, frozenset({"delete"})) for n in range(_GROUPS)]
+    asyncio.run(create_topics(servers, topics))
+    say(f"group_offsets: writing {_ALL * _RECORDS:,} records")
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
+    for topic in map(_topic, range(_GROUPS)):
+        for partition in range(_PARTITIONS):
+            for _ in range(_RECORDS):
+                producer.produce(topic, b"", partition=partition)
+        if producer.flush(_CREATED_S):
+            raise TimeoutError("the records are not written")
+
+
+@dataclass
+class _Samples:
+    """Milliseconds of each round. The stall is the most CPU between two turns of another task."""
+
+    wall_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    stall_ms: list[float] = field(default_factory=list)
+
+
+async def _in_turn(one: Step, other: Step, before: Step | None) -> tuple[_Samples, _Samples]:
+    samples = {one: _Samples(), other: _Samples()}
+    for number in range(_WARM_UP + _ROUNDS):
+        for step in (one, other) if number % 2 else (other, one):
+            if before is not None:
+                await before()
+            cpu_s, wall_s = time.process_time(), time.perf_counter()
+            await step()
+            cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+            if before is not None:
+                await before()
+            stall_s = await _longest_stall_s(step)
+            if number >= _WARM_UP:
+                samples[step].cpu_ms.append(cpu_s * 1e3)
+                samples[step].wall_ms.append(wall_s * 1e3)
+                samples[step].stall_ms.append(stall_s * 1e3)
+    return samples[one], samples[other]
+
+
+async def _longest_stall_s(step: Step) -> float:
+    longest_s = 0.0
+
+    async def tick() -> None:
+        nonlocal longest_s
+        last_s = time.thread_time()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_s = time.thread_time()
+            longest_s = max(longest_s, now_s - last_s)
+            last_s = now_s
+
+    ticking = asyncio.create_task(tick())
+    await step()
+    ticking.cancel()
+    await asyncio.gather(ticking, return_exceptions=True)
+    return longest_s
+
+
+async def _whole_service(committer: _Committer, service: ServiceProcess) -> list[Row]:
+    published = await asyncio.to_thread(wait_for, lambda: _measured(service))
+    await asyncio.sleep(5)
+    say(f"group_offsets: the whole service, {2 * _WATCHED_S} s")
+    still = await _cpu_a_second(service, None)
+    async with committer.ready() as commit_all:
+        moving = await _cpu_a_second(service, commit_all)
+    reach = f"≤ {KMINION_CPU_MS:g} ms"
+    against = f"{KMINION_CPU_MS:g} ms, KMinion's scrape"
+    rows = [
+        Row(
+            f"service, one refresh of {_ALL:,} group partitions, {what}: CPU",
+            ms(samples),
+            against,
+            f"{median(samples) / KMINION_CPU_MS:.3g}\u00d7",
+            reach,
+            median(samples) <= KMINION_CPU_MS,
+        )
+        for what, samples in (("unchanged", still), ("all committed anew and published", moving))
+    ]
+    return [
+        *rows,
+        Row(
+            "service: partitions published with a lag",
+            f"{published:,}",
+            f"{_ALL:,}, committed",
+            reach="equal",
+            reached=published == _ALL,
+        ),
+        Row("service: peak memory", f"{service.peak_mb():.0f} MB", ""),
+    ]
+
+
+async def _cpu_a_second(service: ServiceProcess, step: Step | None) -> list[float]:
+    samples = []
+    for _ in range(_WATCHED_S):
+        began_s, cpu_s = time.monotonic(), service.cpu_s()
+        if step is not None:
+            await step()
+        await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
+        samples.append((service.cpu_s() - cpu_s) / (time.monotonic() - began_s) * 1e3)
+    return samples
+
+
+def _measured(service: ServiceProcess) -> int | None:
+    """Partitions in the lag of all groups, once every one of them has a lag."""
+    published = 0
+    for number in range(_GROUPS):
+        query_id = urllib.parse.quote(group_query_id("default", _group(number)), safe="")
+        try:
+            with urllib.request.urlopen(f"{service.url}/lag/{query_id}", timeout=5) as answer:
+                event: Any = json.loads(answer.read())
+        except OSError:
+            return None
+        partitions = [p for topic in event["topics"] for p in topic["partitions"]]
+        if not partitions or any(p["lag"] is None for p in partitions):
+            return None
+        published += len(partitions)
+    return published
+
+
+def _topic(number: int) -> str:
+    return f"grouped-{number:02d}"
+
+
+def _group(number: int) -> str:
+    return f"readers-{number:02d}"
+
+
+if __name__ == "__main__":
+    print_table(run())
