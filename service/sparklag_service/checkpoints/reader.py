@@ -8,70 +8,25 @@ checkpoint in its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from sparklag_service.checkpoints.files import CheckpointFiles, FileFacts, Listing
+from sparklag_service.checkpoints.files import CheckpointFiles, Listing
+from sparklag_service.checkpoints.known import (
+    Commit,
+    Known,
+    leaves_holes,
+    newest_commit,
+    newest_file,
+)
 from sparklag_service.checkpoints.listings import Listings
 from sparklag_service.checkpoints.offset_file_reader import OffsetFileReader
-from sparklag_service.checkpoints.offset_log import OffsetFile, parse_commit, parse_metadata
-from sparklag_service.checkpoints.position import NOTHING, CheckpointPosition, Progress
+from sparklag_service.checkpoints.offset_log import parse_commit, parse_metadata
+from sparklag_service.checkpoints.position import NOTHING, CheckpointPosition
 from sparklag_service.errors import CheckpointGone, CheckpointNotFound, MalformedCheckpoint
 
 _BACK: Final = 10
 """Committed batches that the first look reads at most."""
-
-_Commit = tuple[int, FileFacts]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What the looks so far have found."""
-
-    query_id: str
-    commit: _Commit | None = None
-    """The newest."""
-    progress: Progress = NOTHING
-    planned_batch_id: int | None = None
-    planned_at_ms: int | None = None
-    planned: OffsetFile | None = None
-    is_continuous: bool = False
-    has_holes: bool = False
-    """The next batch's number cannot be guessed: progress is tracked asynchronously."""
-    newest_offsets: tuple[int, FileFacts | None] | None = None
-    """Where the offsets log was listed last."""
-
-    @property
-    def batch_id(self) -> int | None:
-        return self.commit[0] if self.commit is not None else None
-
-    def position(self) -> CheckpointPosition:
-        return CheckpointPosition(
-            self.query_id,
-            self.batch_id,
-            self.planned_batch_id,
-            self.commit[1].modified_ms if self.commit is not None else None,
-            self.planned_at_ms,
-            self.progress.offsets(self.planned),
-        )
-
-    def committed(self, commit: _Commit, file: OffsetFile) -> _Known:
-        """The same one batch, or several, later."""
-        return replace(
-            self,
-            commit=commit,
-            progress=self.progress.after(file),
-            is_continuous=file.is_continuous,
-            planned_batch_id=None,
-            planned_at_ms=None,
-            planned=None,
-        )
-
-    def is_continued(self, commits: Listing, newest: _Commit | None) -> bool:
-        """Whether these can only be the same query's: the commit known is there as it was."""
-        if self.commit is None or newest is None or newest[0] < self.commit[0]:
-            return False
-        return newest == self.commit or commits.facts(self.commit[0]) == self.commit[1]
 
 
 class CheckpointReader:
@@ -82,9 +37,9 @@ class CheckpointReader:
         self._files = files
         self._listings = Listings(files)
         self._offsets = OffsetFileReader(files)
-        self._known: _Known | None = None
+        self._known: Known | None = None
         self._told: CheckpointPosition | None = None
-        self._rewound_to: tuple[_Commit | None] | None = None
+        self._rewound_to: tuple[Commit | None] | None = None
         """The newest commit, where it is older than one seen before, and only one look saw that."""
 
     def look(self) -> CheckpointPosition | None:
@@ -125,7 +80,7 @@ class CheckpointReader:
             return
         parse_commit(content, f"{self.location}/{name}")
 
-    def _read_patiently(self, is_waiting: bool) -> _Known:
+    def _read_patiently(self, is_waiting: bool) -> Known:
         """A file that is listed and gone is looked for once more, in new listings."""
         try:
             return self._read(is_waiting)
@@ -138,7 +93,7 @@ class CheckpointReader:
                 f"{self.location}: its files vanish while they are read: it is being deleted"
             ) from error
 
-    def _read(self, is_waiting: bool) -> _Known:
+    def _read(self, is_waiting: bool) -> Known:
         known = self._known
         if known is None or self._files.lists_cheaply:
             return self._read_listed(self._listings.list_log("commits"))
@@ -146,14 +101,14 @@ class CheckpointReader:
         if known.has_holes and known.planned_batch_id is None:
             # Nothing is committed that was not planned before.
             offsets = self._listings.list_log("offsets")
-            if _newest(offsets) == known.newest_offsets and not is_waiting:
+            if newest_file(offsets) == known.newest_offsets and not is_waiting:
                 return known
         return self._read_commits(known, offsets)
 
-    def _read_commits(self, known: _Known, offsets: Listing | None) -> _Known:
+    def _read_commits(self, known: Known, offsets: Listing | None) -> Known:
         """One listing, and the files whose names follow from it, or from that of the offsets."""
         commits = self._listings.list_log("commits")
-        newest = _newest_commit(commits)
+        newest = newest_commit(commits)
         if newest is None and known.commit is None and known.planned_batch_id is not None:
             # The first batch runs. Nothing but the id tells this from another query's.
             return known if self._query_id() == known.query_id else self._read_listed(commits)
@@ -167,7 +122,7 @@ class CheckpointReader:
             if file is None:
                 return known
             known = known.committed(newest, file)
-        has_holes = _has_holes(commits)
+        has_holes = leaves_holes(commits)
         if has_holes:
             if known.planned_batch_id is not None:
                 return known
@@ -180,10 +135,10 @@ class CheckpointReader:
             return self._with_plan(known, known.planned_batch_id + 1, None)
         return known
 
-    def _read_listed(self, commits: Listing) -> _Known:
+    def _read_listed(self, commits: Listing) -> Known:
         """With both logs listed. Commits first, so that each of them has its offsets file."""
         offsets = self._listings.list_log("offsets")
-        newest = _newest_commit(commits, set(offsets.numbers))
+        newest = newest_commit(commits, set(offsets.numbers))
         known = self._known
         if known is not None and not known.is_continued(commits, newest):
             known = self._recognized(known, newest)
@@ -200,9 +155,9 @@ class CheckpointReader:
             if file is None:
                 return known
             known = known.committed(newest, file)
-        return self._with_listed_plan(replace(known, has_holes=_has_holes(commits)), offsets)
+        return self._with_listed_plan(replace(known, has_holes=leaves_holes(commits)), offsets)
 
-    def _recognized(self, known: _Known, newest: _Commit | None) -> _Known | None:
+    def _recognized(self, known: Known, newest: Commit | None) -> Known | None:
         """`known`, where the commits are of the same query although they do not show it; None
         where all is to be read as if for the first time."""
         if self._query_id() != known.query_id:
@@ -216,12 +171,12 @@ class CheckpointReader:
         self._rewound_to = (newest,)
         return known
 
-    def _first(self, commits: Listing, offsets: Listing) -> _Known:
+    def _first(self, commits: Listing, offsets: Listing) -> Known:
         """The newest committed batch, and what earlier ones say of sources that have a `-` in it.
 
         One earlier is read in any case: it shows whether the newest is cut off after a line.
         """
-        known = _Known(self._query_id())
+        known = Known(self._query_id())
         there = set(offsets.numbers)
         committed = [number for number in reversed(commits.numbers) if number in there]
         earlier = NOTHING
@@ -238,13 +193,13 @@ class CheckpointReader:
             file = self._offsets.read(number, earlier)
             if file is not None:
                 return replace(known, progress=earlier).committed((number, facts), file)
-        if commits.numbers and not self._offsets.is_waiting and _newest_commit(commits):
+        if commits.numbers and not self._offsets.is_waiting and newest_commit(commits):
             raise MalformedCheckpoint(
                 f"{self.location}: of no batch that is committed the offsets file is left"
             )
         return known
 
-    def _with_listed_plan(self, known: _Known, offsets: Listing | None = None) -> _Known:
+    def _with_listed_plan(self, known: Known, offsets: Listing | None = None) -> Known:
         """The same with the newest batch that is planned, by the listing of the offsets log."""
         offsets = offsets or self._listings.list_log("offsets")
         known = replace(
@@ -252,14 +207,14 @@ class CheckpointReader:
             planned_batch_id=None,
             planned_at_ms=None,
             planned=None,
-            newest_offsets=_newest(offsets),
+            newest_offsets=newest_file(offsets),
         )
         last = -1 if known.batch_id is None else known.batch_id
         if not offsets.numbers or offsets.numbers[-1] <= last:
             return known
         return self._with_plan(known, offsets.numbers[-1], offsets)
 
-    def _with_plan(self, known: _Known, number: int, offsets: Listing | None) -> _Known:
+    def _with_plan(self, known: Known, number: int, offsets: Listing | None) -> Known:
         """The same with offsets/`number` as planned, where it is whole; not listed, it may also
         not be there."""
         try:
@@ -290,24 +245,3 @@ class CheckpointReader:
                 f"{self.location}: the checkpoint was deleted, or is being deleted ({absent})"
             ) from None
         return parse_metadata(content, f"{self.location}/metadata")
-
-
-def _newest(listing: Listing) -> tuple[int, FileFacts | None] | None:
-    numbers = listing.numbers
-    return (numbers[-1], listing.facts(numbers[-1])) if numbers else None
-
-
-def _newest_commit(commits: Listing, among: set[int] | None = None) -> _Commit | None:
-    """With its facts; an empty file is not yet written. `among`: batches with an offsets file."""
-    for number in reversed(commits.numbers):
-        if among is None or number in among:
-            facts = commits.facts(number)
-            if facts is not None and facts.size != 0:
-                return number, facts
-    return None
-
-
-def _has_holes(commits: Listing) -> bool:
-    """Whether batches are missing between the newest two."""
-    numbers = commits.numbers
-    return len(numbers) > 1 and numbers[-1] - numbers[-2] > 1

@@ -69,7 +69,8 @@ class RemoteStore:
                 # Not every one takes `use_listings_cache`.
                 self._filesystem.invalidate_cache()
         found: list[dict[str, Any]] = self.call(shown, deadline_s, "ls", path, True)
-        return found
+        # An object store may hold a key for the folder itself.
+        return [entry for entry in found if entry["name"].strip("/") != path.strip("/")]
 
     def path_of(self, location: str) -> str:
         """As its methods take it. Raises StoreUnavailable."""
@@ -144,8 +145,6 @@ class RemoteFiles:
 
     def explain_absence(self) -> str:
         names = {_name(entry) for entry in self._entries("")}
-        # The key of an object store's folder itself, where something made one, has no name.
-        names.discard("")
         if not names:
             return "no such folder, or an empty one"
         return describe_absence(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +178,43 @@ def test_what_is_not_there_is_one_line_each(bucket: Bucket, store: CheckpointSto
         read_checkpoint(store, f"{root}/cps")
     with pytest.raises(CheckpointNotFound, match=r"/cps/x\*: no checkpoint matches"):
         store.find(f"{root}/cps/x*")
+
+
+def test_keys_that_stand_for_folders_are_no_files(bucket: Bucket, store: CheckpointStore) -> None:
+    location = bucket.put("union_two_kafka", "cps/q")
+    for key in ("cps/", "cps/q/", "cps/q/commits/", "cps/q/offsets/", "empty/"):
+        bucket.write(key, b"")
+    assert store.find(f"s3://{bucket.name}/cps/*") == [location]
+    assert read_checkpoint(store, location).batch_id == 1
+    with pytest.raises(CheckpointNotFound, match="/empty: no such folder, or an empty one"):
+        read_checkpoint(store, f"s3://{bucket.name}/empty")
+
+
+def test_many_threads_share_one_store(bucket: Bucket, store: CheckpointStore) -> None:
+    location = bucket.put("union_two_kafka", "cp")
+    readers = [store.reader(location) for _ in range(40)]
+    with ThreadPoolExecutor(16) as threads:
+        first = list(threads.map(lambda reader: reader.look(), readers))
+        again = list(threads.map(lambda reader: reader.look(), readers))
+    assert first[0] is not None
+    assert first == [first[0]] * 40
+    assert again == [None] * 40
+
+
+def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
+    bucket: Bucket, store: CheckpointStore
+) -> None:
+    location = bucket.put("single_kafka", "cp")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: bucket.commit("cp", number), range(1_100)))
+    bucket.plan("cp", 1_099, at(7))
+    position = read_checkpoint(store, location)
+    assert (position.batch_id, position.sources[0].processed) == (
+        1_099,
+        {
+            "orders": {0: 7},
+        },
+    )
 
 
 @pytest.mark.parametrize(
