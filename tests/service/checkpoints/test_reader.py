@@ -280,6 +280,33 @@ def test_a_file_cut_between_two_sources_is_half_written(
         reader.look()
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_cut_anywhere_never_gives_a_wrong_position(
+    checkpoint: Checkpoint, is_committed: bool, is_known: bool
+) -> None:
+    before: tuple[Offsets, Offsets] = (at(5), {"b": {0: 1}})
+    after: tuple[Offsets, Offsets] = (at(66), {"b": {0: 12, 1: 3}})
+    content = v1(*after)
+    checkpoint.run(0, *before)
+    for cut in range(len(content)):
+        reader = checkpoint.reader()
+        if is_known:
+            seen(reader)
+        (checkpoint.folder / "offsets/1").write_bytes(content[:cut])
+        if is_committed:
+            checkpoint.commit(1)
+        position = reader.look()
+        if not is_known:
+            assert position is not None
+            assert processed(position) == dict(enumerate(before))
+            assert planned(position) == {0: None, 1: None}
+        else:
+            assert position is None
+        (checkpoint.folder / "offsets/1").unlink()
+        (checkpoint.folder / "commits/1").unlink(missing_ok=True)
+
+
 def test_an_empty_commit_is_not_yet_written(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
