@@ -11,7 +11,9 @@ from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import GroupSettings
 from tests.second_client import SecondClient
+from tests.service.conftest import running, settings_for
 from tests.service.groups import commit, member, watching
 from tests.waiting import eventually
 
@@ -243,3 +245,26 @@ async def test_many_groups_are_read_together(
         for number, name in enumerate(groups):
             await watch.at(name, position(number))
         assert not watch.intake.failing
+
+
+async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_it_was_down(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 3)
+    second_client.produce(topic_name, [b"x"] * 9, partition=0)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    settings = settings_for(
+        kafka.bootstrap_servers,
+        groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, find_interval_s=1.0),
+    )
+    query_id = f"group:default:{group}"
+    async with running(settings, second_client) as service:
+        event = await service.shows(query_id, lambda e: e.total_lag == 4, "its lag")
+        (topic,) = event.topics
+        # Two partitions have no commit: they are no lag.
+        assert [partition.partition for partition in topic.partitions] == [0]
+        assert (event.query, event.origin, event.run_id) == (group, "group", None)
+    await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
+    async with running(settings, second_client) as service:
+        ended = await service.shows(query_id, lambda e: e.cause == "terminated", "it has ended")
+        assert ended.topics[0].partitions[0].processed_offset == 5
