@@ -14,6 +14,7 @@ from sparklag_schemas import Batch, MalformedMessage, Offsets
 class _Source(Struct):
     description: str = ""
     endOffset: msgspec.Raw = msgspec.Raw(b"null")  # noqa: N815 - Spark's name
+    numInputRows: int = 0  # noqa: N815
 
 
 class _Progress(Struct, rename="camel"):
@@ -23,7 +24,8 @@ class _Progress(Struct, rename="camel"):
     batch_id: int
     sources: list[_Source]
     name: str | None = None
-    num_input_rows: int = 0
+    num_input_rows: int | None = None
+    """A Connect server, asked for the last progress, says it of each source only."""
     duration_ms: dict[str, int] = field(default_factory=dict)
 
 
@@ -68,7 +70,10 @@ def parse_progress(text: str) -> Progress:
         raise MalformedMessage(f"progress of a query: {error}") from error
     duration = found.duration_ms.get("triggerExecution")
     idle = bool(found.duration_ms) and "addBatch" not in found.duration_ms
-    idle = idle and not found.num_input_rows
+    rows = found.num_input_rows
+    if rows is None:
+        rows = sum(source.numInputRows for source in found.sources)
+    idle = idle and not rows
     batch_id = found.batch_id - idle
     kafka = {
         index: source
@@ -84,7 +89,7 @@ def parse_progress(text: str) -> Progress:
         completed_at_ms=started_at_ms + (duration or 0),
         batch=Batch(
             started_at=started_at_ms,
-            rows=max(found.num_input_rows, 0),
+            rows=max(rows, 0),
             duration_ms=duration,
             phases_ms=found.duration_ms,
         ),

@@ -148,6 +148,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     seen = client.published.observations(query.id)
     assert causes(seen)[-1] == "terminated"
     assert "terminated" not in causes(seen)[:-1]
+    assert {each.batch.rows for each in seen if each.batch is not None} == {10}
     times = [each.observed_at for each in seen]
     assert times == sorted(times)
     for each in seen:
@@ -304,7 +305,7 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     query = client.start()
     query.processAllAvailable()
     wait_for(lambda: is_idle(query), "it is idle")
-    ran = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
+    ran = [each for each in query.recentProgress if "addBatch" in each["durationMs"]][-1]
     (active,) = queries.look().active
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert active.batch_id == ran["batchId"]
@@ -331,12 +332,13 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     client.spark.client.release_session()
     with pytest.raises(ConnectionLost):
         queries.look()
+    client.spark.client.close()
 
 
 def is_idle(query: Any) -> bool:
     """Whether its last progress is of no batch, after one that was."""
-    rows = [each["numInputRows"] for each in query.recentProgress]
-    return any(rows) and not rows[-1]
+    ran = ["addBatch" in each["durationMs"] for each in query.recentProgress]
+    return any(ran) and not ran[-1]
 
 
 def receives(handle: ObserverHandle) -> bool:

@@ -121,6 +121,13 @@ def test_a_file_source_is_not_taken_for_kafka_whatever_its_offset() -> None:
     assert progress.processed == {3: {"s1": {0: 1}}}
 
 
+def test_rows_are_the_sum_of_the_sources_where_only_those_say_them() -> None:
+    sample = samples.progress_document("union_two_kafka.progress1")
+    rows = sample.pop("numInputRows")
+    assert rows > 0
+    assert parse_progress(json.dumps(sample)).batch.rows == rows
+
+
 def test_a_progress_without_duration_completed_when_it_started() -> None:
     progress = parse_progress(document(durationMs={}))
     assert progress.batch.duration_ms is None
