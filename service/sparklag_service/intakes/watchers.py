@@ -42,7 +42,7 @@ def make_watchers(
                     settings.heartbeat_s,
                     queue,
                     owns,
-                    remembered=queries.keys,
+                    remembered=lambda: [i for i, query in queries.items() if not query.ended],
                 )
             )
     return watchers
