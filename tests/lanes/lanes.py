@@ -42,7 +42,7 @@ class Lane:
             return Path(sys.executable)
         folder = default_cache_dir() / "lanes" / f"spark-{self.spark}-{self._digest(self.lock)}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder.with_suffix(".lock").open("w") as held:
+        with folder.with_name(f"{folder.name}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             # A virtual environment cannot be moved: this file says that it is whole.
             if not (folder / "complete").is_file():
