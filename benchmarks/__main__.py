@@ -14,6 +14,7 @@ NAMES = (
     "measuring_pass",
     "group_offsets",
     "checkpoint_polling",
+    "checkpoint_delay",
     "restart",
     "first_event",
 )
