@@ -110,7 +110,7 @@ def _over(where: str, over_ms: list[float], reach_ms: float, reach: str) -> Row:
     return Row(
         f"{where}: from commit to queue, over the polling interval, worst of {len(over_ms)}",
         f"{max(over_ms):.0f} ms (median {median(over_ms):.0f} ms)",
-        f"interval {ms([_DELAY_INTERVAL_S * 1000])}",
+        f"interval {_DELAY_INTERVAL_S:g} s",
         reach=f"≤ {reach}",
         reached=max(over_ms) <= reach_ms,
     )
