@@ -32,12 +32,12 @@ from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import GroupSettings, KafkaSettings
 from sparklag_schemas.connection import client_options, quiet_client_logs
 from sparklag_schemas.topics import TopicSpec
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.brokers.wire import PreparedRequest, Versions, string
 from sparklag_service.group_offsets.group_reader import GroupReader
 from sparklag_service.group_offsets.group_requests import FindCoordinatorRequest
 from sparklag_service.group_offsets.offset_fetch import GroupAnswer, OffsetFetchRequest
-from sparklag_service.group_offsets.wire import PreparedRequest, Versions, string
 from sparklag_service.intakes.groups import group_query_id
-from sparklag_service.log_offsets.broker_link import BrokerLink
 
 READ_BUDGET: Final = 1.5
 """Times the bare requests."""

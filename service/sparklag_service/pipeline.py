@@ -19,7 +19,7 @@ from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
-from sparklag_service.evaluator import Evaluator, Moment
+from sparklag_service.evaluator import Evaluator
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.publisher import Cadence, LagPublisher
@@ -27,6 +27,7 @@ from sparklag_service.query_state import QueryState
 from sparklag_service.silence import Silence
 from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
+from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 from sparklag_service.view import Entry, View
 from sparklag_service.view_reader import ViewReader

@@ -15,10 +15,10 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
 from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.group_offsets.wire import PreparedRequest, Versions, compact_string, varint
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.brokers.wire import PreparedRequest, Versions, compact_string, varint
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
-from sparklag_service.log_offsets.broker_link import BrokerLink
 from tests.waiting import eventually
 
 Offsets = dict[str, dict[int, int]]

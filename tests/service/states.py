@@ -7,9 +7,10 @@ from typing import Any
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation
-from sparklag_service.evaluator import Evaluator, Moment
+from sparklag_service.evaluator import Evaluator
 from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
 from sparklag_service.query_state import QueryState, SourceState
+from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
 

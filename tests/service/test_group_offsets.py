@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklag_schemas import GroupSettings
+from sparklag_service.brokers.wire import AnswerUnreadable, OnlyOneAtATime
 from sparklag_service.group_offsets.failures import Failures
 from sparklag_service.group_offsets.group_listing import GroupListing
 from sparklag_service.group_offsets.group_patterns import GroupPatterns
@@ -25,7 +26,6 @@ from sparklag_service.group_offsets.offset_fetch import (
     OffsetFetchAnswer,
     OffsetFetchRequest,
 )
-from sparklag_service.group_offsets.wire import AnswerUnreadable, OnlyOneAtATime
 
 # A partition: offset, text beside it, error code.
 Said = tuple[int, str | None, int]

@@ -13,13 +13,12 @@ from aiokafka.errors import for_code
 
 from sparklag_schemas import KafkaSettings, Offsets
 from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.metadata_request import MetadataAnswer, MetadataRequest
 from sparklag_service.checkpoints.position import CheckpointPosition
 from sparklag_service.errors import ServiceError
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_service.log_offsets.offset_requests import (
     LATEST,
-    MetadataAnswer,
-    MetadataRequest,
     OffsetsRequest,
     TopicPart,
     read_offsets,

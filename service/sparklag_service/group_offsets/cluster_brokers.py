@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
 from sparklag_schemas import KafkaSettings
 from sparklag_schemas.connection import client_options
-from sparklag_service.group_offsets.first_answer import first_answer
-from sparklag_service.group_offsets.wire import AnswerUnreadable
-from sparklag_service.log_offsets.broker_link import BrokerLink
-from sparklag_service.log_offsets.offset_requests import Address, MetadataRequest
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.brokers.first_answer import first_answer
+from sparklag_service.brokers.metadata_request import Address, MetadataRequest
 
 _CLOSE_S: Final = 5.0
 
@@ -54,10 +52,7 @@ class ClusterBrokers:
         found = await first_answer(self.links(), MetadataRequest([]))
         if found is None:
             return False
-        try:
-            brokers, _ = found.answer.read()
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise AnswerUnreadable("its answer is not what the protocol says") from error
+        brokers, _ = found.answer.read()
         self._answered_last = found.link.address
         self._addresses = brokers
         wanted = {*brokers.values(), *self._seeds}

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sparklag_schemas import GroupSettings
+from sparklag_service.brokers.broker_link import BROKER_FAILURES
+from sparklag_service.brokers.first_answer import first_answer
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import Failures, error_text
-from sparklag_service.group_offsets.first_answer import first_answer
 from sparklag_service.group_offsets.group_listing import GroupListing
 from sparklag_service.group_offsets.group_patterns import GroupPatterns
 from sparklag_service.group_offsets.group_requests import (
@@ -18,7 +19,6 @@ from sparklag_service.group_offsets.group_requests import (
     ListGroupsRequest,
 )
 from sparklag_service.group_offsets.pauses import cut, with_pauses
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES
 from sparklag_service.log_offsets.leader_channel import failure_text
 
 _GROUPS_AT_ONCE: Final = 500

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 from sparklag_schemas import GroupSettings, KafkaSettings
 from sparklag_schemas.connection import explain_failure
+from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.wire import OnlyOneAtATime
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import (
     NO_COORDINATOR,
@@ -29,8 +31,6 @@ from sparklag_service.group_offsets.offset_fetch import (
     OffsetFetchRequest,
 )
 from sparklag_service.group_offsets.pauses import cut, until_set, with_pauses
-from sparklag_service.group_offsets.wire import OnlyOneAtATime
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_service.log_offsets.leader_channel import failure_text
 from sparklag_service.tasks import end, run_together
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sparklag_service.group_offsets.wire import (
+from sparklag_service.brokers.wire import (
     OnlyOneAtATime,
     PreparedRequest,
     Reader,

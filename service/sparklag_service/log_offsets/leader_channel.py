@@ -12,15 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from sparklag_schemas import IsolationLevel
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.log_offsets.offset_requests import (
-    MetadataAnswer,
-    MetadataRequest,
-    Moment,
-    OffsetsRequest,
-    TopicPart,
-    slices,
-)
+from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.metadata_request import MetadataAnswer, MetadataRequest
+from sparklag_service.log_offsets.offset_requests import Moment, OffsetsRequest, TopicPart, slices
 
 _log = logging.getLogger(__name__)
 

@@ -19,12 +19,8 @@ from aiokafka.errors import (
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel
-from sparklag_service.log_offsets.offset_requests import (
-    Address,
-    TopicFound,
-    TopicPart,
-    read_offsets,
-)
+from sparklag_service.brokers.metadata_request import Address, TopicFound
+from sparklag_service.log_offsets.offset_requests import TopicPart, read_offsets
 from sparklag_service.offsets import ClusterOffsets, Latest, Topic
 from sparklag_service.query_state import QueryState
 

@@ -16,16 +16,11 @@ from aiokafka.conn import collect_hosts
 
 from sparklag_schemas import IsolationLevel, KafkaSettings, Settings
 from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.brokers.first_answer import first_answer
+from sparklag_service.brokers.metadata_request import Address, MetadataAnswer, MetadataRequest
 from sparklag_service.log_offsets.leader_channel import Hold, LeaderChannel
-from sparklag_service.log_offsets.offset_requests import (
-    EARLIEST,
-    LATEST,
-    Address,
-    MetadataAnswer,
-    MetadataRequest,
-    TopicPart,
-)
+from sparklag_service.log_offsets.offset_requests import EARLIEST, LATEST, TopicPart
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.query_state import QueryState
@@ -37,8 +32,6 @@ _METADATA_TOPICS: Final = 100
 """Topics in one metadata request."""
 _BREATHE_PARTITIONS: Final = 1_000
 """The loop is let go after so many partitions of a metadata answer."""
-_HEDGE_S: Final = 1.0
-"""So long one broker is waited for before the next is asked for the metadata as well."""
 _SOON_S: Final = 2.0
 """When to look again at what is missing, leaderless, or does not answer."""
 _AT_ONCE_S: Final = 0.5
@@ -216,61 +209,31 @@ class WatchedCluster:
 
     async def _learn(self, topics: list[str]) -> bool:
         asked_s = time.monotonic()
-        answer = await self._first_answer(MetadataRequest(topics))
-        if answer is None:
+        links = map(self._side_link, self._addresses())
+        found = await first_answer(links, MetadataRequest(topics))
+        if found is None:
             return False
+        self._answered_last = found.link.address
         self._hear()
         interval_s = self._settings.metadata_interval_s
-        brokers, found_topics = answer.read()
+        brokers, found_topics = found.answer.read()
         self._table.place_brokers(brokers)
         await self._follow_addresses()
         self._brokers_due_s = time.monotonic() + interval_s
         since_breath = 0
-        for found in found_topics:
-            if found.name not in self._due_s:
+        for topic in found_topics:
+            if topic.name not in self._due_s:
                 continue  # forgotten meanwhile
             now_s = time.monotonic()
-            well = self._table.place(found, asked_s, now_s)
-            self._learned_s[found.name] = now_s
-            self._due_s[found.name] = now_s + (interval_s if well else min(_SOON_S, interval_s))
-            since_breath += 1 + len(found.leaders)
+            well = self._table.place(topic, asked_s, now_s)
+            self._learned_s[topic.name] = now_s
+            self._due_s[topic.name] = now_s + (interval_s if well else min(_SOON_S, interval_s))
+            since_breath += 1 + len(topic.leaders)
             if since_breath >= _BREATHE_PARTITIONS:
                 since_breath = 0
                 await asyncio.sleep(0)
         await self._place_waiting()
         return True
-
-    async def _first_answer(self, request: MetadataRequest) -> MetadataAnswer | None:
-        """Whoever answers first: brokers are asked one after the other, none waited for long."""
-        asking: dict[asyncio.Task[MetadataAnswer], Address] = {}
-        answer: MetadataAnswer | None = None
-        addresses = iter(self._addresses())
-        try:
-            while True:
-                address = next(addresses, None)
-                if address is not None:
-                    link = self._side_link(address)
-                    asking[asyncio.ensure_future(link.ask(request))] = address
-                if not asking:
-                    return None
-                done, _ = await asyncio.wait(
-                    asking,
-                    timeout=None if address is None else _HEDGE_S,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                for task in done:
-                    asked = asking.pop(task)
-                    error = task.exception()
-                    if error is None:
-                        answer = task.result()
-                        self._answered_last = asked
-                    elif not isinstance(error, BROKER_FAILURES):
-                        raise error
-                if answer is not None:
-                    return answer
-        finally:
-            for task in asking:
-                task.cancel()
 
     def _addresses(self) -> list[Address]:
         known = [self._answered_last] if self._answered_last else []

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from sparklag_service.log_offsets.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
 
 _HEDGE_S: Final = 1.0
 """So long one broker is waited for before the next is asked as well."""

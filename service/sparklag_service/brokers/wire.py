@@ -92,7 +92,7 @@ class Reader:
     def __init__(self, data: bytes, flexible: bool) -> None:
         self.data = data
         self.at = 0
-        self._flexible = flexible
+        self.flexible = flexible
 
     def skip(self, size: int) -> int:
         """Pass over `size` bytes; where they began."""
@@ -125,14 +125,14 @@ class Reader:
 
         So an answer that promises more than it holds is found out before it is read.
         """
-        length = max(self.varint() - 1 if self._flexible else self.int32(), 0)
+        length = max(self.varint() - 1 if self.flexible else self.int32(), 0)
         if length * item_size > len(self.data) - self.at:
             raise AnswerUnreadable("its answer ends in the middle")
         return length
 
     def string(self) -> str:
         """One that is null is empty."""
-        size = max(self.varint() - 1 if self._flexible else self.int16(), 0)
+        size = max(self.varint() - 1 if self.flexible else self.int16(), 0)
         began = self.skip(size)
         try:
             return self.data[began : self.at].decode()
@@ -141,7 +141,7 @@ class Reader:
 
     def tags(self) -> None:
         """Pass over what newer brokers may add."""
-        if self._flexible:
+        if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
                 self.skip(self.varint())
