@@ -81,8 +81,8 @@ class Link:
 
     def cut(self) -> None:
         """Break every connection, and those to come."""
-        self._whole = False
         with self._lock:
+            self._whole = False
             ends, self._ends = self._ends, set()
         for end in ends:
             _shut(end)
@@ -107,12 +107,19 @@ class Link:
                 near, _ = self._listening.accept()
             except OSError:
                 return
-            if not self._whole:
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to_port))
+            except OSError:
                 near.close()
                 continue
-            far = socket.create_connection(("127.0.0.1", self._to_port))
             with self._lock:
-                self._ends |= {near, far}
+                passes = self._whole
+                if passes:
+                    self._ends |= {near, far}
+            if not passes:
+                near.close()
+                far.close()
+                continue
             for source, target in ((near, far), (far, near)):
                 threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
 
