@@ -15,6 +15,7 @@ from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refres
 from sparklag_schemas import Batch, Cause, Observation, Offsets, Origin, SourcePosition
 
 _RUNS_REMEMBERED = 1_000
+_DESCRIPTIONS_REMEMBERED = 1_000
 
 
 @dataclass
@@ -63,6 +64,8 @@ class Observer:
         self._new_id = new_id
         self._queries: dict[str, _Query] = {}
         self._over: dict[str, None] = {}
+        self._described: dict[str, QueryDescription] = {}
+        """What queries that have ended said of themselves: the next run may be too short to ask."""
         self._newest_ms = 0
 
     def runs(self) -> dict[str, str]:
@@ -108,6 +111,8 @@ class Observer:
         # short queries must not.
         del self._queries[event.query_id]
         self._end(event.run_id)
+        if query.description.sources:
+            self._remember(event.query_id, query.description)
         return self._observation(
             event.query_id, query, "terminated", event.at_ms, exception=event.exception
         )
@@ -120,11 +125,20 @@ class Observer:
         return self._observation(event.query_id, query, "refresh", event.at_ms)
 
     def _enter(self, query_id: str, run_id: str) -> _Query:
-        query = self._queries.setdefault(query_id, _Query(run_id))
+        query = self._queries.get(query_id)
+        if query is None:
+            known = self._described.get(query_id, QueryDescription())
+            query = self._queries[query_id] = _Query(run_id, description=known)
         if query.run_id != run_id:
             self._end(query.run_id)
             query.run_id = run_id
         return query
+
+    def _remember(self, query_id: str, description: QueryDescription) -> None:
+        self._described.pop(query_id, None)
+        self._described[query_id] = description
+        if len(self._described) > _DESCRIPTIONS_REMEMBERED:
+            del self._described[next(iter(self._described))]
 
     def _end(self, run_id: str) -> None:
         self._over[run_id] = None

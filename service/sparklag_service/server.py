@@ -75,7 +75,8 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
         if not await pipeline.drain(_SHARE_OF_DRAINING * timeout_s):
             _log.warning("ended before every observation was published; they are read again")
 
-    await run_together(pipeline.run(), serve_http(), patience_s=2 * timeout_s)
+    with listening:
+        await run_together(pipeline.run(), serve_http(), patience_s=2 * timeout_s)
 
 
 def bind(host: str, port: int) -> socket.socket:

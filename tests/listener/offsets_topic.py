@@ -53,7 +53,11 @@ class OffsetsTopic:
             seen[:] = self.observations(query_id)
             return bool(holds(seen))
 
-        wait_for(look, f"{what} on {self.name}", timeout_s)
+        try:
+            wait_for(look, f"{what} on {self.name}", timeout_s)
+        except AssertionError as error:
+            causes = [(one.cause, one.batch_id) for one in seen]
+            raise AssertionError(f"{error}: {causes}") from None
         return seen
 
     def await_cause(self, query_id: object, cause: str) -> Observation:

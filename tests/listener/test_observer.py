@@ -286,6 +286,16 @@ def test_the_cluster_and_an_id_of_its_own_are_on_each_observation() -> None:
     assert (second.cluster, second.observation_id) == ("west", "id-1")
 
 
+def test_a_run_too_short_to_be_asked_reads_what_the_one_before_it_did() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, terminated())
+    watching.describe(QUERY, NEXT_RUN, QueryDescription())
+    observation = seen(watching, started(NEXT_RUN))
+    assert [source.topics for source in observation.sources] == [["orders"]]
+    assert processed(observation) == [None]
+    assert seen(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
+
+
 def test_a_restart_after_its_end_begins_without_a_position() -> None:
     watching = observer(kafka_source("orders"))
     seen(watching, progress(7, {"orders": {0: 5}}))
