@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from aiokafka.errors import KafkaError
@@ -29,6 +29,7 @@ from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
 from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
+from sparklag_service.unpublished import Unpublished
 from sparklag_service.view import Entry, View
 from sparklag_service.view_reader import ViewReader
 
@@ -40,14 +41,6 @@ _SILENT_HEARTBEATS = 3
 driver has said nothing of is called dead."""
 
 MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor], Intake]
-
-
-class _Waiting(NamedTuple):
-    """The newest of a query that no acknowledged event covers, and its state: what its driver said,
-    what a watcher saw, or both in this order."""
-
-    deliveries: tuple[Delivery, ...]
-    state: QueryState
 
 
 class Pipeline:
@@ -65,6 +58,7 @@ class Pipeline:
         self.counters = Counters()
         self.view = View()
         self.queue = delivery_queue(settings.queue_size, self._count_superseded)
+        self._unpublished = Unpublished(self.queue, self.counters)
         self.intake = make_intake(self.queue, self.counters, self)
         self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
         self.watchers = make_watchers(
@@ -81,7 +75,6 @@ class Pipeline:
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self._view_reader = ViewReader(settings, bootstrap_servers, self.view, self.counters)
         self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
-        self._waiting: dict[str, _Waiting] = {}
         self._last: dict[str, LagEvent] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
@@ -89,7 +82,7 @@ class Pipeline:
     @property
     def unpublished(self) -> int:
         """Queries whose newest observation no acknowledged event covers yet."""
-        return len(self._waiting) + len(self._on_their_way)
+        return len(self._unpublished) + len(self._on_their_way)
 
     def not_ready(self) -> dict[str, str]:
         """The parts that are not ready, and why. Empty when all are.
@@ -149,13 +142,13 @@ class Pipeline:
         """See Successor. What is on its way gets some time; an older event that arrives still
         later does not replace a newer one: readers go by the version."""
         while not self.queue.empty():
-            self._drop(self.queue.get_nowait())
+            self._unpublished.drop(self.queue.get_nowait())
         leaving = [self._on_their_way[i] for i in self._on_their_way if not self.intake.keeps(i)]
         if leaving:
             _, late = await asyncio.wait(leaving, timeout=_HAND_OVER_S)
             await end(*late, patience_s=_CANCEL_AGAIN_S)
         for query_id in [i for i in self.tracker.queries if not self.intake.keeps(i)]:
-            self._drop(*self._release(query_id))
+            self._unpublished.drop(*self._release(query_id))
 
     async def take_over(self) -> None:
         """See Successor."""
@@ -219,18 +212,16 @@ class Pipeline:
             self._silence.heard(query_id, time.monotonic())
         elif not self._watches(query_id):
             # It has changed hands since it was looked at.
-            self._settle(delivery)
+            self._unpublished.settle(delivery)
             return
         if not self.tracker.observe(observation, entry.event if entry else None, delivery.offset):
             self.counters.stale += 1
-            self._settle(delivery)
+            self._unpublished.settle(delivery)
             return
         state = self.tracker.queries[query_id]
         if state.run_id is None:
             self._unseen.heard(query_id, time.monotonic())
-        older = self._waiting.get(query_id)
-        waiting = self._together(older.deliveries if older else (), (delivery,))
-        self._waiting[query_id] = _Waiting(waiting, state)
+        self._unpublished.add(delivery, state)
         self.enricher.ask([state])
 
     async def _refresh(self) -> None:
@@ -261,8 +252,7 @@ class Pipeline:
     def _offer(self, state: QueryState, moment: Moment) -> None:
         """Publish the lag of a query, if that is due."""
         query_id = state.query_id
-        waiting = self._waiting.get(query_id)
-        covered = waiting.deliveries if waiting is not None and waiting.state is state else ()
+        covered = self._unpublished.covered(state)
         silence = self._silence if state.run_id is not None else self._unseen
         event = self._evaluator.evaluate(
             state,
@@ -280,7 +270,7 @@ class Pipeline:
         if self._cadence.due(event, moment.now_s):
             self._cadence.published(event, moment.now_s)
             if covered:
-                del self._waiting[query_id]
+                self._unpublished.take(query_id)
             self._send(query_id, self._publish(event, covered, state))
 
     def _send(self, query_id: str, sending: Coroutine[Any, Any, None]) -> None:
@@ -296,49 +286,20 @@ class Pipeline:
         try:
             published = await self._publisher.publish(event)
         except asyncio.CancelledError:
-            self._drop(*covered)
+            self._unpublished.drop(*covered)
             raise
-        newer = self._waiting.get(query_id)
         if published:
-            self._settle(*covered)
+            self._unpublished.settle(*covered)
+            newer = self._unpublished.state(query_id)
             if newer is not None:
-                self.enricher.ask([newer.state])
+                self.enricher.ask([newer])
             return
         # The next refresh measures and publishes it again.
         self._cadence.forget(query_id)
-        if query_id not in self.tracker.queries:
-            self._drop(*covered)
-        elif covered:
-            waiting = self._together(covered, newer.deliveries if newer else ())
-            self._waiting[query_id] = _Waiting(waiting, newer.state if newer else state)
-
-    def _together(
-        self, older: tuple[Delivery, ...], newer: tuple[Delivery, ...]
-    ) -> tuple[Delivery, ...]:
-        """What is left to publish: a newer one says as much, but no watcher says what a driver
-        did."""
-        if not newer:
-            return older
-        spoken = any(delivery.observation.run_id is not None for delivery in newer)
-        kept = []
-        for delivery in older:
-            if delivery.observation.run_id is not None and not spoken:
-                kept.append(delivery)
-            else:
-                self._count_superseded()
-                self._settle(delivery)
-        return (*kept, *newer)
-
-    def _settle(self, *deliveries: Delivery) -> None:
-        """An event that says as much, or more, is published."""
-        for delivery in deliveries:
-            delivery.done()
-            self.queue.task_done()
-
-    def _drop(self, *deliveries: Delivery) -> None:
-        """They are not done here: whoever has their query next reads them again."""
-        for _ in deliveries:
-            self.queue.task_done()
+        if query_id in self.tracker.queries:
+            self._unpublished.put_back(covered, state)
+        else:
+            self._unpublished.drop(*covered)
 
     def _adopt(self) -> None:
         """Measure on what nobody else measures."""
@@ -365,21 +326,21 @@ class Pipeline:
         for query_id, state in list(self.tracker.queries.items()):
             newest = self.view.get(query_id)
             if not self.intake.keeps(query_id):
-                self._drop(*self._release(query_id))
+                self._unpublished.drop(*self._release(query_id))
             elif self._is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at_ms
             ):
-                self._settle(*self._release(query_id))
+                self._unpublished.settle(*self._release(query_id))
         expired_before_ms = epoch_ms() - int(self.settings.keep_s * 1000)
         for query_id in list(self.tracker.over(expired_before_ms)):
-            if query_id not in self._on_their_way and query_id not in self._waiting:
+            if query_id not in self._on_their_way and query_id not in self._unpublished:
                 self._send(query_id, self._forget(query_id))
 
     async def _forget(self, query_id: str) -> None:
         if await self._publisher.forget(query_id):
             self.counters.tombstones += 1
             self.view.remove(query_id)
-            self._settle(*self._release(query_id))
+            self._unpublished.settle(*self._release(query_id))
 
     def _release(self, query_id: str) -> tuple[Delivery, ...]:
         """Measure it no more. The answer is what waited to be published."""
@@ -389,8 +350,7 @@ class Pipeline:
         self._silence.forget(query_id)
         self._unseen.forget(query_id)
         self._last.pop(query_id, None)
-        waiting = self._waiting.pop(query_id, None)
-        return waiting.deliveries if waiting is not None else ()
+        return self._unpublished.take(query_id)
 
     def _count_superseded(self) -> None:
         self.counters.superseded += 1
