@@ -27,6 +27,8 @@ class SecondClient:
             {
                 **self._options,
                 "linger.ms": 0,
+                # A record that is sent again, as on a topic just made, keeps its place.
+                "enable.idempotence": True,
                 "message.max.bytes": 64 * 1024 * 1024,
                 # Kafka's own: librdkafka has another by default.
                 "partitioner": "murmur2_random",

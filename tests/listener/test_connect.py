@@ -148,7 +148,10 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     seen = client.published.observations(query.id)
     assert causes(seen)[-1] == "terminated"
     assert "terminated" not in causes(seen)[:-1]
-    assert {each.batch.rows for each in seen if each.batch is not None} == {10}
+    rows = [each.batch.rows for each in seen if each.batch is not None]
+    # What is sent while a batch is planned comes in two; asked, Spark tells of the newer only.
+    assert all(rows)
+    assert sum(rows) == 20 or (method == "poll" and 10 < sum(rows) < 20)
     times = [each.observed_at for each in seen]
     assert times == sorted(times)
     for each in seen:

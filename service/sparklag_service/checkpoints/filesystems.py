@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from sparklag_service.errors import StoreUnavailable
@@ -25,6 +26,7 @@ _HDFS: Final = (
 _SAME_CLASS: Final = {"abfss": "abfs", "gcs": "gs"}
 """Names that fsspec knows only once the package is there."""
 _CONNECT_S: Final = 5.0
+_CLOSE_S: Final = 2.0
 _CONNECTIONS: Final = 32
 """Kept open to one server, for as many threads."""
 _WEBHDFS_PORT: Final = "9870"
@@ -55,6 +57,20 @@ def open_filesystem(
         _limit_requests(filesystem.session, timeout_s)
         return filesystem
     return kind(**named)
+
+
+def close_connections(filesystem: Any) -> None:
+    """Of one that nobody needs any more; bounded in time.
+
+    s3fs leaves it to whichever thread collects the garbage. Where that runs a loop, the connections
+    are closed on it, which is not theirs.
+    """
+    creator = getattr(filesystem, "_s3creator", None)
+    if creator is not None:
+        from fsspec.asyn import sync
+
+        with suppress(Exception):
+            sync(filesystem.loop, creator.__aexit__, None, None, None, timeout=_CLOSE_S)
 
 
 def _class_of(scheme: str) -> Any:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sparklag_service.checkpoints.files import FileFacts, FullListing, Log
-from sparklag_service.checkpoints.filesystems import open_filesystem
+from sparklag_service.checkpoints.filesystems import close_connections, open_filesystem
 from sparklag_service.checkpoints.local_files import describe_absence, name_matcher
 from sparklag_service.checkpoints.location import shown_location, split_scheme
 from sparklag_service.checkpoints.offset_log import batch_number
@@ -92,12 +92,20 @@ class RemoteStore:
             self._give_up()
             raise StoreUnavailable(f"{shown}: {cause}") from error
 
+    def close(self) -> None:
+        """Close the connections; bounded in time."""
+        with self._lock:
+            given_up, self._filesystem = self._filesystem, None
+        if given_up is not None:
+            close_connections(given_up)
+
     def _give_up(self) -> None:
         """Credentials are read when it is made: where they were renewed, the next one has them."""
         with self._lock:
             # Making one takes a tenth of a second, and hundreds of readers may fail together.
-            if time.monotonic() - self._opened_s > _RENEW_S:
-                self._filesystem = None
+            fresh = time.monotonic() - self._opened_s <= _RENEW_S
+        if not fresh:
+            self.close()
 
     def _opened(self) -> Any:
         with self._lock:

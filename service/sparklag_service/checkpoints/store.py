@@ -64,6 +64,13 @@ class CheckpointStore:
         """Of the checkpoint there. Nothing is asked for before its first look."""
         return CheckpointReader(self._files(location))
 
+    def close(self) -> None:
+        """Close the connections to every store; bounded in time. Readers may open them anew."""
+        with self._lock:
+            stores = list(self._remote.values())
+        for store in stores:
+            store.close()
+
     def _files(self, location: str) -> CheckpointFiles:
         location = normal_location(location)
         if split_scheme(location)[0] == LOCAL:

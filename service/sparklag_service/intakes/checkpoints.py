@@ -68,12 +68,16 @@ class CheckpointIntake:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        await run_together(
-            self._find_regularly(),
-            self._follow_regularly(),
-            self._looks.run(),
-            patience_s=_PATIENCE_S,
-        )
+        try:
+            await run_together(
+                self._find_regularly(),
+                self._follow_regularly(),
+                self._looks.run(),
+                patience_s=_PATIENCE_S,
+            )
+        finally:
+            closing = asyncio.get_running_loop().run_in_executor(None, self.store.close)
+            await asyncio.wait({closing}, timeout=_PATIENCE_S)
 
     def watches(self, watched: _Watched) -> bool:
         """Whether it is to be looked at any more."""

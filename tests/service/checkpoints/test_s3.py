@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,6 +46,13 @@ class Bucket:
 
     def remove(self, key: str) -> None:
         self._client.rm(f"{self.name}/{key}", recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_is_left() -> Iterator[None]:
+    """s3fs closes them when garbage is collected: here, and not on the loop of another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
