@@ -6,6 +6,7 @@ Each answer is a value, but for the listener's wrapper.
 from __future__ import annotations
 
 import re
+import socket
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
 
     gateway = spark.sparkContext._gateway
     try:
+        _require_callback_port(gateway)
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
         streaming = spark._jvm.org.apache.spark.sql.streaming
         wrapper = streaming.PythonStreamingQueryListenerWrapper(listener)
@@ -44,6 +46,19 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
         # TypeError: what Py4J takes for a package where there is no such class.
         raise NoListener(f"Spark does not take a listener: {brief(error)}") from error
     return wrapper
+
+
+def _require_callback_port(gateway: Any) -> None:
+    """Raise OSError where Spark's callbacks cannot be listened for.
+
+    Py4J would find that out too, and then shut down the whole gateway, the driver's Spark with it.
+    """
+    if gateway.__dict__.get("_callback_server") is not None:
+        return
+    address = gateway.callback_server_parameters.address
+    family = socket.getaddrinfo(address, 0)[0][0]
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        tried.bind((address, 0))
 
 
 def await_events(context: Any, timeout_s: float) -> bool | None:

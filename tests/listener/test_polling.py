@@ -117,13 +117,14 @@ def test_a_continuous_query_says_that_it_goes_on(driver: Driver, method: Any) ->
 def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(gateway: Any) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    # The callback server of this JVM is open already, for other tests.
-    monkeypatch.setattr("pyspark.java_gateway.ensure_callback_server_started", refuse)
+    gateway = driver.spark.sparkContext._gateway
+    assert gateway is not None
+    # The one of this JVM is open already, for other tests.
+    monkeypatch.setitem(gateway.__dict__, "_callback_server", None)
+    # An address that is no machine's (RFC 5737): the system refuses to listen there.
+    monkeypatch.setattr(gateway.callback_server_parameters, "address", "192.0.2.1")
     caplog.set_level(logging.INFO, "sparklag")
-    with pytest.raises(NoListener, match="Operation not permitted") as raised:
+    with pytest.raises(NoListener, match="Cannot assign requested address") as raised:
         driver.observe(driver.servers, method="listener")
     assert isinstance(raised.value, ListenerError)
     assert "\n" not in str(raised.value)
@@ -131,6 +132,6 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     assert handle.method == "poll"
     (told,) = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
     assert "asks Spark every 0.2 s instead" in told
-    assert "Operation not permitted" in told
+    assert "Cannot assign requested address" in told
     query = driver.start()
     driver.published.until(query.id, at_end(driver), "the end of the topic")
