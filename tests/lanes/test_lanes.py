@@ -62,7 +62,8 @@ def test_every_position_is_what_the_checkpoint_says_of_the_same_batch(story: Lan
         }
     # What was sent at four times may be read in more batches.
     assert len(batches) >= 4
-    assert batches == set(range(len(batches)))
+    # While there was no listener, only the newest was found.
+    assert len(set(range(max(batches))) - batches) <= 1
 
 
 def test_a_restart_without_data_stands_where_the_last_run_ended(story: LaneStory) -> None:
