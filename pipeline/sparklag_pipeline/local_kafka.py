@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import random
 import shutil
 import signal
@@ -196,6 +197,9 @@ class LocalKafka:
         """Hold it (SIGSTOP): connections stay open, and nothing is answered until `thaw`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            if hasattr(os, "waitid"):
+                # Some of its threads go on for a moment.
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let a frozen broker go on."""
