@@ -63,6 +63,8 @@ class CheckpointIntake:
         self._looks = CheckpointLooks(self.settings.timeout_s)
         self._watched: dict[str, _Watched] = {}
         self._found: dict[str, list[str]] = {}
+        self._unfound: set[str] = set()
+        """Patterns that failed. A location is its own pattern: what fails there is not theirs."""
         self._holders: dict[str, str] = {}
         """Query id, and the location that is watched for it."""
 
@@ -120,12 +122,16 @@ class CheckpointIntake:
         finding = self._looks.ask(normal_location(pattern), find)
         await asyncio.wait({finding}, timeout=self.settings.timeout_s)
         if not finding.done():
+            self._unfound.add(pattern)
             self.fail(pattern, str(self._looks.unanswered(pattern)))
         found = await finding
         if isinstance(found, CheckpointError):
+            self._unfound.add(pattern)
             self.fail(pattern, str(found))
             return
-        self.recover(pattern)
+        if pattern in self._unfound:
+            self._unfound.discard(pattern)
+            self.recover(pattern)
         for location in set(self._found.get(pattern, ())) - set(found):
             self._drop(location)
         self._found[pattern] = found
