@@ -13,6 +13,7 @@ from typing import Any
 
 from sparklag_listener.connect_client import ConnectClient
 from sparklag_listener.errors import NoListener
+from sparklag_listener.observed_session import HandOver, OnError
 from sparklag_listener.queries import Unanswered, now_ms
 from sparklag_listener.query_events import (
     MOST_EXCEPTION_CHARS,
@@ -24,8 +25,6 @@ from sparklag_listener.query_events import (
 )
 from sparklag_listener.redaction import redact
 
-HandOver = Callable[[QueryEvent], None]
-OnError = Callable[[BaseException], None]
 _LOCK_TIMEOUT_S = 2.0
 
 

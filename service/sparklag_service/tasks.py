@@ -36,3 +36,12 @@ async def end(*tasks: asyncio.Task[Any], patience_s: float) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
+
+
+async def until_set(event: asyncio.Event, timeout_s: float) -> None:
+    """Return when `event` is set, or at the latest after that time, with `event` set."""
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()

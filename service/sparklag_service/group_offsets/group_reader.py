@@ -30,9 +30,9 @@ from sparklag_service.group_offsets.offset_fetch import (
     OffsetFetchAnswer,
     OffsetFetchRequest,
 )
-from sparklag_service.group_offsets.pauses import cut, until_set, with_pauses
+from sparklag_service.group_offsets.pauses import cut, with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
-from sparklag_service.tasks import end, run_together
+from sparklag_service.tasks import end, run_together, until_set
 
 _log = logging.getLogger(__name__)
 

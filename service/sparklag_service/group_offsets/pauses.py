@@ -20,12 +20,3 @@ async def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:
         yield group
         if number % _BREATHE_GROUPS == 0:
             await asyncio.sleep(0)
-
-
-async def until_set(event: asyncio.Event, timeout_s: float) -> None:
-    """Return when `event` is set, or at the latest after that time, with `event` set."""
-    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
-    try:
-        await event.wait()
-    finally:
-        timer.cancel()

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from sparklag_schemas.daemon_threads import DaemonThreads
 from sparklag_service.checkpoints import CheckpointPosition, CheckpointReader, shown_location
 from sparklag_service.errors import CheckpointError, StoreUnavailable
-from sparklag_service.tasks import end
+from sparklag_service.tasks import end, until_set
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.025
@@ -96,13 +96,7 @@ class CheckpointLooks:
     async def _until_due(self) -> None:
         left_s = self._due[0][0] - time.monotonic() if self._due else _LONGEST_SLEEP_S
         self._sooner.clear()
-        waking = asyncio.get_running_loop().call_later(
-            min(left_s, _LONGEST_SLEEP_S), self._sooner.set
-        )
-        try:
-            await self._sooner.wait()
-        finally:
-            waking.cancel()
+        await until_set(self._sooner, min(left_s, _LONGEST_SLEEP_S))
 
     def _take_due(self) -> list[list[tuple[Place, CheckpointReader]]]:
         """Local ones together, each other one by itself."""

@@ -24,7 +24,7 @@ from sparklag_service.log_offsets.offset_requests import EARLIEST, LATEST, Topic
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.query_state import QueryState
-from sparklag_service.tasks import run_together
+from sparklag_service.tasks import run_together, until_set
 
 _log = logging.getLogger(__name__)
 
@@ -199,13 +199,7 @@ class WatchedCluster:
         next_s = self._brokers_due_s
         if not self._is_away:
             next_s = min(next_s, *self._due_s.values()) if self._due_s else next_s
-        timer = asyncio.get_running_loop().call_later(
-            max(0.0, next_s - time.monotonic()), self._learn_now.set
-        )
-        try:
-            await self._learn_now.wait()
-        finally:
-            timer.cancel()
+        await until_set(self._learn_now, next_s - time.monotonic())
 
     async def _learn(self, topics: list[str]) -> bool:
         asked_s = time.monotonic()
