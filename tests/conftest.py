@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -12,6 +14,39 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
 from tests.second_client import SecondClient
+
+TEARDOWN_S = 300.0
+"""Twice what ending all the parts takes on a slow machine."""
+
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # What is dumped must not go where a test's output is kept.
+    config.stash[_stderr] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_stderr])
+
+
+def pytest_exception_interact(node: pytest.Item, report: pytest.TestReport) -> None:
+    """Say in a line why it failed: a run that is cut short comes to no summary."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    terminal = node.config.pluginmanager.get_plugin("terminalreporter")
+    if crash is not None and terminal is not None:
+        terminal.write_line(f" {report.nodeid}: {crash}"[:1000])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """End the run with all threads' stacks where it hangs here: pytest-timeout looks no longer
+    once a test has failed."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[_stderr])
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
