@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -74,10 +73,15 @@ class HdfsCluster:
 
         return WebHDFS(HOST, self._http_port, user=getpass.getuser(), skip_instance_cache=True)
 
-    def freeze(self, frozen: bool) -> None:
-        """Hold it, or let it go on: connections stay open, and nothing is answered."""
+    def freeze(self) -> None:
+        """Hold it: connections stay open, and nothing is answered until `thaw`."""
         for node in self._nodes:
-            node.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+            node.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        for node in self._nodes:
+            node.thaw()
 
     def __enter__(self) -> HdfsCluster:
         try:

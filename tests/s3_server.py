@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -61,10 +60,15 @@ class S3Server:
             **self.storage()["s3"], use_listings_cache=False, skip_instance_cache=True
         )
 
-    def freeze(self, frozen: bool) -> None:
-        """Hold it, or let it go on: connections stay open, and nothing is answered."""
+    def freeze(self) -> None:
+        """Hold it: connections stay open, and nothing is answered until `thaw`."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.thaw()
 
     def __enter__(self) -> S3Server:
         try:

@@ -91,6 +91,19 @@ class ChildProcess:
         if self._process is not None:
             self._process.send_signal(number)
 
+    def freeze(self) -> None:
+        """Hold it (SIGSTOP) until `thaw`: its connections stay open, and nothing is answered."""
+        if self._process is None:
+            return
+        self.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):
+            # Some of its threads go on for a moment.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.send_signal(signal.SIGCONT)
+
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended within `timeout_s`."""
         if self._process is None:
@@ -106,7 +119,7 @@ class ChildProcess:
         if self._process is None or self._is_swept:
             return
         self.send_signal(signal.SIGTERM)
-        self.send_signal(signal.SIGCONT)  # a frozen process sees no SIGTERM
+        self.thaw()  # a frozen process sees no SIGTERM
         if not self.wait(timeout_s):
             self.kill()
         self._kill_session()

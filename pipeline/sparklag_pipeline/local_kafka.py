@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -196,15 +194,12 @@ class LocalKafka:
     def freeze(self) -> None:
         """Hold it (SIGSTOP): connections stay open, and nothing is answered until `thaw`."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-            if hasattr(os, "waitid"):
-                # Some of its threads go on for a moment.
-                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            self._process.freeze()
 
     def thaw(self) -> None:
         """Let a frozen broker go on."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            self._process.thaw()
 
     def close(self) -> None:
         """Stop it and remove its folder, if that is its own. Idempotent."""

@@ -1,4 +1,4 @@
-"""Which of the configured Kafka clusters a query reads from. Pure."""
+"""The configured Kafka clusters, and which of them a query reads from. Pure."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ class ClusterNames:
             if address in self._by_address:
                 return self._by_address[address]
         return told if told in self._aliases else None
+
+
+def checkpoint_patterns(settings: Settings) -> list[tuple[str, str]]:
+    """The locations to watch, or patterns of them, each with the alias of its queries' cluster."""
+    patterns = [(pattern, settings.cluster) for pattern in settings.checkpoints.locations]
+    for alias, cluster in settings.clusters.items():
+        patterns += [(pattern, alias) for pattern in cluster.checkpoints]
+    return patterns
 
 
 def _addresses(bootstrap_servers: str) -> list[str]:

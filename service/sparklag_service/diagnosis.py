@@ -23,6 +23,7 @@ from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
 from sparklag_service.checkpoints import CheckpointStore, shown_location
+from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.errors import CheckpointError
 
 _NO_SUCH_PARTITION = 2**31 - 2
@@ -155,14 +156,12 @@ async def _may_use_group(options: dict[str, Any], settings: Settings) -> Finding
 
 
 async def _look_at_checkpoints(settings: Settings) -> list[Finding]:
-    patterns = [*settings.checkpoints.locations]
-    for cluster in settings.clusters.values():
-        patterns += cluster.checkpoints
+    patterns = checkpoint_patterns(settings)
     if not patterns:
         return []
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
     loop = asyncio.get_running_loop()
-    found = [loop.run_in_executor(None, _look_at_checkpoint, store, one) for one in patterns]
+    found = [loop.run_in_executor(None, _look_at_checkpoint, store, one) for one, _ in patterns]
     return list(await asyncio.gather(*found))
 
 

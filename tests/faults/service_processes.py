@@ -96,10 +96,10 @@ class ServiceProcess:
         self._process.stop()
 
     def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._process.freeze()
 
     def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._process.thaw()
 
 
 class ServiceGroup:

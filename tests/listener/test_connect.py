@@ -40,6 +40,10 @@ pytestmark = [
 CLOSE_S = 20.0
 """Closing takes 5 s at most; a busy machine more."""
 
+_sessions: list[SparkSession] = []
+"""Kept: one that is collected shuts the thread pool which PySpark's sessions share, in whichever
+thread that is. Where it is just about to give the pool work, both wait for ever."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ConnectServer]:
@@ -66,6 +70,7 @@ class Client:
         quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
         channel = DefaultChannelBuilder(f"sc://127.0.0.1:{self.link.port}", quick)
         self.spark = SparkSession.builder.channelBuilder(channel).create()
+        _sessions.append(self.spark)
         self.spark.client.set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=10)])
         self._handles: list[ObserverHandle] = []
         self.send()

@@ -56,7 +56,7 @@ def test_a_frozen_one_ends_by_being_asked(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('ready', flush=True); import time; time.sleep(600)")
     child.start()
     _first_line(child)
-    child.send_signal(signal.SIGSTOP)
+    child.freeze()
 
     child.stop(timeout_s=20)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklag_schemas import GroupSettings
-from sparklag_service.brokers.wire import AnswerUnreadable, OnlyOneAtATime
+from sparklag_service.brokers.wire import AnswerUnreadable
 from sparklag_service.group_offsets.failures import Failures
 from sparklag_service.group_offsets.group_listing import GroupListing
 from sparklag_service.group_offsets.group_patterns import GroupPatterns
@@ -20,6 +20,7 @@ from sparklag_service.group_offsets.group_requests import (
     CoordinatorsAnswer,
     FindCoordinatorRequest,
     ListGroupsAnswer,
+    OnlyOneAtATime,
 )
 from sparklag_service.group_offsets.offset_fetch import (
     GroupAnswer,

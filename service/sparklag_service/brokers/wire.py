@@ -21,10 +21,6 @@ class AnswerUnreadable(KafkaError):  # type: ignore[misc]  # aiokafka has no typ
     """A broker's answer is not what the protocol says: nothing of the rest of it counts."""
 
 
-class OnlyOneAtATime(IncompatibleBrokerVersion):  # type: ignore[misc]  # aiokafka has no types
-    """The broker cannot be asked about several groups in one request."""
-
-
 class PreparedRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
     """A request as an aiokafka connection sends it. `answer` takes the answer's bytes.
 

@@ -14,6 +14,7 @@ from aiokafka.errors import for_code
 from sparklag_schemas import KafkaSettings, Offsets
 from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
 from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_service.brokers.first_answer import first_answer
 from sparklag_service.brokers.metadata_request import MetadataAnswer, MetadataRequest
 from sparklag_service.checkpoints.position import CheckpointPosition
 from sparklag_service.errors import ServiceError
@@ -126,16 +127,16 @@ class _Asking:
         return self._found
 
     async def _metadata(self, topics: list[str]) -> MetadataAnswer:
-        for host, port, _ in collect_hosts(self._bootstrap_servers):
-            link = self._link(host, port)
-            try:
-                answer: MetadataAnswer = await link.ask(MetadataRequest(topics))
-            except BROKER_FAILURES:
-                continue
-            else:
-                return answer
-            finally:
+        hosts = collect_hosts(self._bootstrap_servers)
+        links = [self._link(host, port) for host, port, _ in hosts]
+        try:
+            first = await first_answer(links, MetadataRequest(topics))
+        finally:
+            for link in links:
                 await link.aclose()
+        if first is not None:
+            answer: MetadataAnswer = first.answer
+            return answer
         cause = await explain_failure(self._bootstrap_servers, self._kafka)
         raise ServiceError(f"Kafka at {self._bootstrap_servers}: {cause or 'no broker answers'}")
 

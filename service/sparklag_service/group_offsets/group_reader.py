@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from sparklag_schemas import GroupSettings, KafkaSettings
 from sparklag_schemas.connection import explain_failure
 from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.brokers.wire import OnlyOneAtATime
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import (
     NO_COORDINATOR,
@@ -25,6 +24,7 @@ from sparklag_service.group_offsets.failures import (
     error_text,
 )
 from sparklag_service.group_offsets.group_finder import GroupFinder
+from sparklag_service.group_offsets.group_requests import OnlyOneAtATime
 from sparklag_service.group_offsets.offset_fetch import (
     GroupAnswer,
     OffsetFetchAnswer,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from aiokafka.errors import IncompatibleBrokerVersion
+
 from sparklag_service.brokers.wire import (
-    OnlyOneAtATime,
     PreparedRequest,
     Reader,
     Versions,
@@ -25,6 +26,10 @@ _FIND_ONE: Final = 1
 _GROUP_KIND: Final = b"\0"
 _NOT_OF_CONSUMERS: Final = frozenset({"share"})
 """Protocol types of groups that commit no offsets."""
+
+
+class OnlyOneAtATime(IncompatibleBrokerVersion):  # type: ignore[misc]  # aiokafka has no types
+    """The broker cannot be asked about several groups in one request."""
 
 
 class ListGroupsRequest:

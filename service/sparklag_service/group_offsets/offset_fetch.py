@@ -11,7 +11,6 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from sparklag_service.brokers.wire import (
-    OnlyOneAtATime,
     PreparedRequest,
     Reader,
     Versions,
@@ -20,6 +19,7 @@ from sparklag_service.brokers.wire import (
     string,
     varint,
 )
+from sparklag_service.group_offsets.group_requests import OnlyOneAtATime
 
 _OFFSET_FETCH: Final = 9
 _MANY_GROUPS: Final = 8

@@ -19,6 +19,7 @@ from sparklag_service.checkpoints import (
     normal_location,
     shown_location,
 )
+from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.errors import CheckpointError
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
@@ -55,9 +56,7 @@ class CheckpointIntake:
         self.owns = owns
         self.queries = queries
         self.failing: dict[str, str] = {}
-        self._patterns = [(p, settings.cluster) for p in settings.checkpoints.locations]
-        for alias, cluster in settings.clusters.items():
-            self._patterns += [(pattern, alias) for pattern in cluster.checkpoints]
+        self._patterns = checkpoint_patterns(settings)
         self._allowed = [normal_location(prefix) for prefix in settings.checkpoints.follow]
         self._queue = queue
         self._looks = CheckpointLooks(self.settings.timeout_s)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sparklag_schemas import Settings
 from sparklag_schemas.queue import NewestQueue
+from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.intakes import Delivery, Watcher
 from sparklag_service.query_state import QueryState
 
@@ -20,8 +21,7 @@ def make_watchers(
     """None where nothing is to be watched. `owns`: whether this instance looks after a query;
     `queries`: those it measures, as they change."""
     watchers: list[Watcher] = []
-    given = [settings.checkpoints.locations, *(c.checkpoints for c in settings.clusters.values())]
-    if any(given) or settings.checkpoints.follow:
+    if checkpoint_patterns(settings) or settings.checkpoints.follow:
         # Loading what can read every store takes time: only where there is something to read.
         from sparklag_service.intakes.checkpoints import CheckpointIntake
 

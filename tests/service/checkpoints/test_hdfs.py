@@ -94,9 +94,9 @@ def test_without_webhdfs_and_hadoops_library_the_line_says_what_to_set() -> None
 
 def test_a_cluster_that_does_not_answer_costs_one_deadline(hdfs: HdfsCluster, folder: str) -> None:
     reader = CheckpointStore(hdfs.storage(), 2.0).reader(f"hdfs://{folder}/cps/batch_fails")
-    hdfs.freeze(True)
+    hdfs.freeze()
     try:
         with pytest.raises(StoreUnavailable, match="the store did not answer within 2 s"):
             reader.look()
     finally:
-        hdfs.freeze(False)
+        hdfs.thaw()

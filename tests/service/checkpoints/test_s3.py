@@ -253,12 +253,12 @@ def test_a_server_that_does_not_answer_costs_one_deadline(bucket: Bucket) -> Non
     location = bucket.put("batch_fails", "cp")
     store = CheckpointStore(bucket.server.storage(), 2.0)
     reader = store.reader(location)
-    bucket.server.freeze(True)
+    bucket.server.freeze()
     try:
         with pytest.raises(StoreUnavailable, match="the store did not answer within 2 s"):
             reader.look()
     finally:
-        bucket.server.freeze(False)
+        bucket.server.thaw()
     wait_for(lambda: can_look(reader), "it answers again")
 
 
