@@ -49,9 +49,7 @@ def run() -> list[Row]:
 async def _local(folder: Path) -> list[Row]:
     rows = []
     for number in range(_CHECKPOINTS):
-        write = _writer(folder / str(number))
-        write("metadata", json.dumps({"id": f"query-{number}"}).encode())
-        _commit(write, 0)
+        _begin(folder / str(number), f"query-{number}")
     async with _intake(_INTERVAL_S, [f"{folder}/*"]) as queue:
         await _told(queue, _CHECKPOINTS)
         say("checkpoint_delay: nothing changes")
@@ -76,7 +74,9 @@ async def _local(folder: Path) -> list[Row]:
                 reached=share <= _SHARE_REACH,
             )
         )
-    place = folder / "0"
+    # Its own: the others' writer has come to a later batch.
+    place = folder / "alone"
+    _begin(place, "query")
     async with _intake(_DELAY_INTERVAL_S, [str(place)]) as queue:
         say("checkpoint_delay: commits on the disk")
         over = await _over_interval(queue, _writer(place))
@@ -173,6 +173,12 @@ def _writer(folder: Path) -> Callable[[str, bytes], None]:
         beside.rename(folder / name)
 
     return write
+
+
+def _begin(folder: Path, query_id: str) -> None:
+    write = _writer(folder)
+    write("metadata", json.dumps({"id": query_id}).encode())
+    _commit(write, 0)
 
 
 def _commit(write: Callable[[str, bytes], None], batch_id: int) -> None:
