@@ -29,6 +29,7 @@ from sparklag_listener.query_events import Progressed
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import Observation, Settings, decode_lag_event
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import lag_event_headers
 from sparklag_schemas.queue import NewestQueue
@@ -133,9 +134,7 @@ class _Driver:
         self._batch += 1
         text = _progress(self._batch)
         at_s = time.perf_counter()
-        self._loop.call(
-            self._pipeline.receive, Progressed(text=text, at_ms=time.time_ns() // 1_000_000)
-        )
+        self._loop.call(self._pipeline.receive, Progressed(text=text, at_ms=epoch_ms()))
         return at_s
 
     def until_safe(self) -> float:

@@ -29,12 +29,12 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enricher import Enricher, Measured
 from sparklag_service.evaluator import Evaluator
-from sparklag_service.pipeline import epoch_ms
 from sparklag_service.query_state import QueryState
 from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker

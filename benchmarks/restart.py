@@ -22,6 +22,7 @@ from benchmarks.service_process import service_process
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.topics import key_of, own_topics
 
@@ -120,7 +121,7 @@ async def _fill(bootstrap_servers: str) -> int:
     await producer.start()
     size = 0
     # The newest is of now: queries that were not heard of for long would be forgotten.
-    end_ms = time.time_ns() // 1_000_000
+    end_ms = epoch_ms()
     try:
         for second in range(_SECONDS):
             at_ms = end_ms - 1000 * (_SECONDS - second)

@@ -14,7 +14,7 @@ from typing import Any
 from sparklag_listener.connect_client import ConnectClient
 from sparklag_listener.errors import NoListener
 from sparklag_listener.observed_session import HandOver, OnError
-from sparklag_listener.queries import Unanswered, now_ms
+from sparklag_listener.queries import Unanswered
 from sparklag_listener.query_events import (
     MOST_EXCEPTION_CHARS,
     Idled,
@@ -24,6 +24,7 @@ from sparklag_listener.query_events import (
     Terminated,
 )
 from sparklag_listener.redaction import redact
+from sparklag_schemas.clock import epoch_ms
 
 _LOCK_TIMEOUT_S = 2.0
 
@@ -183,17 +184,17 @@ def _make_listener(hand_over: HandOver, on_error: OnError) -> Any:
 
 
 def _started(event: Any) -> Started:
-    return Started(str(event.id), str(event.runId), event.name, now_ms())
+    return Started(str(event.id), str(event.runId), event.name, epoch_ms())
 
 
 def _progressed(event: Any) -> Progressed:
-    return Progressed(event.progress.json, now_ms())
+    return Progressed(event.progress.json, epoch_ms())
 
 
 def _idled(event: Any) -> Idled:
-    return Idled(str(event.id), str(event.runId), now_ms())
+    return Idled(str(event.id), str(event.runId), epoch_ms())
 
 
 def _terminated(event: Any) -> Terminated:
     text = redact(event.exception)[:MOST_EXCEPTION_CHARS] if event.exception else None
-    return Terminated(str(event.id), str(event.runId), text, now_ms())
+    return Terminated(str(event.id), str(event.runId), text, epoch_ms())

@@ -9,10 +9,11 @@ from typing import Any
 from sparklag_listener.connect_client import ConnectClient
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress import completed_batch
-from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, now_ms
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.redaction import redact
 from sparklag_schemas import MalformedMessage
+from sparklag_schemas.clock import epoch_ms
 
 
 @dataclass
@@ -68,7 +69,7 @@ class ConnectQueries:
             text = next(
                 (each for each in reversed(self._recent(run_id)) if _batch_of(each)[1]), text
             )
-        return Progressed(text, now_ms())
+        return Progressed(text, epoch_ms())
 
     def is_active(self, run_id: str) -> bool:
         """Whether a run that was active still is."""
@@ -82,7 +83,7 @@ class ConnectQueries:
             if told.HasField("exception_message"):
                 trace = told.stack_trace if told.HasField("stack_trace") else ""
                 text = redact(f"{told.exception_message}\n{trace}".strip())[:MOST_EXCEPTION_CHARS]
-        return Terminated(query_id, run_id, text, now_ms())
+        return Terminated(query_id, run_id, text, epoch_ms())
 
     def _who_is_active(self) -> Any:
         command = self._client.command()
@@ -96,7 +97,7 @@ class ConnectQueries:
         text = self._last_progress(run_id)
         if text != seen.text:
             seen.text, seen.batch_id = text, _batch_of(text)[0]
-        return ActiveQuery(query_id, run_id, query.name or None, seen.batch_id, now_ms())
+        return ActiveQuery(query_id, run_id, query.name or None, seen.batch_id, epoch_ms())
 
     def _last_progress(self, run_id: str) -> str | None:
         if run_id not in self._seen or self._client.is_stopped:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import uuid4
 
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
@@ -14,8 +15,10 @@ from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_schemas import Batch, Cause, Observation, Offsets, Origin, SourcePosition
 
-_RUNS_REMEMBERED = 1_000
-_DESCRIPTIONS_REMEMBERED = 1_000
+_REMEMBERED = 1_000
+"""Runs that are over, and queries."""
+
+Kept = TypeVar("Kept")
 
 
 @dataclass
@@ -110,9 +113,9 @@ class Observer:
         # A restart begins anew: the service remembers the position, a driver that starts many
         # short queries must not.
         del self._queries[event.query_id]
-        self._end(event.run_id)
+        _remember(self._over, event.run_id, None)
         if query.description.sources:
-            self._remember(event.query_id, query.description)
+            _remember(self._described, event.query_id, query.description)
         return self._observation(
             event.query_id, query, "terminated", event.at_ms, exception=event.exception
         )
@@ -130,20 +133,9 @@ class Observer:
             known = self._described.get(query_id, QueryDescription())
             query = self._queries[query_id] = _Query(run_id, description=known)
         if query.run_id != run_id:
-            self._end(query.run_id)
+            _remember(self._over, query.run_id, None)
             query.run_id = run_id
         return query
-
-    def _remember(self, query_id: str, description: QueryDescription) -> None:
-        self._described.pop(query_id, None)
-        self._described[query_id] = description
-        if len(self._described) > _DESCRIPTIONS_REMEMBERED:
-            del self._described[next(iter(self._described))]
-
-    def _end(self, run_id: str) -> None:
-        self._over[run_id] = None
-        if len(self._over) > _RUNS_REMEMBERED:
-            del self._over[next(iter(self._over))]
 
     def _progressed(self, progress: Progress, at_ms: int) -> Observation | None:
         if progress.run_id not in self._over:
@@ -238,3 +230,11 @@ def _position(index: int, offsets: Offsets | None, source: KafkaSource | None) -
         isolation_level=source.isolation_level,
         assigned=source.assigned,
     )
+
+
+def _remember(kept: dict[str, Kept], key: str, value: Kept) -> None:
+    """As the newest; the oldest goes where there are too many."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > _REMEMBERED:
+        del kept[next(iter(kept))]

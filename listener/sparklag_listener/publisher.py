@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 
 from aiokafka.errors import KafkaError
 
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
@@ -126,7 +126,7 @@ class OffsetsPublisher:
 
     def _mark_published(self) -> None:
         self._stats.published += 1
-        self._stats.last_published_at_ms = time.time_ns() // 1_000_000
+        self._stats.last_published_at_ms = epoch_ms()
         self._queue.task_done()
         self._recovered()
 

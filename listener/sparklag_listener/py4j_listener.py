@@ -6,7 +6,6 @@ time. The interface below it hands over the Java event, and two commands take it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from sparklag_listener.query_events import (
     Terminated,
 )
 from sparklag_listener.redaction import redact
+from sparklag_schemas.clock import epoch_ms
 
 
 class Py4jListener:
@@ -74,7 +74,7 @@ class Py4jListener:
 
     def _take(self, read: Callable[[int], QueryEvent]) -> None:
         try:
-            self._hand_over(read(time.time_ns() // 1_000_000))
+            self._hand_over(read(epoch_ms()))
         except Exception as error:
             # Spark would log a stack trace for each event, for ever.
             self._on_error(error)

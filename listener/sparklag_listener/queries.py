@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,8 +86,3 @@ def already_running(queries: Queries) -> list[QueryEvent]:
         # The next census finds them.
         _log.warning("sparklag: not all running queries could be read: %s", error)
     return found
-
-
-def now_ms() -> int:
-    """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000

@@ -12,10 +12,11 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress_text import ProgressText
-from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered, now_ms
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.redaction import redact
 from sparklag_listener.spark_session import await_events, brief, describe
+from sparklag_schemas.clock import epoch_ms
 
 
 @dataclass
@@ -96,7 +97,7 @@ class SessionQueries:
                 progress = _last_that_ran_a_batch(held.java.recentProgress()) or progress
             if progress is None:
                 return None
-            return Progressed(self._progress_text.read(progress), now_ms())
+            return Progressed(self._progress_text.read(progress), epoch_ms())
 
     def is_active(self, run_id: str) -> bool:
         """Whether a run that was active still is."""
@@ -111,7 +112,7 @@ class SessionQueries:
             text = None
             if held is not None and (exception := held.java.exception()).isDefined():
                 text = self._stack_trace(exception.get())
-            return Terminated(query_id, run_id, text, now_ms())
+            return Terminated(query_id, run_id, text, epoch_ms())
 
     def _look_who_is_active(self) -> list[_Held]:
         if self._streams is None:
@@ -137,7 +138,7 @@ class SessionQueries:
         except Py4JJavaError:
             # One query that does not say how far it is must not hide the others.
             batch_id = None
-        return ActiveQuery(held.query_id, held.run_id, held.name, batch_id, now_ms())
+        return ActiveQuery(held.query_id, held.run_id, held.name, batch_id, epoch_ms())
 
     def _hold(self, query: Any) -> _Held:
         run_id = str(query.runId().toString())

@@ -162,7 +162,10 @@ async def _look_at_checkpoints(settings: Settings) -> list[Finding]:
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
     loop = asyncio.get_running_loop()
     found = [loop.run_in_executor(None, _look_at_checkpoint, store, one) for one, _ in patterns]
-    return list(await asyncio.gather(*found))
+    try:
+        return list(await asyncio.gather(*found))
+    finally:
+        await loop.run_in_executor(None, store.close)
 
 
 def _look_at_checkpoint(store: CheckpointStore, pattern: str) -> Finding:

@@ -15,6 +15,7 @@ from uuid import uuid4
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import LagEvent, MeasuredBy, Settings
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import ClusterNames
 from sparklag_service.counters import Counters
@@ -354,8 +355,3 @@ class Pipeline:
 
     def _count_superseded(self) -> None:
         self.counters.superseded += 1
-
-
-def epoch_ms() -> int:
-    """Now."""
-    return time.time_ns() // 1_000_000

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 
 async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
@@ -36,6 +39,17 @@ async def end(*tasks: asyncio.Task[Any], patience_s: float) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
+
+
+async def keep_on(step: Callable[[], Awaitable[None]], what: str, pause_s: float) -> None:
+    """Take the step again and again until cancelled. Where it fails that is logged as `what`'s, and
+    the next one comes after `pause_s`."""
+    while True:
+        try:
+            await step()
+        except Exception:
+            _log.exception("%s: going on in a moment", what)
+            await asyncio.sleep(pause_s)
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:

@@ -69,6 +69,7 @@ def close_connections(filesystem: Any) -> None:
     if creator is not None:
         from fsspec.asyn import sync
 
+        # Whatever it raises: they are given up.
         with suppress(Exception):
             sync(filesystem.loop, creator.__aexit__, None, None, None, timeout=_CLOSE_S)
 

@@ -89,23 +89,19 @@ class RemoteStore:
             cause = explain_store_failure(error, self._options, self.timeout_s)
             if cause is None:
                 raise FileNotFoundError(shown) from error
-            self._give_up()
+            # Credentials are read when it is made: where they were renewed, the next one has them.
+            # Making one takes a tenth of a second, and hundreds of readers may fail together.
+            self.close(older_than_s=_RENEW_S)
             raise StoreUnavailable(f"{shown}: {cause}") from error
 
-    def close(self) -> None:
-        """Close the connections; bounded in time."""
+    def close(self, older_than_s: float = 0.0) -> None:
+        """Close the connections, if they are that old; bounded in time."""
         with self._lock:
+            if time.monotonic() - self._opened_s < older_than_s:
+                return
             given_up, self._filesystem = self._filesystem, None
         if given_up is not None:
             close_connections(given_up)
-
-    def _give_up(self) -> None:
-        """Credentials are read when it is made: where they were renewed, the next one has them."""
-        with self._lock:
-            # Making one takes a tenth of a second, and hundreds of readers may fail together.
-            fresh = time.monotonic() - self._opened_s <= _RENEW_S
-        if not fresh:
-            self.close()
 
     def _opened(self) -> Any:
         with self._lock:

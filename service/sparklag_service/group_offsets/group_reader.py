@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from sparklag_schemas import GroupSettings, KafkaSettings
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_failure
 from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
@@ -32,7 +33,7 @@ from sparklag_service.group_offsets.offset_fetch import (
 )
 from sparklag_service.group_offsets.pauses import cut, with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
-from sparklag_service.tasks import end, run_together, until_set
+from sparklag_service.tasks import end, keep_on, run_together, until_set
 
 _log = logging.getLogger(__name__)
 
@@ -98,8 +99,8 @@ class GroupReader:
         """Read until cancelled."""
         try:
             await run_together(
-                self._keep_on(self._find_due),
-                self._keep_on(self._read_due),
+                keep_on(self._find_due, self._failures.cluster, _AT_ONCE_S),
+                keep_on(self._read_due, self._failures.cluster, _AT_ONCE_S),
                 patience_s=_CANCEL_AGAIN_S,
             )
         finally:
@@ -188,7 +189,7 @@ class GroupReader:
 
     async def _read_groups(self, link: BrokerLink, groups: Sequence[str]) -> None:
         await link.connection()
-        asked_at_ms = time.time_ns() // 1_000_000
+        asked_at_ms = epoch_ms()
         answers: list[OffsetFetchAnswer]
         try:
             answers = [await link.ask(OffsetFetchRequest(groups))]
@@ -243,11 +244,3 @@ class GroupReader:
         self._failures.drop(self._failures.group(group))
         if for_good:
             self._listing.forget(group)
-
-    async def _keep_on(self, step: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await step()
-            except Exception:
-                _log.exception("%s: going on in a moment", self._failures.cluster)
-                await asyncio.sleep(_AT_ONCE_S)

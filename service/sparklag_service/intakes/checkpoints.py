@@ -11,6 +11,7 @@ from functools import partial
 from uuid import uuid4
 
 from sparklag_schemas import Cause, Observation, Settings, SourcePosition
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.checkpoints import (
     CheckpointPosition,
@@ -276,7 +277,7 @@ def observation_of(
         query=_name_of(location),
         origin="checkpoint",
         cause=cause,
-        observed_at=time.time_ns() // 1_000_000,
+        observed_at=epoch_ms(),
         batch_id=position.batch_id,
         planned_batch_id=position.planned_batch_id,
         processed_at=position.committed_at_ms,

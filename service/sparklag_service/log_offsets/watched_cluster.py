@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from sparklag_service.log_offsets.offset_requests import EARLIEST, LATEST, Topic
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.query_state import QueryState
-from sparklag_service.tasks import run_together, until_set
+from sparklag_service.tasks import keep_on, run_together, until_set
 
 _log = logging.getLogger(__name__)
 
@@ -84,10 +84,11 @@ class WatchedCluster:
 
     async def run(self) -> None:
         """Keep metadata and earliest offsets up to date until cancelled."""
+        cluster = f"Kafka cluster {self.alias}"
         await run_together(
-            self._keep_on(self._learn_due),
-            self._keep_on(self._refresh_earliest),
-            self._keep_on(self._forget_unasked),
+            keep_on(self._learn_due, cluster, _SOON_S),
+            keep_on(self._refresh_earliest, cluster, _SOON_S),
+            keep_on(self._forget_unasked, cluster, _SOON_S),
             patience_s=CANCEL_AGAIN_S,
         )
 
@@ -362,14 +363,6 @@ class WatchedCluster:
             self._learned_s.pop(topic, None)
         leaders = {leader for plan in self._plans.values() for leader, _, _ in plan.parts}
         await self._close_all([node for node in self._channels if node not in leaders])
-
-    async def _keep_on(self, step: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await step()
-            except Exception:
-                _log.exception("Kafka cluster %s: going on in a moment", self.alias)
-                await asyncio.sleep(_SOON_S)
 
 
 class _EarliestTaker:
