@@ -34,7 +34,7 @@ class ListenerWatch:
         self._listener = listener
         self._stats = stats
         self._interval_s = interval_s
-        self._failing = False
+        self._failed = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -55,14 +55,15 @@ class ListenerWatch:
         except ListenerError as error:
             self._fail(str(error))
             return
-        self._failing = False
+        self._failed = 0
         self._stats.reregistered += 1
         _log.warning("sparklag: Spark's client had dropped its listeners, ours is registered again")
 
     def _fail(self, why: str) -> None:
         """Counted and told once, until it works again."""
-        if not self._failing:
-            self._failing = True
+        self._failed += 1
+        # The first may be of a session that is being stopped: its channel closes before it says so.
+        if self._failed == 2:
             told = f"Spark's client dropped its listeners and does not take ours again: {why}"
             self._stats.fail(told)
             _log.warning("sparklag: %s; asking Spark instead, trying on", told)
