@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -14,14 +13,10 @@ from sparklag_schemas import (
     SourcePosition,
     TopicLag,
 )
+from sparklag_schemas.clock import epoch_ms
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"
-
-
-def now_ms() -> int:
-    """Epoch milliseconds: a service forgets queries it has not heard of for a day."""
-    return time.time_ns() // 1_000_000
 
 
 def position(processed: dict[str, dict[int, int]] | None = None, **fields: Any) -> SourcePosition:
@@ -95,7 +90,7 @@ def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
     return observation(
         **{
             "query_id": str(uuid.uuid4()),
-            "observed_at": now_ms(),
+            "observed_at": epoch_ms(),
             "sources": [position({topic: processed})],
             **fields,
         }

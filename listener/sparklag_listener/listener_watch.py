@@ -60,9 +60,11 @@ class ListenerWatch:
         _log.warning("sparklag: Spark's client had dropped its listeners, ours is registered again")
 
     def _fail(self, why: str) -> None:
-        """Counted and told once, until it works again."""
+        """The second in a row is counted and told, until it works again.
+
+        The first may be of a session that is being stopped: its channel closes before it says so.
+        """
         self._failed += 1
-        # The first may be of a session that is being stopped: its channel closes before it says so.
         if self._failed == 2:
             told = f"Spark's client dropped its listeners and does not take ours again: {why}"
             self._stats.fail(told)

@@ -22,6 +22,7 @@ from sparklag_pipeline.demo_screen import Screen, open_screen
 from sparklag_pipeline.demo_signals import Interrupted, StopSignals
 from sparklag_pipeline.demo_story import Story
 from sparklag_pipeline.orders import QUERY_NAME
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.errors import SparklagError
 
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) ->
     story = Story(
         query=QUERY_NAME,
         started_at=time.monotonic(),
-        since_ms=int(time.time() * 1000),
+        since_ms=epoch_ms(),
         command=_own_command(),
     )
     parts = DemoParts(story, directory, arguments.http_port)

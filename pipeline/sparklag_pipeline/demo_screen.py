@@ -11,6 +11,7 @@ from rich.live import Live
 
 from sparklag_pipeline.demo_story import StepState, Story
 from sparklag_pipeline.demo_view import draw, plain_line
+from sparklag_schemas.clock import epoch_ms
 
 _LINE_EVERY_S: Final = 3.0
 
@@ -69,7 +70,7 @@ class _LiveScreen:
         return draw(
             self._story,
             now=time.monotonic(),
-            wall_ms=int(time.time() * 1000),
+            wall_ms=epoch_ms(),
             width=self._console.width,
             height=self._console.height,
         )

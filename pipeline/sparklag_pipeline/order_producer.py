@@ -30,6 +30,7 @@ from sparklag_pipeline.orders import (
     random_order,
 )
 from sparklag_pipeline.topics import create_topics
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, quiet_client_logs
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.settings import KafkaSettings
@@ -113,7 +114,7 @@ class _Run:
             await _wait(stop, TICK_S)
 
     async def _send(self) -> None:
-        order = random_order(self._chance, number=self._sent, now_ms=int(time.time() * 1000))
+        order = random_order(self._chance, number=self._sent, now_ms=epoch_ms())
         future = await self._producer.send(
             self._topic, msgspec.json.encode(order), key=order.customer.encode()
         )

@@ -182,6 +182,7 @@ class _Signals:
 
 
 def _await_end(query: StreamingQuery, signals: _Signals) -> None:
+    # PySpark's stubs know whole seconds only, its code takes parts of one too.
     while not signals.came and not query.awaitTermination(_STOP_POLL_S):  # type: ignore[arg-type]
         pass
 

@@ -22,6 +22,8 @@ class FakeListener:
     def __init__(self) -> None:
         self.registered = True
         self.refused = False
+        self.refusals = 0
+        """So many first attempts are refused."""
         self.attempts = 0
         self.answering = threading.Event()
         self.answering.set()
@@ -32,7 +34,7 @@ class FakeListener:
     def register(self) -> None:
         self.attempts += 1
         self.answering.wait(60)
-        if self.refused:
+        if self.refused or self.attempts <= self.refusals:
             raise NoListener("it does not want to")
         self.registered = True
 
@@ -92,6 +94,21 @@ async def test_a_refusal_is_told_once_and_tried_again_ever_less_often(
         await eventually(registered, "it is registered")
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(told) == 2
+
+
+async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """As of a session that is being stopped."""
+    listener, stats = FakeListener(), Stats()
+    listener.registered = False
+    listener.refusals = 1
+
+    async def registered() -> bool:
+        return stats.reregistered == 1
+
+    async with watching(listener, stats):
+        await eventually(registered, "it is registered")
+    assert (listener.attempts, stats.failed) == (2, 0)
+    assert "does not take ours" not in caplog.text
 
 
 async def test_a_client_that_hangs_is_asked_once_and_does_not_hold_up_the_end() -> None:

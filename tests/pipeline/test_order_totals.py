@@ -22,6 +22,7 @@ from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import Order
+from sparklag_schemas.clock import epoch_ms
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -110,7 +111,7 @@ def test_totals_are_right_to_the_record_and_a_signal_ends_it(
     kafka: LocalKafka, topic_name: str, tmp_path: Path
 ) -> None:
     _create(kafka, topic_name)
-    now = int(time.time() * 1000)
+    now = epoch_ms()
     # Two windows, both inside the watermark's ten seconds.
     orders = [
         Order(f"{number}", f"c{number % 3}", number, now - (number % 2) * WINDOW_MS // 2)
@@ -150,7 +151,7 @@ def test_under_spark_submit_it_uses_the_session_it_is_given(
     query = _query(kafka, topic_name, tmp_path, program)
     query.start()
     try:
-        _send(kafka, topic_name, [Order("1", "c", 5, int(time.time() * 1000))])
+        _send(kafka, topic_name, [Order("1", "c", 5, epoch_ms())])
         _await_batches(query, tmp_path, 1)
     finally:
         query.stop()
@@ -164,7 +165,7 @@ def test_a_query_that_fails_says_why_and_exits_1(
     query = _query(kafka, topic_name, tmp_path, _as_module())
     query.start()
     try:
-        _send(kafka, topic_name, [Order("1", "c", 5, int(time.time() * 1000))])
+        _send(kafka, topic_name, [Order("1", "c", 5, epoch_ms())])
         _await_batches(query, tmp_path, 1)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics([topic_name])[topic_name].result(30)

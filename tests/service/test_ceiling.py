@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from sparklag_schemas import encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.messages import now_ms, position, seen
+from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.waiting import eventually
@@ -36,7 +37,7 @@ async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_wait
                 encode(
                     msgspec.structs.replace(
                         query,
-                        observed_at=now_ms(),
+                        observed_at=epoch_ms(),
                         batch_id=number,
                         sources=[position({topic_name: {0: number}})],
                     )

@@ -17,8 +17,9 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Settings, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.messages import QUERY_ID, now_ms, observation, position
+from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
 from tests.waiting import wait_for
@@ -103,7 +104,7 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
         wait_for(lambda: httpx.get(f"{address}/health/ready").is_success, "it is ready")
         second_client.produce(
             settings.offsets_topic,
-            [encode(observation(observed_at=now_ms(), sources=[position({topic: {0: 5}})]))],
+            [encode(observation(observed_at=epoch_ms(), sources=[position({topic: {0: 5}})]))],
             key=key_of(QUERY_ID),
         )
         wait_for(lambda: httpx.get(f"{address}/lag/orders").is_success, "the query is there")
@@ -183,7 +184,7 @@ def test_sigterm_drains_commits_and_ends_with_zero(
         for number in range(50):
             seen = observation(
                 query_id=f"query-{number}",
-                observed_at=now_ms(),
+                observed_at=epoch_ms(),
                 sources=[position({topic_name: {0: 0}})],
             )
             second_client.produce(settings.offsets_topic, [encode(seen)], key=key_of(seen.query_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 
 import pytest
 from aiokafka.structs import TopicPartition
@@ -12,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import GroupSettings
+from sparklag_schemas.clock import epoch_ms
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.service.groups import commit, member, watching
@@ -37,7 +37,7 @@ async def test_a_group_without_members_is_observed_in_all_of_its_topics(
     other = second_client.create(f"{topic_name}-other", 2)
     second_client.create(topic_name, 3)
     await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
-    asked_ms = time.time_ns() // 1_000_000
+    asked_ms = epoch_ms()
     async with watching(kafka.bootstrap_servers, re.escape(group), alias="east") as watch:
         found = await watch.at(group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
     assert found.query_id == f"group:east:{group}"
@@ -48,7 +48,7 @@ async def test_a_group_without_members_is_observed_in_all_of_its_topics(
         "group",
     )
     assert (found.batch_id, found.processed_at) == (None, None)
-    assert asked_ms <= found.observed_at <= time.time_ns() // 1_000_000
+    assert asked_ms <= found.observed_at <= epoch_ms()
     (source,) = found.sources
     assert source.source == 0
     # Partitions that nobody has committed in are not counted.

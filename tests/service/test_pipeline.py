@@ -9,7 +9,8 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Settings
-from tests.messages import lag_event, now_ms, observation, position, seen
+from sparklag_schemas.clock import epoch_ms
+from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
@@ -145,7 +146,7 @@ async def test_a_query_that_restarts_without_data_stands_where_it_stood(
         query_id=query.query_id,
         run_id="another",
         cause="started",
-        observed_at=now_ms(),
+        observed_at=epoch_ms(),
         batch_id=None,
         processed_at=None,
         batch=None,
@@ -199,7 +200,7 @@ async def test_a_query_of_a_driver_that_died_is_adopted_from_its_events(
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     second_client.create(settings.lag_topic, 2)
     orphan = msgspec.structs.replace(
-        lag_event(query_id="orphan", measured_by="embedded", observed_at=now_ms()),
+        lag_event(query_id="orphan", measured_by="embedded", observed_at=epoch_ms()),
         topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
     )
     second_client.produce(settings.lag_topic, [msgspec.json.encode(orphan)], key=b"orphan")
@@ -256,7 +257,7 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
             broker.restart()
             client.produce(topic_name, [b"x"] * 3)
             newer = msgspec.structs.replace(
-                query, observation_id="2", observed_at=now_ms(), batch_id=42
+                query, observation_id="2", observed_at=epoch_ms(), batch_id=42
             )
             service.observe(newer)
             event = await service.shows(

@@ -19,10 +19,11 @@ from sparklag_listener.counters import Stats
 from sparklag_listener.publisher import OffsetsPublisher
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings, Observation, Settings, SettingsError
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.diagnosis import diagnose
-from tests.messages import QUERY_ID, now_ms, observation, position
+from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.waiting import eventually
@@ -105,7 +106,7 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
     publishing = asyncio.create_task(publisher.run())
     try:
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
-        queue.put_nowait(observation(observed_at=now_ms(), sources=[both]))
+        queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
         await asyncio.wait_for(queue.join(), 60)
     finally:
         publishing.cancel()
@@ -268,7 +269,9 @@ async def test_over_tls_with_a_client_certificate_the_service_works(
     plain.create(topic_name, 1)
     settings = settings_for(tls_kafka.bootstrap_servers, kafka=tls(certificates))
     async with running(settings, plain) as service:
-        service.observe(observation(observed_at=now_ms(), sources=[position({topic_name: {0: 0}})]))
+        service.observe(
+            observation(observed_at=epoch_ms(), sources=[position({topic_name: {0: 0}})])
+        )
         await service.shows(QUERY_ID, lambda event: event.total_lag == 0, "lag 0")
 
 

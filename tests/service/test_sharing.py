@@ -11,9 +11,10 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.view import Entry
-from tests.messages import lag_event, now_ms, seen
+from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
@@ -26,7 +27,7 @@ def later(observed: Observation, batch_id: int, topic: str, processed: int) -> O
     return msgspec.structs.replace(
         observed,
         observation_id=f"{observed.query_id}-{batch_id}",
-        observed_at=now_ms(),
+        observed_at=epoch_ms(),
         batch_id=batch_id,
         sources=[msgspec.structs.replace(observed.sources[0], processed={topic: {0: processed}})],
     )
@@ -192,7 +193,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
     settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
     async with running(settings, second_client) as service:
         event = msgspec.structs.replace(
-            lag_event(query_id="embedded", measured_by="embedded", observed_at=now_ms()),
+            lag_event(query_id="embedded", measured_by="embedded", observed_at=epoch_ms()),
             topics=[msgspec.structs.replace(lag_event().topics[0], topic=topic_name)],
         )
         topic = settings.lag_topic
@@ -200,7 +201,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
         dead = await service.shows("embedded", lambda e: e.measured_by == "service", "adopted")
         assert dead.status == "STOP"
         back = msgspec.structs.replace(
-            event, event_id="back", observed_at=now_ms() + 1, measured_at=now_ms()
+            event, event_id="back", observed_at=epoch_ms() + 1, measured_at=epoch_ms()
         )
         second_client.produce(topic, [encode(back)], key=b"embedded")
 
@@ -240,7 +241,7 @@ async def test_a_new_instance_is_not_ready_before_it_has_read_the_whole_view(
     settings = settings_for(kafka.bootstrap_servers)
     second_client.create(settings.lag_topic, 2, cleanup_policy="compact,delete")
     for number in range(200):
-        event = lag_event(query_id=f"q{number}", measured_by="embedded", observed_at=now_ms())
+        event = lag_event(query_id=f"q{number}", measured_by="embedded", observed_at=epoch_ms())
         second_client.produce(settings.lag_topic, [encode(event)], key=key_of(event.query_id))
     async with running(settings, second_client) as service:
         assert len(service.pipeline.view) == 200

@@ -9,7 +9,8 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
-from tests.messages import now_ms, position, seen
+from sparklag_schemas.clock import epoch_ms
+from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
@@ -31,7 +32,7 @@ async def test_a_query_restarted_from_older_offsets_is_rewound_until_it_is_there
             msgspec.structs.replace(
                 query,
                 run_id="another run",
-                observed_at=now_ms(),
+                observed_at=epoch_ms(),
                 sources=[position({topic_name: {0: processed}})],
             )
         )
@@ -65,7 +66,7 @@ async def test_a_topic_deleted_and_created_anew_is_told_apart_also_when_it_is_lo
         service.observe(
             msgspec.structs.replace(
                 query,
-                observed_at=now_ms(),
+                observed_at=epoch_ms(),
                 batch_id=42,
                 sources=[position({topic_name: {0: 20}})],
             )
@@ -130,7 +131,7 @@ async def test_a_query_renamed_is_known_by_its_new_name_only(
     query = seen(topic_name, {0: 0}, query="before")
     service.observe(query)
     await service.shows(query.query_id, lambda e: e.query == "before", "the name")
-    service.observe(msgspec.structs.replace(query, query="after", observed_at=now_ms()))
+    service.observe(msgspec.structs.replace(query, query="after", observed_at=epoch_ms()))
     await service.shows(query.query_id, lambda e: e.query == "after", "the new name")
     assert service.pipeline.view.find("before") == []
     assert len(service.pipeline.view.find("after")) == 1
@@ -149,7 +150,7 @@ async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_grow
         assert "its driver is gone" in str(event.reason)
         second_client.produce(topic_name, [b"x"] * 3)
         await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
-        alive = msgspec.structs.replace(query, cause="refresh", observed_at=now_ms(), batch=None)
+        alive = msgspec.structs.replace(query, cause="refresh", observed_at=epoch_ms(), batch=None)
         service.observe(alive)
         await service.shows(query.query_id, lambda e: e.status == "OK", "it speaks again")
 

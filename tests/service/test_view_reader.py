@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparklag_schemas import Settings, encode
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.view import View
 from sparklag_service.view_reader import ViewReader
-from tests.messages import lag_event, now_ms
+from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.waiting import eventually
 
@@ -39,7 +40,7 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
 
 def write(client: SecondClient, settings: Settings, query_id: str, ago_ms: int) -> None:
     """An event of that time, by the log's clock too."""
-    at_ms = now_ms() - ago_ms
+    at_ms = epoch_ms() - ago_ms
     event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
     client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
 

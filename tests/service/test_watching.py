@@ -12,7 +12,8 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import CheckpointSettings, GroupSettings, LagEvent, Settings
-from tests.messages import now_ms, observation, position
+from sparklag_schemas.clock import epoch_ms
+from tests.messages import observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.waiting import eventually
@@ -89,8 +90,8 @@ async def test_a_driver_and_its_checkpoint_are_one_query(
             observation(
                 query_id=query,
                 batch_id=batch_id,
-                observed_at=now_ms(),
-                processed_at=now_ms(),
+                observed_at=epoch_ms(),
+                processed_at=epoch_ms(),
                 sources=[position({orders: {0: offset}}, topics=[orders])],
             )
         )

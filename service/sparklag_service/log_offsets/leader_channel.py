@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
@@ -190,11 +190,11 @@ class LeaderChannel:
             self.slow = not self._patience.learn(time.monotonic() - asked_s)
 
     async def _ask(
-        self, connection: object, level: IsolationLevel, parts: list[TopicPart], asked_s: float
+        self, connection: Any, level: IsolationLevel, parts: list[TopicPart], asked_s: float
     ) -> BaseException | None:
         request = OffsetsRequest(level, parts, self._moment)
         try:
-            answer = await connection.send(request)  # type: ignore[attr-defined]
+            answer = await connection.send(request)
         except BROKER_FAILURES as error:
             self._fail(parts, error, asked_s)
             return error
@@ -208,9 +208,7 @@ class LeaderChannel:
         try:
             # A broker answers in the order it was asked on one connection: not before its log is
             # the new one does it say the old id.
-            metadata = await connection.send(  # type: ignore[attr-defined]
-                MetadataRequest(sorted(doubtful))
-            )
+            metadata = await connection.send(MetadataRequest(sorted(doubtful)))
         except BROKER_FAILURES as error:
             self._fail(doubted, error, asked_s)
             return error
