@@ -89,6 +89,17 @@ class _Demo:
                 found[pid] = command
         return found
 
+    def await_process(self, named: str) -> int:
+        """The process whose command says `named`; a process in its exec says nothing yet."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [pid for pid, command in self.processes().items() if named in command]
+            return bool(found)
+
+        wait_for(look, timeout_s=START_TIMEOUT_S, what=f"a process with {named}")
+        return found[0]
+
     def await_nothing_left(self) -> None:
         wait_for(lambda: not self.processes(), timeout_s=END_TIMEOUT_S, what="nothing left")
 
@@ -185,10 +196,7 @@ def _read_to_the_end(terminal: int) -> str:
 def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     with _demo(tmp_path / "demo", "--http-port", str(_free_port())) as demo:
         demo.await_output("Query: Spark starts")
-        service = next(
-            pid for pid, command in demo.processes().items() if "sparklag_service" in command
-        )
-        os.kill(service, signal.SIGKILL)
+        os.kill(demo.await_process("sparklag_service"), signal.SIGKILL)
         assert demo.process.wait(60) == 1
         demo.await_nothing_left()
     assert "the demo failed: the service was ended by SIGKILL" in demo.output
