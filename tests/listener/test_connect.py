@@ -140,7 +140,8 @@ def causes(observations: Sequence[Observation]) -> list[str]:
 
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) -> None:
-    handle = client.observe(method=None if method == "connect" else method)
+    # Shorter than between two idle events: a query that says so itself is not asked about.
+    handle = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
     assert handle.method == method
     assert observe(client.spark) is handle
     query = client.start()
