@@ -17,6 +17,7 @@ from sparklag_schemas.clock import epoch_ms
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"
+OTHER_RUN = "79f1bf68-0000-4000-8000-000000000002"
 
 
 def position(processed: dict[str, dict[int, int]] | None = None, **fields: Any) -> SourcePosition:

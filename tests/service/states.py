@@ -6,7 +6,7 @@ from typing import Any
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation
+from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag
 from sparklag_service.evaluator import Evaluator
 from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
 from sparklag_service.query_state import QueryState, SourceState
@@ -14,6 +14,7 @@ from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
 
+NO_LEADER = "the partition has no leader"
 MAX_AGE_S = 60.0
 _EPOCH_MS = 1_790_000_000_000
 """Epoch milliseconds where `time.monotonic()` is 0."""
@@ -109,6 +110,22 @@ def evaluated(
         previous=previous,
         silent=silent,
     )
+
+
+def only(found: LagEvent) -> PartitionLag:
+    """The partition of an event that has one."""
+    ((only_one,),) = [topic.partitions for topic in found.topics]
+    return only_one
+
+
+def lags(found: LagEvent, topic: int = 0) -> list[int | None]:
+    """By partition."""
+    return [partition.lag for partition in found.topics[topic].partitions]
+
+
+def statuses(found: LagEvent, topic: int = 0) -> list[str]:
+    """By partition."""
+    return [partition.status for partition in found.topics[topic].partitions]
 
 
 class Follower:

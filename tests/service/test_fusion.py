@@ -10,10 +10,9 @@ import pytest
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_service.query_state import QueryState, restored
 from sparklag_service.tracker import Tracker
-from tests.messages import QUERY_ID, RUN_ID, observation, position
+from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
 from tests.service.states import evaluated, said, source, state
 
-OTHER_RUN = "79f1bf68-0000-4000-8000-000000000002"
 MINUTE_MS = 60_000
 
 

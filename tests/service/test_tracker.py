@@ -12,10 +12,9 @@ from sparklag_schemas.settings import ClusterSettings, Settings
 from sparklag_service.clusters import ClusterNames
 from sparklag_service.query_state import QueryState, restored
 from sparklag_service.tracker import Tracker
-from tests.messages import QUERY_ID, RUN_ID, lag_event, observation, position
+from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position
 from tests.service.states import evaluated, said, source, state
 
-OTHER_RUN = "79f1bf68-0000-4000-8000-000000000002"
 THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
 
 

@@ -1,0 +1,116 @@
+"""What holds of a lag event, whatever was heard and measured."""
+
+from __future__ import annotations
+
+import random
+
+from sparklag_schemas import LagEvent, SourcePosition, decode_lag_event, encode
+from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
+from tests.messages import OTHER_RUN, RUN_ID, observation
+from tests.service.states import (
+    NO_LEADER,
+    Follower,
+    moment,
+    partition,
+)
+
+
+def check(found: LagEvent) -> None:
+    """What holds for every event."""
+    partitions = [one for topic in found.topics for one in topic.partitions]
+    known = [one.lag for one in partitions if one.lag is not None]
+    for topic in found.topics:
+        of_topic = [one.lag for one in topic.partitions if one.lag is not None]
+        assert topic.total_lag == (sum(of_topic) if of_topic else None)
+        numbers = [one.partition for one in topic.partitions]
+        assert numbers == sorted(set(numbers))
+    assert found.total_lag == (sum(known) if known else None)
+    assert found.max_lag == (max(known) if known else None)
+    assert found.unknown_partitions == len(partitions) - len(known)
+    assert found.lost_records == sum(one.lost_records or 0 for one in partitions)
+    assert found.reason or (found.status == "OK" and found.total_lag is not None)
+    for one in partitions:
+        assert one.reason or (one.status == "OK" and one.lag is not None)
+        assert (one.lost_records is not None) == (one.status == "DATA_LOSS")
+        assert one.rewound_from is not None or one.status != "REWIND"
+        if one.lag is None:
+            assert one.status != "OK"
+            continue
+        assert one.latest_offset is not None
+        start = one.processed_offset if one.processed_offset is not None else one.earliest_offset
+        assert start is not None
+        assert one.lag == one.latest_offset - start >= 0
+        assert one.measured_at is None or one.measured_at <= found.measured_at
+    # The numbers of a wrong kind do not get past the codec.
+    assert decode_lag_event(encode(found)) == found
+
+
+def anything_said(dice: random.Random, now_s: float) -> Offsets:
+    offsets: dict[str, ClusterOffsets] = {}
+    for cluster in ("default", "east"):
+        if dice.random() < 0.1:
+            continue
+        answer = offsets[cluster] = ClusterOffsets()
+        for topic in ("orders", "returns"):
+            kind = dice.choice(["there"] * 6 + ["gone", "forbidden", "unseen"])
+            if kind == "there":
+                topic_id = dice.choice(["id-a", "id-a", "id-a", "id-b", None])
+                answer.topics[topic] = Topic(topic_id, tuple(range(dice.randint(1, 4))))
+            elif kind != "unseen":
+                answer.topics[topic] = Topic(None, (), f"topic {topic} is {kind}", kind == "gone")
+            for number in range(4):
+                one = partition(number, topic)
+                for level in answer.latest.values():
+                    if dice.random() < 0.8:
+                        asked_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
+                        level[one] = Latest(dice.randint(0, 20), asked_s)
+                if dice.random() < 0.8:
+                    answer.earliest[one] = dice.choice([0, 0, dice.randint(0, 20)])
+                if dice.random() < 0.2:
+                    answer.unknown[one] = NO_LEADER
+    return offsets
+
+
+def any_position(dice: random.Random, index: int) -> SourcePosition:
+    topics = dice.sample(["orders", "returns"], dice.randint(1, 2))
+    processed = {
+        topic: {number: dice.randint(0, 20) for number in range(dice.randint(1, 4))}
+        for topic in topics
+        if dice.random() < 0.9
+    }
+    return SourcePosition(
+        source=index,
+        processed=processed if dice.random() < 0.8 else None,
+        topics=dice.choice([None, topics, ["orders", "returns"]]),
+        assigned=dice.choice([None, None, {"orders": [0, 2]}]),
+        isolation_level=dice.choice(["read_uncommitted", "read_committed"]),
+    )
+
+
+def test_whatever_is_heard_and_measured_no_lag_is_negative_or_without_a_reason() -> None:
+    dice = random.Random(3)
+    for _ in range(300):
+        query = Follower()
+        for step in range(dice.randint(1, 12)):
+            now_s = 200.0 + dice.choice([step, step, dice.randint(0, 12)])
+            cause = dice.choice(["started", "progress", "progress", "idle", "terminated"])
+            query.hear(
+                observation(
+                    cause=cause,
+                    cluster=dice.choice(["default", "default", "east"]),
+                    run_id=dice.choice([RUN_ID, RUN_ID, OTHER_RUN]),
+                    observed_at=1_790_000_000_000 + dice.randint(0, 99_000),
+                    sources=[any_position(dice, index) for index in range(dice.randint(1, 2))],
+                    exception="boom" if cause == "terminated" and dice.random() < 0.5 else None,
+                )
+            )
+            for _ in range(dice.randint(0, 3)):
+                before = query.last
+                found = query.measure(
+                    anything_said(dice, now_s), moment(now_s), silent=dice.random() < 0.1
+                )
+                check(found)
+                assert before is None or found.version > before.version
+                if dice.random() < 0.1:
+                    query.restart()
+                now_s += dice.choice([0, 1, -1])
