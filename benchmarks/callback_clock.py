@@ -58,7 +58,8 @@ class CallbackClock:
     def _note_taker(self, spark: SparkSession) -> Any:
         jvm: Any = spark._jvm
         interface = _load(jvm, "org.apache.spark.sql.streaming.PythonStreamingQueryListener")
-        interfaces = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+        gateway: Any = spark.sparkContext._gateway
+        interfaces = gateway.new_array(jvm.java.lang.Class, 1)
         interfaces[0] = interface
         proxy = jvm.java.lang.reflect.Proxy.newProxyInstance(
             interface.getClassLoader(), interfaces, self._handler(jvm)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import shutil
-import socket
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import STDOUT, run
 from types import TracebackType
@@ -20,6 +17,7 @@ from typing import Any, Final
 from sparklag_pipeline.child_process import ChildProcess, stop_all
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
+from tests.free_ports import free_ports
 
 _START_S: Final = 150.0
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -49,7 +47,7 @@ class HdfsCluster:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="sparklag-hdfs-"))
-        self._rpc_port, self._http_port, *self._data_ports = _free_ports(5)
+        self._rpc_port, self._http_port, *self._data_ports = free_ports(5)
         self._nodes: list[ChildProcess] = []
 
     @property
@@ -154,20 +152,3 @@ class HdfsCluster:
         except (OSError, ValueError):
             return False
         return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")
-
-
-@contextmanager
-def _held(count: int) -> Iterator[list[int]]:
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            free = stack.enter_context(socket.socket())
-            free.bind((HOST, 0))
-            ports.append(free.getsockname()[1])
-        yield ports
-
-
-def _free_ports(count: int) -> list[int]:
-    # All are held at once, so that they differ.
-    with _held(count) as ports:
-        return ports

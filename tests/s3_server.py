@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
 from sparklag_service.checkpoints import CheckpointReader
+from tests.free_ports import free_port
 
 _START_S: Final = 120.0
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -41,7 +41,7 @@ class S3Server:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="sparklag-s3-"))
         self._data = self._folder / "data"
-        self._port = _free_port()
+        self._port = free_port()
         self._process: ChildProcess | None = None
 
     @property
@@ -165,10 +165,3 @@ class RequestCounter:
 
     def _count(self, event_name: str, **_: Any) -> None:
         self._counted[event_name.rpartition(".")[2]] += 1
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -24,7 +24,7 @@ class ConnectClient:
     """
 
     def __init__(self, spark: Any) -> None:
-        from grpc import RpcError  # type: ignore[import-untyped]
+        from grpc import RpcError  # type: ignore[import-untyped]  # grpc has no types
         from pyspark.errors import PySparkException
         from pyspark.sql.connect import proto
 

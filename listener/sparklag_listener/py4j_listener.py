@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from sparklag_listener.observed_session import HandOver, OnError
 from sparklag_listener.progress_text import ProgressText
 from sparklag_listener.query_events import (
     MOST_EXCEPTION_CHARS,
@@ -32,8 +33,8 @@ class Py4jListener:
     def __init__(
         self,
         jvm: Any,
-        hand_over: Callable[[QueryEvent], None],
-        on_error: Callable[[BaseException], None],
+        hand_over: HandOver,
+        on_error: OnError,
     ) -> None:
         self._progress_text = ProgressText(jvm, "progress", "json")
         self._hand_over = hand_over

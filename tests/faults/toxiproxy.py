@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Any, Final
 import httpx
 
 from sparklag_pipeline.child_process import ChildProcess
+from tests.free_ports import free_port
 from tests.waiting import wait_for
 
 _HOST: Final = "127.0.0.1"
@@ -67,9 +67,7 @@ class Toxiproxy:
 
     def _start(self) -> bool:
         """Whether it came up: its port may be another's by then."""
-        with socket.socket() as free:
-            free.bind((_HOST, 0))
-            port = free.getsockname()[1]
+        port = free_port()
         command = [str(self._server), "-host", _HOST, "-port", str(port)]
         process = ChildProcess("Toxiproxy", command, log_path=self._log_path)
         self._process = process

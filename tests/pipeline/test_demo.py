@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from sparklag_pipeline.local_kafka import HOST
+from tests.free_ports import free_port
 from tests.pipeline.conftest import process_is_gone
 from tests.waiting import wait_for
 
@@ -121,14 +121,8 @@ def _demo(directory: Path, *more: str) -> Iterator[_Demo]:
         demo.process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as candidate:
-        candidate.bind((HOST, 0))
-        return int(candidate.getsockname()[1])
-
-
 def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path) -> None:
-    port = str(_free_port())
+    port = str(free_port())
     with _demo(tmp_path / "one", "--seconds", "5", "--http-port", port) as one:
         with _demo(tmp_path / "two", "--seconds", "5", "--http-port", port) as two:
             for demo in (one, two):
@@ -146,7 +140,7 @@ def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path
 def test_ctrl_c_in_a_terminal_ends_all_and_the_next_run_goes_on_until_it_is_killed(
     tmp_path: Path,
 ) -> None:
-    directory, port = tmp_path / "demo", str(_free_port())
+    directory, port = tmp_path / "demo", str(free_port())
     _ctrl_c_ends_it(directory, port)
     with _demo(directory, "--http-port", port) as again:
         again.await_output("orders  OK")
@@ -194,7 +188,7 @@ def _read_to_the_end(terminal: int) -> str:
 
 
 def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
-    with _demo(tmp_path / "demo", "--http-port", str(_free_port())) as demo:
+    with _demo(tmp_path / "demo", "--http-port", str(free_port())) as demo:
         demo.await_output("Query: Spark starts")
         os.kill(demo.await_process("sparklag_service"), signal.SIGKILL)
         assert demo.process.wait(60) == 1

@@ -19,6 +19,7 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
+from tests.free_ports import free_port
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
@@ -64,9 +65,7 @@ def refused(answer: subprocess.CompletedProcess[str]) -> str:
 @contextmanager
 def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`sparklag serve` on a free port: the process, and its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-m", "sparklag_service", "serve", "--http-port", str(port), *arguments],
