@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future, wait
+from contextlib import suppress
 
 import pytest
 
@@ -49,6 +51,27 @@ def test_once_stopped_nothing_is_taken_any_more_and_stopping_again_is_fine() -> 
     # Nor does it leave a coroutine that nobody awaits, which would be a warning.
     with pytest.raises(RuntimeError):
         loop.submit(asyncio.sleep(0))
+
+
+def test_what_is_given_while_it_stops_is_refused_or_ends() -> None:
+    async def nothing() -> None: ...
+
+    def give_until_refused(loop: BackgroundLoop, given: list[Future[None]]) -> None:
+        with suppress(RuntimeError):
+            while True:
+                given.append(loop.submit(nothing()))
+
+    for _ in range(50):
+        loop = BackgroundLoop()
+        given: list[Future[None]] = []
+        givers = [threading.Thread(target=give_until_refused, args=(loop, given)) for _ in range(4)]
+        for giver in givers:
+            giver.start()
+        assert loop.stop(30)
+        for giver in givers:
+            giver.join(30)
+            assert not giver.is_alive()
+        assert not wait(given, timeout=30).not_done
 
 
 def test_what_runs_is_cancelled_when_it_stops() -> None:
