@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.waiting import wait_for
 
 _TIMEOUT_S = 60.0
+_NEW_LEADER = 78
+"""OFFSET_NOT_AVAILABLE, of which librdkafka has no name: it does not know the end yet."""
 
 
 class SecondClient:
@@ -86,9 +88,7 @@ class SecondClient:
         """The log end of each partition."""
         with self._consumer() as consumer:
             return {
-                number: consumer.get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=_TIMEOUT_S, cached=False
-                )[1]
+                number: _log_end(consumer, TopicPartition(topic, number))
                 for number in range(self.partitions(topic))
             }
 
@@ -139,6 +139,23 @@ class SecondClient:
             yield consumer
         finally:
             consumer.close()
+
+
+def _log_end(consumer: Consumer, partition: TopicPartition) -> int:
+    found: list[int] = []
+
+    def is_read() -> bool:
+        try:
+            _, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S, cached=False)
+        except KafkaException as failure:
+            if failure.args[0].code() != _NEW_LEADER:
+                raise
+            return False
+        found.append(end)
+        return True
+
+    wait_for(is_read, f"the log end of {partition}", _TIMEOUT_S)
+    return found[0]
 
 
 def _number(value: int | None) -> int:

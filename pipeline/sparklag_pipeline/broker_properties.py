@@ -75,6 +75,8 @@ def broker_properties(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # By default half of the heap, held from the start on.
+        "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
         # After a kill the node must wait this long before it may join again as itself.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",

@@ -32,7 +32,7 @@ from sparklag_pipeline.maven import kafka_jars
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60.0
 
-_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STARTED: Final = "Kafka Server started"
 _PORT_ATTEMPTS: Final = 5
 # Below the range from which systems take the ports of outgoing connections: while the broker is
