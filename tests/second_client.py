@@ -7,15 +7,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.waiting import wait_for
 
 _TIMEOUT_S = 60.0
-_NEW_LEADER = 78
-"""OFFSET_NOT_AVAILABLE, of which librdkafka has no name: it does not know the end yet."""
+_LEADER_MOVES = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+}
+"""Between the end of one leader and the first answer of the next."""
 
 
 class SecondClient:
@@ -148,7 +153,7 @@ def _log_end(consumer: Consumer, partition: TopicPartition) -> int:
         try:
             _, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S, cached=False)
         except KafkaException as failure:
-            if failure.args[0].code() != _NEW_LEADER:
+            if failure.args[0].code() not in _LEADER_MOVES:
                 raise
             return False
         found.append(end)
