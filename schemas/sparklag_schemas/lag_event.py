@@ -50,6 +50,13 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     time_lag_method: Annotated[
         TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
     ] = None
+    headroom_s: Annotated[
+        float | None,
+        Meta(
+            description="Seconds until retention deletes the first unprocessed record, at the rate"
+            " at which `earliest_offset` advances. Null: it does not advance, or is not known."
+        ),
+    ] = None
     measured_at: Annotated[
         int | None,
         Meta(
@@ -157,18 +164,63 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
             " Null where that did not come through the topic."
         ),
     ] = None
+    status_since: Annotated[
+        int | None, Meta(description="Since when `status` is what it is, epoch milliseconds.")
+    ] = None
     max_time_lag_s: Annotated[
         float | None, Meta(description="Highest known `time_lag_s`, seconds.")
     ] = None
-    processed_rate: Annotated[float | None, Meta(description="Records processed per second.")] = (
-        None
-    )
+    processed_rate: Annotated[
+        float | None, Meta(description="Offsets processed per second, of the last batches.")
+    ] = None
     input_rate: Annotated[
-        float | None, Meta(description="Records arriving in the topics per second.")
+        float | None, Meta(description="Offsets that arrive in the topics per second.")
+    ] = None
+    batch_rate: Annotated[
+        float | None,
+        Meta(description="Offsets processed per second while a batch runs: what it could do."),
+    ] = None
+    lag_trend: Annotated[
+        float | None,
+        Meta(description="What `total_lag` gains per second, at these rates; below 0 it falls."),
     ] = None
     catch_up_s: Annotated[
         float | None,
-        Meta(description="Seconds until the lag is 0 at these rates. Null: never, or not known."),
+        Meta(description="Seconds until the lag is gone. Null: see `catch_up_reason`."),
+    ] = None
+    catch_up_reason: Annotated[
+        str | None, Meta(description="Why it never is, or why that is not known.")
+    ] = None
+    min_headroom_records: Annotated[
+        int | None,
+        Meta(
+            description="Least distance of a partition that lags from its log start: what retention"
+            " deletes before it deletes what is unread. Null: none lags, or not known."
+        ),
+    ] = None
+    min_headroom_s: Annotated[
+        float | None, Meta(description="Least known `headroom_s` of a partition that lags.")
+    ] = None
+    loss_expected_at: Annotated[
+        int | None,
+        Meta(
+            description="When unread records are deleted, epoch milliseconds, if query and"
+            " retention go on at their rates. Null: not to be expected, or not known."
+        ),
+    ] = None
+    skew: Annotated[
+        float | None,
+        Meta(
+            description="Share of `total_lag` that is in the worst partition, 0 to 1. Null: there"
+            " is no lag, or one partition."
+        ),
+    ] = None
+    usual_batch_s: Annotated[
+        float | None, Meta(description="95th percentile of the last batches' durations, seconds.")
+    ] = None
+    usual_interval_s: Annotated[
+        float | None,
+        Meta(description="Median time between the ends of the last batches, seconds."),
     ] = None
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from sparklag_schemas.vocabulary import SCHEMA_VERSION, Origin
+from sparklag_schemas.vocabulary import SCHEMA_VERSION, Activity, Origin
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -22,6 +22,29 @@ class Batch(Struct, frozen=True, kw_only=True):
         dict[str, int],
         Meta(description="Spark's `durationMs`: phase of the batch, milliseconds."),
     ] = field(default_factory=dict)
+    rate_limited: Annotated[
+        bool | None,
+        Meta(
+            description="Whether there was more to read when it was planned, in some partition."
+            " Null where Spark did not say."
+        ),
+    ] = None
+    state_rows: Annotated[
+        int | None, Meta(description="Rows in the state stores. Null: the query has none.")
+    ] = None
+    state_memory_bytes: Annotated[
+        int | None, Meta(description="Memory the state stores take, bytes. Null: it has none.")
+    ] = None
+    watermark_at: Annotated[
+        int | None, Meta(description="The watermark, epoch milliseconds. Null: it has none.")
+    ] = None
+    max_event_time_at: Annotated[
+        int | None,
+        Meta(
+            description="Highest event time in this batch, epoch milliseconds. Null: no watermark,"
+            " or no rows."
+        ),
+    ] = None
 
 
 class QueryMessage(Struct, frozen=True, kw_only=True):
@@ -73,6 +96,10 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Meta(description="The batch planned and not completed, where its checkpoint says so."),
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
+    activity: Annotated[
+        Activity | None,
+        Meta(description="Whether a batch runs, when its driver said last. Null: it does not say."),
+    ] = None
     checkpoint_location: Annotated[
         str | None, Meta(description="The query's resolved checkpoint root.")
     ] = None

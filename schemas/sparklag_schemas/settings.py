@@ -1,45 +1,26 @@
-"""One frozen settings object, read once at the edge.
-
-In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
-underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
-cluster with alias `east`), files of a secrets folder (named like the variable,
-the content is the value), and what the caller passes.
-"""
+"""One frozen settings object: everything sparklag can be told. See `settings_reading`."""
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
-
-from sparklag_schemas.errors import SettingsError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-_PREFIX = "SPARKLAG_"
-_NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
-"""Variables of ours that say where to look, and are not settings themselves."""
-
-# Kubernetes puts the address of each Service into every container beside it: of one that is called
-# sparklag, SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
-_SERVICE_LINK = re.compile(
-    r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
-)
-
-_Section = TypeVar("_Section", bound=Struct)
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
+    """Raises ValueError for the first that is no regular expression."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(
+                f"{pattern!r} is not a regular expression of {of_what}: {error}"
+            ) from None
 
 
 class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,15 +92,83 @@ class GroupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How often committed offsets are read."""
     find_interval_s: Seconds = 30.0
     """How often the list of groups is read."""
+    evaluator: Literal["sparklag", "burrow"] = "sparklag"
+    """Whose rules say the status of a group: those of queries, or Burrow's own."""
 
     def __post_init__(self) -> None:
-        for pattern in (*self.allow, *self.deny):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(
-                    f"{pattern!r} is not a regular expression of group ids: {error}"
-                ) from None
+        _check_patterns((*self.allow, *self.deny), "group ids")
+
+
+class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is still well with a query, and what is not."""
+
+    allowed_lag: Annotated[int, Meta(ge=0)] = 0
+    """A partition that lags by no more is neither stalled nor behind."""
+    max_lag: Annotated[int, Meta(ge=0)] | None = None
+    """WARN where a query lags by more. None: only a lag that grows is told."""
+    max_time_lag_s: Seconds | None = None
+    """WARN where the oldest unprocessed record is older."""
+    stall_factor: Annotated[float, Meta(ge=1)] = 3.0
+    """STALL after so many times the usual duration of a batch, or the usual time between two."""
+    stall_after_s: Seconds = 300.0
+    """And not earlier than after so long."""
+    window: Annotated[int, Meta(ge=2, le=100)] = 10
+    """Batches (of a group: commits) that the rules look at."""
+    min_headroom_s: Annotated[float, Meta(ge=0)] = 3600.0
+    """WARN where retention deletes unread records within that time."""
+
+
+class TimeLagSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the age of the first unprocessed record is found."""
+
+    sample: bool = True
+    """Read its timestamp from the log, where the topic may be read; else it is computed from when
+    the log grew."""
+    sample_interval_s: Seconds = 10.0
+    """How often that is done for a query, at most."""
+
+
+class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `/metrics` shows. Patterns are regular expressions of the whole name or id."""
+
+    granularity: Literal["partition", "topic", "query"] = "partition"
+    queries: Literal["all", "owned"] = "all"
+    """Those of every instance, or those that this one measures."""
+    include: list[str] = []
+    """Queries to show. None: all."""
+    exclude: list[str] = []
+    include_topics: list[str] = []
+    exclude_topics: list[str] = []
+    compat: list[Literal["kafka-lag-exporter", "kafka_exporter"]] = []
+    """Tools whose names and labels are shown too."""
+
+    def __post_init__(self) -> None:
+        _check_patterns((*self.include, *self.exclude), "queries")
+        _check_patterns((*self.include_topics, *self.exclude_topics), "topics")
+
+
+class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The lag that was, kept in memory for `GET /lag/{query}/history`."""
+
+    memory_mb: Annotated[int, Meta(ge=1)] = 64
+    """All queries together; what is older gets coarser, then goes."""
+    keep_s: Seconds = 86_400.0
+
+
+class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`GET /stream` and `GET /lag/{query}/stream`."""
+
+    max_readers: Annotated[int, Meta(ge=0)] = 2_000
+    resume_mb: Annotated[int, Meta(ge=1)] = 16
+    """Events kept for readers that come back."""
+
+
+class OtlpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics pushed to an OpenTelemetry collector; needs `sparklag[otel]`."""
+
+    endpoint: str | None = None
+    """Of OTLP over HTTP: `http://collector:4318/v1/metrics`. None: nothing is pushed."""
+    interval_s: Seconds = 30.0
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,6 +227,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     groups: GroupSettings = GroupSettings()
     """Of the home cluster."""
 
+    time_lag: TimeLagSettings = TimeLagSettings()
+    thresholds: dict[str, Thresholds] = {}
+    """By regular expression of a query's whole name or id (a group's id); the first that fits."""
+    metrics: MetricsSettings = MetricsSettings()
+    otlp: OtlpSettings = OtlpSettings()
+    history: HistorySettings = HistorySettings()
+    live: LiveSettings = LiveSettings()
+
     http_host: str = "127.0.0.1"
     http_port: Port = 8085
     """0 takes a free one."""
@@ -191,162 +248,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
+        _check_patterns(self.thresholds, "queries (thresholds)")
+
+    def thresholds_of(self, *names: str | None) -> Thresholds:
+        """Those of a query that has these names: its name, its id."""
+        for pattern, thresholds in self.thresholds.items():
+            if any(name is not None and re.fullmatch(pattern, name) for name in names):
+                return thresholds
+        return _USUAL
 
 
-def load_settings(
-    *,
-    config: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Settings:
-    """The settings from file, environment, secret files and `overrides` (None values ignored).
-
-    `config`: the TOML file; without it SPARKLAG_CONFIG, else `sparklag.toml` here if it is there.
-    Raises SettingsError with one line naming the setting, what it got and what it takes.
-    """
-    environ = os.environ if environ is None else environ
-    merged: dict[str, Any] = {}
-    path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
-    if path is not None or Path("sparklag.toml").is_file():
-        merged = _read_toml(path or Path("sparklag.toml"))
-    _merge(merged, _from_variables(environ, "environment"))
-    _merge(merged, _from_variables(_secret_files(environ), "secret file"))
-    told = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _refuse_unknown(told, Settings, "arguments")
-    _merge(merged, told)
-    return _convert(merged)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(f"no settings file at {path}") from None
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from error
-    _refuse_unknown(found, Settings, str(path))
-    return found
-
-
-def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for variable, value in variables.items():
-        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
-            continue
-        if _SERVICE_LINK.search(f"{variable}={value}"):
-            continue
-        *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
-        place = found
-        for depth, parent in enumerate(parents, start=1):
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                other = _PREFIX + "__".join(parents[:depth]).upper()
-                raise SettingsError(f"{origin}: {variable} and {other} clash")
-        place[leaf] = value
-    _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
-    return found
-
-
-def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
-    folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
-    if not folder.is_dir():
-        return {}
-    return {
-        file.name.upper(): file.read_text(encoding="utf-8").strip()
-        for file in folder.iterdir()
-        if file.name.upper().startswith(_PREFIX) and file.is_file()
-    }
-
-
-def _refuse_unknown(
-    found: Mapping[str, Any], into: type[Struct], origin: str, *, prefix: str = "", path: str = ""
-) -> None:
-    for name, value in found.items():
-        if name not in into.__struct_fields__:
-            near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
-            hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
-            raise SettingsError(f"{origin}: unknown setting {_shown(path + name, prefix)}{hint}")
-        for below, inside, section in _sections(into, name, value):
-            _refuse_unknown(inside, section, origin, prefix=prefix, path=f"{path}{below}.")
-
-
-def _sections(
-    into: type[Struct], name: str, value: object
-) -> Iterator[tuple[str, Mapping[str, Any], type[Struct]]]:
-    """Where setting `name` holds settings of its own: each place, what is there, and its type."""
-    kind = get_type_hints(into)[name]
-    if not isinstance(value, Mapping):
-        return
-    if get_origin(kind) is dict:
-        if not hasattr(get_args(kind)[1], "__struct_fields__"):
-            return
-        for alias, inside in value.items():
-            if isinstance(inside, Mapping):
-                yield f"{name}.{alias}", inside, get_args(kind)[1]
-    elif isinstance(kind, type) and issubclass(kind, Struct):
-        yield name, value, kind
-
-
-def _shown(dotted: str, prefix: str) -> str:
-    return prefix + dotted.replace(".", "__").upper() if prefix else dotted
-
-
-def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, value in more.items():
-        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
-            _merge(into[name], value)
-        else:
-            into[name] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _split_lists(found: dict[str, Any], into: type[Struct]) -> None:
-    """A list may be written as one text, with commas: in the environment there is no other way."""
-    for name, kind in get_type_hints(into).items():
-        value = found.get(name)
-        if get_origin(kind) is list and isinstance(value, str):
-            found[name] = [item for part in value.split(",") if (item := part.strip())]
-    for name, value in found.items():
-        for _, inside, section in _sections(into, name, value):
-            if isinstance(inside, dict):
-                _split_lists(inside, section)
-
-
-def _convert(merged: dict[str, Any]) -> Settings:
-    _split_lists(merged, Settings)
-    clusters = merged.get("clusters")
-    if isinstance(clusters, Mapping):
-        # Each by itself: msgspec does not say which key of a mapping is wrong.
-        merged["clusters"] = {
-            alias: _section(found, ClusterSettings, f"clusters.{alias}.")
-            for alias, found in clusters.items()
-        }
-    return _section(merged, Settings, "")
-
-
-def _section(found: Any, into: type[_Section], path: str) -> _Section:
-    """`found` as settings of that type, which stand at `path`."""
-    try:
-        return msgspec.convert(found, into, strict=False)
-    except msgspec.ValidationError as error:
-        # msgspec says "Expected `int`, got `str` - at `$.http_port`".
-        expectation, _, place = str(error).partition(" - at ")
-        names = [name for name in place.strip("`").removeprefix("$").split(".") if name]
-        dotted = f"{path}{'.'.join(names)}".rstrip(".")
-        if not dotted:
-            raise SettingsError(f"settings: {expectation}") from error
-        got, kind = found, into
-        for name in names:
-            got = got.get(name) if isinstance(got, Mapping) else got
-            kind = get_type_hints(kind)[name] if hasattr(kind, "__struct_fields__") else kind
-        one_value = not hasattr(kind, "__struct_fields__") and get_origin(kind) is not dict
-        if not one_value or not isinstance(got, str | int | float):
-            # Whatever stands there may hold a secret.
-            raise SettingsError(f"setting {dotted}: {expectation}") from error
-        secret = "password" in dotted or dotted.startswith("checkpoints.storage")
-        shown = "***" if secret else repr(got)
-        if expectation.startswith("Invalid enum value"):
-            *most, last = get_args(kind)
-            expectation = f"takes {', '.join(most)} or {last}"
-        raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error
+_USUAL = Thresholds()

@@ -35,6 +35,11 @@ MeasuredBy = Literal["service", "embedded"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 TimeLagMethod = Literal["sampled", "interpolated", "floor"]
+"""How the age of a record was found: by the timestamp it carries, by when the log's end passed it,
+or as the least that it can be."""
+
+Activity = Literal["running", "waiting"]
+"""What a query that lives does, by its own word: a batch, or wait for data or its trigger."""
 
 Offsets = dict[str, dict[int, int]]
 """Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_schemas import Settings, SettingsError, load_settings
+from sparklag_schemas import Settings, SettingsError, Thresholds, load_settings
 from sparklag_schemas.settings import ClusterSettings
 
 
@@ -95,6 +95,15 @@ def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> No
             "needs sasl_username and sasl_password",
         ),
         ({"SPARKLAG_KAFKA": "x"}, "setting kafka"),
+        (
+            {"SPARKLAG_METRICS__COMPAT": "kafka_exporter, burrow"},
+            "setting metrics.compat = 'burrow': takes kafka-lag-exporter or kafka_exporter",
+        ),
+        ({"SPARKLAG_METRICS__EXCLUDE": "("}, "'(' is not a regular expression of queries"),
+        ({"SPARKLAG_CHECKPOINTS__STORAGE__S3": "hush"}, "setting checkpoints.storage: Expected"),
+        ({"SPARKLAG_THRESHOLDS__A__WINDOW": "1"}, "setting thresholds.a.window = '1'"),
+        ({"SPARKLAG_THRESHOLDS__A__MAXLAG": "1"}, "did you mean SPARKLAG_THRESHOLDS__A__MAX_LAG?"),
+        ({"SPARKLAG_THRESHOLDS__(__WINDOW": "2"}, "not a regular expression of queries"),
         ({"SPARKLAG_CONFIG": "none.toml"}, "no settings file at none.toml"),
     ],
 )
@@ -103,6 +112,25 @@ def test_a_wrong_setting_is_one_line_that_names_it(environ: dict[str, str], line
         load_settings(environ=environ)
     assert line in str(refusal.value)
     assert "\n" not in str(refusal.value)
+    assert "hush" not in str(refusal.value)
+
+
+def test_the_first_pattern_that_fits_a_query_says_its_thresholds(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text(
+        """
+        [thresholds."payments-.*"]
+        max_lag = 10
+        [thresholds."1b2c"]
+        window = 3
+        [thresholds.".*"]
+        stall_after_s = 60
+        """
+    )
+    found = load_settings(environ={})
+    assert found.thresholds_of("payments-eu", "1b2c").max_lag == 10
+    assert found.thresholds_of(None, "1b2c").window == 3
+    assert found.thresholds_of("my-payments-eu", "other") == Thresholds(stall_after_s=60)
+    assert Settings().thresholds_of("any", "id") == Thresholds()
 
 
 def test_a_file_that_is_not_toml_is_said_to_be_none(tmp_path: Path) -> None:

@@ -1,0 +1,205 @@
+"""The settings, from `sparklag.toml`, the environment, secret files and the caller: one object.
+
+In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
+underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
+cluster with alias `east`), files of a secrets folder (named like the variable,
+the content is the value), and what the caller passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.settings import Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PREFIX = "SPARKLAG_"
+_NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
+"""Variables of ours that say where to look, and are not settings themselves."""
+
+# Kubernetes puts the address of each Service into every container beside it: of one that is called
+# sparklag, SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
+_SERVICE_LINK = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
+)
+
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+"""On the way to a setting: a name, or the index of an item."""
+
+_Section = TypeVar("_Section", bound=Struct)
+
+
+def load_settings(
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings from file, environment, secret files and `overrides` (None values ignored).
+
+    `config`: the TOML file; without it SPARKLAG_CONFIG, else `sparklag.toml` here if it is there.
+    Raises SettingsError with one line naming the setting, what it got and what it takes.
+    """
+    environ = os.environ if environ is None else environ
+    merged: dict[str, Any] = {}
+    path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
+    if path is not None or Path("sparklag.toml").is_file():
+        merged = _read_toml(path or Path("sparklag.toml"))
+    _merge(merged, _from_variables(environ, "environment"))
+    _merge(merged, _from_variables(_secret_files(environ), "secret file"))
+    told = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _refuse_unknown(told, Settings, "arguments")
+    _merge(merged, told)
+    return _convert(merged)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"no settings file at {path}") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    _refuse_unknown(found, Settings, str(path))
+    return found
+
+
+def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, value in variables.items():
+        if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        if _SERVICE_LINK.search(f"{variable}={value}"):
+            continue
+        *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
+        place = found
+        for depth, parent in enumerate(parents, start=1):
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                other = _PREFIX + "__".join(parents[:depth]).upper()
+                raise SettingsError(f"{origin}: {variable} and {other} clash")
+        place[leaf] = value
+    _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
+    return found
+
+
+def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
+    if not folder.is_dir():
+        return {}
+    return {
+        file.name.upper(): file.read_text(encoding="utf-8").strip()
+        for file in folder.iterdir()
+        if file.name.upper().startswith(_PREFIX) and file.is_file()
+    }
+
+
+def _refuse_unknown(
+    found: Mapping[str, Any], into: type[Struct], origin: str, *, prefix: str = "", path: str = ""
+) -> None:
+    for name, value in found.items():
+        if name not in into.__struct_fields__:
+            near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
+            hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
+            raise SettingsError(f"{origin}: unknown setting {_shown(path + name, prefix)}{hint}")
+        for below, inside, section in _sections(into, name, value):
+            _refuse_unknown(inside, section, origin, prefix=prefix, path=f"{path}{below}.")
+
+
+def _sections(
+    into: type[Struct], name: str, value: object
+) -> Iterator[tuple[str, Mapping[str, Any], type[Struct]]]:
+    """Where setting `name` holds settings of its own: each place, what is there, and its type."""
+    kind = get_type_hints(into)[name]
+    if not isinstance(value, Mapping):
+        return
+    if get_origin(kind) is dict:
+        if not hasattr(get_args(kind)[1], "__struct_fields__"):
+            return
+        for alias, inside in value.items():
+            if isinstance(inside, Mapping):
+                yield f"{name}.{alias}", inside, get_args(kind)[1]
+    elif isinstance(kind, type) and issubclass(kind, Struct):
+        yield name, value, kind
+
+
+def _shown(dotted: str, prefix: str) -> str:
+    return prefix + dotted.replace(".", "__").upper() if prefix else dotted
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _split_lists(found: dict[str, Any], into: type[Struct]) -> None:
+    """A list may be written as one text, with commas: in the environment there is no other way."""
+    for name, kind in get_type_hints(into).items():
+        value = found.get(name)
+        if get_origin(kind) is list and isinstance(value, str):
+            found[name] = [item for part in value.split(",") if (item := part.strip())]
+    for name, value in found.items():
+        for _, inside, section in _sections(into, name, value):
+            if isinstance(inside, dict):
+                _split_lists(inside, section)
+
+
+def _convert(merged: dict[str, Any]) -> Settings:
+    _split_lists(merged, Settings)
+    for name, kind in get_type_hints(Settings).items():
+        if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
+            # Each by itself: msgspec does not say which key of a mapping is wrong.
+            merged[name] = {
+                key: _section(found, get_args(kind)[1], f"{name}.{key}.")
+                for key, found in merged[name].items()
+            }
+    return _section(merged, Settings, "")
+
+
+def _section(found: Any, into: type[_Section], path: str) -> _Section:
+    """`found` as settings of that type, which stand at `path`."""
+    try:
+        return msgspec.convert(found, into, strict=False)
+    except msgspec.ValidationError as error:
+        # msgspec says "Expected `int`, got `str` - at `$.http_port`", or `$.metrics.compat[0]`.
+        expectation, _, place = str(error).partition(" - at ")
+        steps = _STEP.findall(place.strip("`").removeprefix("$"))
+        dotted = f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip(".")
+        if not dotted:
+            raise SettingsError(f"settings: {expectation}") from error
+        got, kind = found, into
+        for name, index in steps:
+            if index.isdigit() and isinstance(got, list):
+                got, kind = got[int(index)], get_args(kind)[0]
+                continue
+            got = got.get(name) if isinstance(got, Mapping) else got
+            kind = get_type_hints(kind)[name] if hasattr(kind, "__struct_fields__") else kind
+        one_value = not hasattr(kind, "__struct_fields__") and get_origin(kind) is not dict
+        if not one_value or not isinstance(got, str | int | float):
+            # Whatever stands there may hold a secret.
+            raise SettingsError(f"setting {dotted}: {expectation}") from error
+        secret = "password" in dotted or dotted.startswith("checkpoints.storage")
+        shown = "***" if secret else repr(got)
+        if expectation.startswith("Invalid enum value"):
+            *most, last = get_args(kind)
+            expectation = f"takes {', '.join(most)} or {last}"
+        raise SettingsError(f"setting {dotted} = {shown}: {expectation}") from error
