@@ -10,14 +10,20 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sparklag_schemas import Settings
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import LagEvent, Settings
+from sparklag_service.evaluation.moment import Moment
 from sparklag_service.log_offsets.leader_channel import Hold
 from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
 from sparklag_service.offsets import Offsets
 from sparklag_service.query_state import QueryState
 from sparklag_service.tasks import run_together
+
+_NOTED: Final = 0.9
+"""Times the refresh interval: how far apart rows of end offsets are taken, events or not."""
 
 
 class Measured(NamedTuple):
@@ -32,6 +38,7 @@ class Enricher:
     """Knows the offsets of the home cluster and of those in `settings.clusters`."""
 
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+        self._settings = settings
         self._clusters = {
             settings.cluster: WatchedCluster(
                 settings.cluster, bootstrap_servers, settings.kafka, settings
@@ -85,7 +92,44 @@ class Enricher:
         states = [state for state, asked_s in self._measured.values() if asked_s == first_s]
         for state in states:
             del self._measured[state.query_id]
+        self._note_ends(states, first_s)
         return Measured(states, first_s)
+
+    def resume(self, event: LagEvent, moment: Moment) -> None:
+        """Take from another instance's event where logs ended when it was made."""
+        at_s = moment.monotonic_s(event.measured_at)
+        for topic in event.topics:
+            said = self.offsets.get(topic.cluster) if topic.cluster is not None else None
+            if said is None:
+                continue
+            ends = {
+                one.partition: one.latest_offset
+                for one in topic.partitions
+                if one.latest_offset is not None and one.measured_at is None
+            }
+            if ends:
+                said.times_of(topic.isolation_level, topic.topic).insert(at_s, ends)
+
+    def _note_ends(self, states: Iterable[QueryState], asked_s: float) -> None:
+        """Remember where the logs ended, as often as they are measured."""
+        interval_s = self._settings.refresh_interval_s
+        for state in states:
+            for source in state.sources:
+                said = self.offsets.get(source.cluster) if source.cluster is not None else None
+                if said is None:
+                    continue
+                for name in source.watched_topics():
+                    topic = said.topics.get(name)
+                    times = said.times_of(source.isolation_level, name)
+                    last_s = times.last_s
+                    if topic is None or (
+                        last_s is not None and asked_s - last_s < _NOTED * interval_s
+                    ):
+                        continue
+                    latest = said.latest[source.isolation_level]
+                    numbers = range(topic.partitions[-1] + 1) if topic.partitions else ()
+                    ends = [latest.get(TopicPartition(name, number)) for number in numbers]
+                    times.take(asked_s, ends, interval_s)
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""

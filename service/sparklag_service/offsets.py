@@ -9,13 +9,15 @@ from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
+from sparklag_service.offset_times import Latest, OffsetTimes
+from sparklag_service.retention import Advances
 
 
-class Latest(Struct, frozen=True, gc=False):  # one for each partition, made anew in each pass
-    """A latest offset, and when it was asked for (`time.monotonic()`, seconds)."""
+class RecordTime(Struct, frozen=True, gc=False):
+    """The timestamp that the record at an offset carries, epoch milliseconds."""
 
     offset: int
-    asked_s: float
+    timestamp_ms: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,18 @@ class ClusterOffsets:
     earliest: dict[TopicPartition, int] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
     """Why the newest attempt to read a partition's latest offset came to nothing."""
+    times: dict[IsolationLevel, dict[str, OffsetTimes]] = field(
+        default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
+    )
+    """When the logs of each topic ended where."""
+    advances: dict[TopicPartition, Advances] = field(default_factory=dict)
+    """Of the partitions whose earliest offset was seen to advance."""
+    record_times: dict[TopicPartition, RecordTime] = field(default_factory=dict)
+    """What was read of the log itself: of the first record that a query has not processed."""
+
+    def times_of(self, level: IsolationLevel, topic: str) -> OffsetTimes:
+        """The rows of a topic, to be added to."""
+        return self.times[level].setdefault(topic, OffsetTimes())
 
 
 Offsets = Mapping[str, ClusterOffsets]

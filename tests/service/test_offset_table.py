@@ -14,7 +14,7 @@ from sparklag_service.brokers.metadata_request import MetadataAnswer, TopicFound
 from sparklag_service.log_offsets.leader_channel import Hold, Patience
 from sparklag_service.log_offsets.offset_requests import LATEST, OffsetsRequest, TopicPart, slices
 from sparklag_service.log_offsets.offset_table import OffsetTable
-from sparklag_service.offsets import Latest
+from sparklag_service.offset_times import Latest
 from tests.service.asking import of_sources, query, source
 
 _ORDERS = TopicPartition("orders", 0)

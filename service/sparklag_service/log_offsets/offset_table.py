@@ -21,11 +21,15 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.metadata_request import Address, TopicFound
 from sparklag_service.log_offsets.offset_requests import TopicPart, read_offsets
-from sparklag_service.offsets import ClusterOffsets, Latest, Topic
+from sparklag_service.offset_times import Latest
+from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import QueryState
+from sparklag_service.retention import Advances
 
 _FASTEST: Final = 1_000_000
 """Records a second that no partition takes: a log that grew further cannot have begun anew."""
+
+_STANDING: Final = Advances(())
 
 _Key = TypeVar("_Key")
 
@@ -223,7 +227,11 @@ class OffsetTable:
             partitions = asked[topic]
             for number, error_code, _, offset in answered:
                 if error_code == 0 and offset >= 0:
-                    earliest[partitions[number]] = offset
+                    partition = partitions[number]
+                    if offset > earliest.get(partition, offset):
+                        known = self.offsets.advances.get(partition, _STANDING)
+                        self.offsets.advances[partition] = known.with_step(asked_s, offset)
+                    earliest[partition] = offset
 
     def fail(self, partitions: Iterable[TopicPartition], reason: str, asked_s: float) -> None:
         """Remember why what was asked at `asked_s` came to nothing; the last values stay."""
@@ -248,12 +256,16 @@ class OffsetTable:
         for latest in offsets.latest.values():
             _keep_keys(latest, partitions)
         _keep_keys(offsets.earliest, partitions)
+        _keep_keys(offsets.advances, partitions)
+        _keep_keys(offsets.record_times, partitions)
         _keep_keys(offsets.unknown, partitions)
         _keep_keys(self._receding, partitions)
         for name in self._checked_s.keys() - topics:
             # An answer under way is not to bring it back.
             self._since_s[name] = now_s
         _keep_keys(offsets.topics, topics)
+        for times in offsets.times.values():
+            _keep_keys(times, topics)
         _keep_keys(self._leaders, topics)
         _keep_keys(self._whole, topics)
         _keep_keys(self._seen, topics)
@@ -271,12 +283,16 @@ class OffsetTable:
         self._since_s[name] = now_s
         # With them goes that their earliest offsets were asked for.
         self._parts.pop(name, None)
+        for times in self.offsets.times.values():
+            times.pop(name, None)
         seen = self._seen.pop(name, None)
         for number in seen.numbers if seen is not None else ():
             partition = TopicPartition(name, number)
             for table in self.offsets.latest.values():
                 table.pop(partition, None)
             self.offsets.earliest.pop(partition, None)
+            self.offsets.advances.pop(partition, None)
+            self.offsets.record_times.pop(partition, None)
             self.offsets.unknown.pop(partition, None)
             self._receding.pop(partition, None)
 
