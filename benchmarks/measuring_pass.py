@@ -34,9 +34,9 @@ from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enricher import Enricher, Measured
-from sparklag_service.evaluator import Evaluator
+from sparklag_service.evaluation.evaluator import Evaluator
+from sparklag_service.evaluation.moment import Moment
 from sparklag_service.query_state import QueryState
-from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 
 CPU_BUDGET_MS: Final = 100.0

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +21,9 @@ from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
-from sparklag_service.evaluator import Evaluator
+from sparklag_service.evaluation.course import resumed
+from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
+from sparklag_service.evaluation.moment import Moment
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.publisher import Cadence, LagPublisher
@@ -28,7 +31,6 @@ from sparklag_service.query_state import QueryState
 from sparklag_service.silence import Silence
 from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
-from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 from sparklag_service.unpublished import Unpublished
 from sparklag_service.view import Entry, View
@@ -72,11 +74,13 @@ class Pipeline:
         self._unseen = Silence(_SILENT_HEARTBEATS * longest_interval_s(settings))
         """Queries that no driver speaks of: what is looked at and cannot be seen."""
         self.enricher = Enricher(settings, bootstrap_servers)
-        self._evaluator = Evaluator(measured_by, settings.latest_max_age_s)
+        self._evaluator = Evaluator(
+            measured_by, settings.latest_max_age_s, lru_cache(4_096)(settings.thresholds_of)
+        )
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self._view_reader = ViewReader(settings, bootstrap_servers, self.view, self.counters)
         self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
-        self._last: dict[str, LagEvent] = {}
+        self._last: dict[str, Evaluated] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
 
@@ -245,7 +249,7 @@ class Pipeline:
             for state in measured.states:
                 # It may have changed hands, or been measured in a newer state, in the meantime.
                 last = self._last.get(state.query_id)
-                outdated = last is not None and last.observed_at > state.observed_at_ms
+                outdated = last is not None and last.event.observed_at > state.observed_at_ms
                 if state.query_id in self.tracker.queries and not outdated:
                     self._offer(state, Moment(epoch_ms(), time.monotonic(), measured.asked_s))
                 await asyncio.sleep(0)
@@ -255,7 +259,7 @@ class Pipeline:
         query_id = state.query_id
         covered = self._unpublished.covered(state)
         silence = self._silence if state.run_id is not None else self._unseen
-        event = self._evaluator.evaluate(
+        evaluated = self._evaluator.evaluate(
             state,
             self.enricher.offsets,
             moment,
@@ -264,7 +268,8 @@ class Pipeline:
             previous=self._last.get(query_id),
             silent=silence.is_silent(query_id),
         )
-        self._last[query_id] = event
+        self._last[query_id] = evaluated
+        event = evaluated.event
         self.counters.measured += 1
         if query_id in self._on_their_way or not self.intake.keeps(query_id):
             return
@@ -318,7 +323,9 @@ class Pipeline:
         event = entry.event
         self.counters.adopted += 1
         self.tracker.adopt(event)
-        self._last[event.query_id] = event
+        moment = Moment(epoch_ms(), time.monotonic(), time.monotonic())
+        self._last[event.query_id] = Evaluated(event, resumed(event, moment))
+        self.enricher.resume(event, moment)
         silence = self._silence if event.run_id is not None else self._unseen
         silence.adopted(event.query_id, time.monotonic(), silent=silent)
 

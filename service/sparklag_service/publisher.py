@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
-from sparklag_schemas import LagEvent, Settings, SparklagError, encode
+from sparklag_schemas import LagEvent, PartitionLag, Settings, SparklagError, encode
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.headers import Headers, lag_event_headers
 from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
@@ -63,11 +63,33 @@ class Cadence:
 
 
 def _changed(last: LagEvent, event: LagEvent) -> bool:
+    """Whether there is more to say than that time has passed: a record that waits grows older, and
+    everybody can reckon that from `measured_at`."""
     return (
         last.observed_at != event.observed_at
         or last.status != event.status
         or last.reason != event.reason
-        or last.topics != event.topics
+        or len(last.topics) != len(event.topics)
+        or any(
+            len(was.partitions) != len(now.partitions)
+            or was.total_lag != now.total_lag
+            or was.topic_id != now.topic_id
+            or any(map(_partition_changed, was.partitions, now.partitions))
+            for was, now in zip(last.topics, event.topics, strict=True)
+        )
+    )
+
+
+def _partition_changed(was: PartitionLag, now: PartitionLag) -> bool:
+    return was is not now and (
+        was.latest_offset != now.latest_offset
+        or was.processed_offset != now.processed_offset
+        or was.partition != now.partition
+        or was.planned_offset != now.planned_offset
+        or was.earliest_offset != now.earliest_offset
+        or was.time_lag_method != now.time_lag_method
+        or was.status != now.status
+        or was.reason != now.reason
     )
 
 

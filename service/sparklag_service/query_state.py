@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sparklag_schemas import Batch, IsolationLevel, LagEvent, Origin
+from sparklag_schemas import Activity, Batch, IsolationLevel, LagEvent, Origin
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ class QueryState:
     """A past run that goes on beside this one."""
     other_run_at_ms: int = 0
     """`heard_at_ms` when that one was last heard: its own clock may be another."""
+    activity: Activity | None = None
+    idle_at_ms: int = 0
+    """When its driver last said that there is nothing to do, by its clock. 0: it never did."""
     alone_since_ms: int | None = None
     """By that one's clock, its first words after this run's last."""
 
@@ -101,6 +104,7 @@ def restored(event: LagEvent) -> QueryState:
         ended=event.status in ("FINISHED", "FAILED"),
         exception=event.exception,
         observation_offset=event.observation_offset,
+        activity=event.activity,
         run_since_ms=event.observed_at,
         past_runs=(event.other_run_id,) if event.other_run_id else (),
         other_run_id=event.other_run_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from sparklag_schemas import LagEvent, Observation, SourcePosition
+from sparklag_schemas import Activity, LagEvent, Observation, SourcePosition
 from sparklag_service.fusion import at_newer_position, with_checkpoint
 from sparklag_service.query_state import QueryState, SourceState, restored
 
@@ -106,6 +106,8 @@ class Tracker:
             processed_at_ms=observation.processed_at,
             batch=observation.batch,
             checkpoint_location=observation.checkpoint_location,
+            activity=_activity(observation, known),
+            idle_at_ms=_idle_at_ms(observation, known),
             ended=observation.cause == "terminated",
             exception=observation.exception,
         )
@@ -142,6 +144,23 @@ class Tracker:
             assigned=position.assigned,
             cluster=self.cluster_of(position.bootstrap_servers, observation.cluster),
         )
+
+
+def _activity(observation: Observation, known: QueryState | None) -> Activity | None:
+    """What the newest words say; those that repeat a position may leave out what they said."""
+    if observation.activity is not None:
+        return observation.activity
+    if observation.cause == "idle":
+        return "waiting"
+    if observation.cause == "refresh" and known is not None:
+        return known.activity if known.run_id == observation.run_id else None
+    return None
+
+
+def _idle_at_ms(observation: Observation, known: QueryState | None) -> int:
+    if observation.cause == "idle" or observation.activity == "waiting":
+        return observation.observed_at
+    return known.idle_at_ms if known is not None else 0
 
 
 def _of_new_run(state: QueryState) -> QueryState:

@@ -6,16 +6,19 @@ from typing import Any
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag
-from sparklag_service.evaluator import Evaluator
-from sparklag_service.offsets import ClusterOffsets, Latest, Offsets, Topic
+from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
+from sparklag_service.evaluation.course import Course, resumed
+from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.offset_times import Latest
+from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
 from sparklag_service.query_state import QueryState, SourceState
-from sparklag_service.topic_measure import Moment
 from sparklag_service.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
 
 NO_LEADER = "the partition has no leader"
 MAX_AGE_S = 60.0
+USUAL = Thresholds()
 _EPOCH_MS = 1_790_000_000_000
 """Epoch milliseconds where `time.monotonic()` is 0."""
 
@@ -100,15 +103,14 @@ def evaluated(
     cause: Cause = "refresh",
     silent: bool = False,
 ) -> LagEvent:
-    """The lag event of `query`, at 100 s unless `at` says otherwise."""
-    return Evaluator("service", MAX_AGE_S).evaluate(
-        query,
-        offsets,
-        at or moment(),
-        event_id="id",
-        cause=cause,
-        previous=previous,
-        silent=silent,
+    """The lag event of `query`, at 100 s unless `at` says otherwise; all that is known of its past
+    is `previous`."""
+    at = at or moment()
+    past = Evaluated(previous, resumed(previous, at)) if previous is not None else None
+    return (
+        Evaluator("service", MAX_AGE_S)
+        .evaluate(query, offsets, at, event_id="id", cause=cause, previous=past, silent=silent)
+        .event
     )
 
 
@@ -131,10 +133,12 @@ def statuses(found: LagEvent, topic: int = 0) -> list[str]:
 class Follower:
     """One query on its way through tracker and evaluator: each event knows the one before."""
 
-    def __init__(self, last: LagEvent | None = None) -> None:
+    def __init__(self, last: LagEvent | None = None, thresholds: Thresholds = USUAL) -> None:
         self.tracker = Tracker()
         self.last = last
         self.offset = -1
+        self._course: Course | None = None
+        self._evaluator = Evaluator("service", MAX_AGE_S, lambda *_: thresholds)
 
     def hear(self, observation: Observation, offset: int | None = None) -> bool:
         """Take in what is next on `processed-offsets`, or stands at `offset`."""
@@ -145,12 +149,26 @@ class Follower:
         self, offsets: Offsets, at: Moment | None = None, *, silent: bool = False
     ) -> LagEvent:
         """Measure the query where it is now."""
-        self.last = evaluated(self.state, offsets, at, self.last, silent=silent)
+        at = at or moment()
+        past = None
+        if self.last is not None:
+            past = Evaluated(self.last, self._course or resumed(self.last, at))
+        found = self._evaluator.evaluate(
+            self.state,
+            offsets,
+            at,
+            event_id="id",
+            cause="refresh",
+            previous=past,
+            silent=silent,
+        )
+        self.last, self._course = found.event, found.course
         return self.last
 
     def restart(self) -> None:
         """Another instance goes on: from the last event, it knows nothing else."""
         assert self.last is not None
+        self._course = None
         self.tracker = Tracker()
         self.tracker.adopt(self.last)
 

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import PartitionLag, Status
-from sparklag_service.offsets import ClusterOffsets, Latest, Topic
+from sparklag_schemas import PartitionLag, TimeLagMethod
+from sparklag_service.evaluation.ages import TopicAges
+from sparklag_service.evaluation.finding import FLAGS, Finding
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.offset_times import Latest
+from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import SourceState
 
+_LOOK_AGAIN_S: Final = 10.0
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
 _ANEW = "the topic was deleted and created anew: the position is one of the topic before"
 
 
-class Moment(NamedTuple):
-    """When a query is measured. Offsets asked for at `asked_s` or later came after its position."""
+class Before(NamedTuple):
+    """What was said of a topic's partitions last, while it was the same topic."""
 
-    now_ms: int
-    """Epoch milliseconds."""
-    now_s: float
-    asked_s: float
-    """`time.monotonic()`, both."""
-
-
-class Finding(NamedTuple):
-    """What is to say of a partition, or of a topic none of whose partitions is known."""
-
-    status: Status
-    reason: str | None
-    latest: int | None = None
-    lag: int | None = None
-    measured_at_ms: int | None = None
-    lost: int | None = None
+    partitions: Mapping[int, PartitionLag]
+    since_s: float
+    """How long ago."""
+    flags: Mapping[int, Finding]
+    """What the past says of partitions with which all is well now."""
 
 
 class TopicMeasure:
@@ -58,10 +53,16 @@ class TopicMeasure:
         self._started = source.processed is not None
         self._latest = said.latest[source.isolation_level]
         self._earliest = said.earliest
+        self._advances = said.advances
         self._unknown = said.unknown
+        self._ages = TopicAges(name, said, source.isolation_level, moment)
         self._moment = moment
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, topic_id)
+        self.arrived = 0
+        """Records that came since the topic was measured before."""
+        self.moved = 0
+        """Records that were processed since then."""
 
     def nothing_known(self) -> Finding:
         """Why no partition is known."""
@@ -71,13 +72,14 @@ class TopicMeasure:
             return Finding("UNKNOWN", self._topic.missing)
         return Finding("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
 
-    def partition_lags(
-        self, numbers: list[int], olds: dict[int, PartitionLag]
-    ) -> list[PartitionLag]:
-        """`olds` is what was said of the partitions before, while the topic was the same."""
-        name, obstacle = self._name, self._obstacle
-        latest, earliest = self._latest, self._earliest
+    def partition_lags(self, numbers: list[int], before: Before) -> list[PartitionLag]:
+        """Of the partitions `numbers`, in their order."""
+        name, obstacle, olds, flags = self._name, self._obstacle, before.partitions, before.flags
+        latest, earliest, advances = self._latest, self._earliest, self._advances
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
+        since_s, age_of, is_sampled = before.since_s, self._ages.age, self._ages.is_sampled
+        sampled, looks_again = self._ages.any_sampled, self._looks_again(since_s)
+        arrived = moved = 0
         found: list[PartitionLag] = []
         for number in numbers:
             # Equal to the TopicPartition, and made in less time.
@@ -86,7 +88,8 @@ class TopicMeasure:
             read = latest.get(key)
             first = earliest.get(key)
             at = processed.get(number)
-            # Most partitions, most of the time: nothing is to say but the lag.
+            # Most partitions, most of the time: nothing is to say but the lag, nor was before, and
+            # the query did not go back.
             if (
                 read is None
                 or at is None
@@ -94,29 +97,70 @@ class TopicMeasure:
                 or read.asked_s < asked_s
                 or read.offset < at
                 or (first is not None and first > at)
-                or (old is not None and not _is_plain(old, at))
-            ):
-                found.append(self._partition_lag(number, at, read, first, old))
-            elif (
-                old is not None
-                and old.latest_offset == read.offset
-                and old.processed_offset == at
-                and old.earliest_offset == first
-                and old.planned_offset == planned.get(number)
-            ):
-                found.append(old)
-            else:
-                found.append(
-                    PartitionLag(
-                        partition=number,
-                        processed_offset=at,
-                        planned_offset=planned.get(number),
-                        latest_offset=read.offset,
-                        earliest_offset=first,
-                        lag=read.offset - at,
-                        status="OK",
+                or (
+                    old is not None
+                    and (
+                        (old.reason is not None if old.status == "OK" else old.status not in FLAGS)
+                        or old.measured_at is not None
+                        or (old.processed_offset is not None and old.processed_offset > at)
                     )
                 )
+            ):
+                found.append(self._partition_lag(number, at, read, first, before))
+                continue
+            end = read.offset
+            plan = planned.get(number)
+            stands = old if old is not None and old.processed_offset == at else None
+            if old is not None:
+                if old.latest_offset is not None and end > old.latest_offset:
+                    arrived += end - old.latest_offset
+                if stands is None and old.processed_offset is not None:
+                    moved += at - old.processed_offset
+            age_s: float | None = 0.0
+            method: TimeLagMethod | None = None
+            if end == at:
+                if (
+                    stands is not None
+                    and stands.latest_offset == end
+                    and stands.earliest_offset == first
+                    and stands.planned_offset == plan
+                    and stands.status == "OK"
+                ):
+                    found.append(stands)
+                    continue
+            elif (
+                stands is not None
+                and stands.time_lag_s is not None
+                and stands.time_lag_method is not None
+                and (
+                    stands.time_lag_method == "sampled"
+                    or (
+                        not (looks_again and stands.time_lag_method == "floor")
+                        and not (sampled and is_sampled(number, at))
+                    )
+                )
+            ):
+                age_s, method = round(stands.time_lag_s + since_s, 3), stands.time_lag_method
+            else:
+                age_s, method = age_of(number, at, read)
+            flag = flags.get(number) if flags else None
+            found.append(
+                PartitionLag(
+                    partition=number,
+                    processed_offset=at,
+                    planned_offset=plan,
+                    latest_offset=end,
+                    earliest_offset=first,
+                    lag=end - at,
+                    time_lag_s=age_s,
+                    time_lag_method=method,
+                    headroom_s=self._headroom_s(number, at, first, end) if advances else None,
+                    status="OK" if flag is None else flag.status,
+                    reason=None if flag is None else flag.reason,
+                )
+            )
+        self.arrived += arrived
+        self.moved += moved
         return found
 
     def _partition_lag(
@@ -125,11 +169,19 @@ class TopicMeasure:
         processed: int | None,
         latest: Latest | None,
         earliest: int | None,
-        old: PartitionLag | None,
+        before: Before,
     ) -> PartitionLag:
+        old = before.partitions.get(number)
         rewound_from = _rewound_from(processed, old)
         partition = TopicPartition(self._name, number)
         found = self._judge(partition, processed, latest, earliest, rewound_from)
+        if found.status == "OK":
+            found = before.flags.get(number, found)._replace(
+                latest=found.latest, lag=found.lag, measured_at_ms=found.measured_at_ms
+            )
+        self._count(processed, found, old)
+        at = processed if processed is not None else earliest
+        age_s, method = self._age(number, at, latest, found, old, before.since_s)
         return PartitionLag(
             partition=number,
             processed_offset=processed,
@@ -137,12 +189,64 @@ class TopicMeasure:
             latest_offset=found.latest,
             earliest_offset=earliest,
             lag=found.lag,
+            time_lag_s=age_s,
+            time_lag_method=method,
+            headroom_s=self._headroom_s(number, at, earliest, found.latest),
             measured_at=found.measured_at_ms,
             lost_records=found.lost,
             rewound_from=rewound_from,
             status=found.status,
             reason=found.reason,
         )
+
+    def _count(self, processed: int | None, found: Finding, old: PartitionLag | None) -> None:
+        if old is None:
+            return
+        if found.latest is not None and old.latest_offset is not None:
+            self.arrived += max(0, found.latest - old.latest_offset)
+        if processed is not None and old.processed_offset is not None:
+            # Going back is no work that was undone.
+            self.moved += max(0, processed - old.processed_offset)
+
+    def _age(
+        self,
+        number: int,
+        at: int | None,
+        latest: Latest | None,
+        found: Finding,
+        old: PartitionLag | None,
+        since_s: float,
+    ) -> tuple[float | None, TimeLagMethod | None]:
+        """Of the first record that is not processed: what is not known has none."""
+        if found.lag is None or at is None or latest is None:
+            return None, None
+        if found.lag == 0:
+            return 0.0, None
+        if (
+            old is not None
+            and old.time_lag_s is not None
+            and old.processed_offset == at
+            and old.time_lag_method is not None
+            and (old.time_lag_method != "floor" or not self._looks_again(since_s))
+            and (old.time_lag_method == "sampled" or not self._ages.is_sampled(number, at))
+        ):
+            return round(old.time_lag_s + since_s, 3), old.time_lag_method
+        return self._ages.age(number, at, latest)
+
+    def _looks_again(self, since_s: float) -> bool:
+        """Whether more may be known of what was there before anyone looked: each ten seconds."""
+        now_s = self._moment.now_s
+        return now_s // _LOOK_AGAIN_S != (now_s - since_s) // _LOOK_AGAIN_S
+
+    def _headroom_s(
+        self, number: int, at: int | None, earliest: int | None, latest: int | None
+    ) -> float | None:
+        """Until the log's start, at its rate, is where the query is: see `Advances`."""
+        advances = self._advances.get(TopicPartition(self._name, number))
+        if advances is None or at is None or earliest is None or latest is None or latest <= at:
+            return None
+        rate = advances.rate(self._moment.now_s)
+        return None if not rate else round(max(0, at - earliest) / rate, 1)
 
     def _judge(
         self,
@@ -212,16 +316,6 @@ def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None
     if topic.topic_id is not None and topic.topic_id != topic_id:
         return Finding("RECREATED", _ANEW)
     return None
-
-
-def _is_plain(old: PartitionLag, processed: int) -> bool:
-    """Whether nothing was to say of it but its lag, and it did not go back since."""
-    return (
-        old.status == "OK"
-        and old.reason is None
-        and old.measured_at is None
-        and (old.processed_offset is None or old.processed_offset <= processed)
-    )
 
 
 def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None:

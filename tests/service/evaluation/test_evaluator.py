@@ -238,9 +238,9 @@ def test_the_version_rises_also_where_the_clock_steps_back() -> None:
     assert fourth.measured_at == moment(42).now_ms
 
 
-def test_a_partition_that_did_not_change_is_the_same_object() -> None:
+def test_a_partition_without_lag_that_did_not_change_is_the_same_object() -> None:
     query = Follower()
-    processed = {"orders": {0: 5, 1: 5, 2: 5}}
+    processed = {"orders": {0: 70, 1: 70, 2: 70}}
     query.hear(observation(sources=[position(processed)]))
     first = query.measure(said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0}))
     query.hear(observation(cause="idle", sources=[position(processed)]))

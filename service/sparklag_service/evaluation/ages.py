@@ -1,0 +1,73 @@
+"""How old the first unprocessed record of a partition is, and how that is known. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import IsolationLevel, TimeLagMethod
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.offset_times import Bracket, Latest, OffsetTimes
+from sparklag_service.offsets import ClusterOffsets
+
+_OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
+"""A timestamp so much earlier than the record itself says when something happened, not when it
+could have been processed: somebody filled the topic with old data."""
+_UNSEEN: Final = OffsetTimes()
+
+
+class TopicAges:
+    """The ages of records of one topic at one moment.
+
+    *Sampled*: by the timestamp that the record carries. *Interpolated*: the record came between the
+    last look at the log that did not show it and the first that did; records are taken to come
+    evenly between the two. *Floor*: it was there before anyone looked, so it is at least so old.
+    """
+
+    def __init__(
+        self, name: str, said: ClusterOffsets, level: IsolationLevel, moment: Moment
+    ) -> None:
+        self._name = name
+        self._times = said.times[level].get(name, _UNSEEN)
+        self._sampled = said.record_times
+        self._moment = moment
+        self._bracket: Bracket | None = None
+
+    def age(self, number: int, offset: int, latest: Latest) -> tuple[float, TimeLagMethod]:
+        """Of the record at `offset`, which is before `latest`: seconds, and how they were found."""
+        bracket = self._bracket
+        at_s = bracket.arrived_s(number, offset, latest) if bracket is not None else None
+        if bracket is None or at_s is None:
+            bracket = self._bracket = self._times.bracket(number, offset, latest)
+            at_s = bracket.arrived_s(number, offset, latest)
+            if at_s is None:
+                at_s = bracket.newer_s
+        method: TimeLagMethod = "floor" if bracket.older_s is None else "interpolated"
+        if self._sampled:
+            sampled_s = self._sampled_s(number, offset, bracket)
+            if sampled_s is not None:
+                at_s, method = sampled_s, "sampled"
+        return max(0.0, round(self._moment.now_s - at_s, 3)), method
+
+    @property
+    def any_sampled(self) -> bool:
+        """Whether records of the cluster were read at all."""
+        return bool(self._sampled)
+
+    def is_sampled(self, number: int, offset: int) -> bool:
+        """Whether the record itself was read."""
+        sampled = self._sampled.get(TopicPartition(self._name, number)) if self._sampled else None
+        return sampled is not None and sampled.offset == offset
+
+    def _sampled_s(self, number: int, offset: int, bracket: Bracket) -> float | None:
+        """By its timestamp, where that can be the time it came."""
+        sampled = self._sampled.get(TopicPartition(self._name, number))
+        if sampled is None or sampled.offset != offset:
+            return None
+        at_s = self._moment.monotonic_s(sampled.timestamp_ms)
+        older_s = bracket.older_s
+        if older_s is not None and at_s < older_s - _OLDER_THAN_ITS_ARRIVAL_S:
+            return None
+        # A clock that is ahead: the record was there before.
+        return at_s if at_s <= bracket.newer_s else None

@@ -1,0 +1,268 @@
+"""Lag from positions and offsets. Pure functions: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sparklag_schemas import (
+    Cause,
+    LagEvent,
+    MeasuredBy,
+    PartitionLag,
+    Settings,
+    Thresholds,
+    TopicLag,
+)
+from sparklag_service.evaluation.course import Course, Place, advanced, begun
+from sparklag_service.evaluation.finding import FLAGS, Finding
+from sparklag_service.evaluation.headroom import headroom
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.rates import catch_up, rates
+from sparklag_service.evaluation.status import past_findings, query_status
+from sparklag_service.evaluation.topic_measure import Before, TopicMeasure
+from sparklag_service.evaluation.trends import Trends
+from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.query_state import QueryState, SourceState
+
+_NOTHING_SAID = ClusterOffsets()
+_UNSEEN = Topic()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A query's last event, and the past that goes with it."""
+
+    event: LagEvent
+    course: Course
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """`measured_by` is said in each event; a latest offset older than `latest_max_age_s` does not
+    count; thresholds are those of a query's name and id."""
+
+    measured_by: MeasuredBy
+    latest_max_age_s: float
+    thresholds_of: Callable[[str | None, str], Thresholds] = Settings().thresholds_of
+
+    def evaluate(
+        self,
+        state: QueryState,
+        offsets: Offsets,
+        moment: Moment,
+        *,
+        event_id: str,
+        cause: Cause,
+        previous: Evaluated | None = None,
+        silent: bool = False,
+    ) -> Evaluated:
+        """The lag of a query: `latest - processed` of each partition, their sum, and what its past
+        makes of them.
+
+        `previous` is where it was, in which topics, and what it did. `silent`: its driver has said
+        nothing for longer than a living one does; without a driver, its checkpoint or the group
+        could not be read for so long.
+        """
+        thresholds = self.thresholds_of(state.name, state.query_id)
+        course = previous.course if previous is not None else begun(state, moment)
+        measure = _Measure(state, offsets, moment, self.latest_max_age_s, course)
+        measure.take({(t.source, t.topic): t for t in previous.event.topics} if previous else {})
+        topics = measure.topics
+        before = course
+        course = advanced(
+            course,
+            state,
+            topics,
+            moment,
+            arrived=measure.arrived,
+            moved=measure.moved,
+            thresholds=thresholds,
+        )
+        _flag_anew(topics, before.trends, course.trends)
+        partitions = [one for topic in topics for one in topic.partitions]
+        lags = [one.lag for one in partitions if one.lag is not None]
+        ages = [one.time_lag_s for one in partitions if one.time_lag_s is not None]
+        total_lag, max_lag = (sum(lags), max(lags)) if lags else (None, None)
+        max_time_lag_s = max(ages, default=None)
+        room = headroom(topics, course, moment)
+        past = past_findings(
+            state,
+            course,
+            thresholds,
+            moment,
+            total_lag=total_lag,
+            max_time_lag_s=max_time_lag_s,
+            room=room,
+        )
+        status, reason, *_ = query_status(state, partitions, measure.unread, [*past], silent=silent)
+        pace = rates(course)
+        runs = status not in ("STOP", "FINISHED", "FAILED", "GONE")
+        catch_up_s, catch_up_reason = catch_up(total_lag, pace, state.batch, runs=runs)
+        usual = course.usual
+        measured_at_ms, status_since = moment.now_ms, moment.now_ms
+        if previous is not None:
+            last = previous.event
+            if last.observed_at == state.observed_at_ms:
+                # A version only rises, also where a clock was stepped back.
+                measured_at_ms = max(measured_at_ms, last.measured_at + 1)
+            if last.status == status and last.status_since is not None:
+                status_since = last.status_since
+        event = LagEvent(
+            event_id=event_id,
+            cluster=state.cluster,
+            query_id=state.query_id,
+            run_id=state.run_id,
+            query=state.name,
+            batch_id=state.batch_id,
+            cause=cause,
+            measured_by=self.measured_by,
+            origin=state.origin,
+            planned_batch_id=state.planned_batch_id,
+            activity=state.activity,
+            status=status,
+            status_since=status_since,
+            reason=reason,
+            total_lag=total_lag,
+            max_lag=max_lag,
+            max_time_lag_s=max_time_lag_s,
+            in_flight=_in_flight(state, partitions),
+            unknown_partitions=len(partitions) - len(lags),
+            lost_records=sum(one.lost_records for one in partitions if one.lost_records),
+            skew=round(max_lag / total_lag, 3) if total_lag and max_lag and len(lags) > 1 else None,
+            processed_rate=_rounded(pace.processed),
+            input_rate=_rounded(pace.input),
+            batch_rate=_rounded(pace.batch),
+            lag_trend=_rounded(pace.trend),
+            catch_up_s=catch_up_s,
+            catch_up_reason=catch_up_reason,
+            min_headroom_records=room.records,
+            min_headroom_s=room.seconds,
+            loss_expected_at=room.loss_expected_at_ms,
+            usual_batch_s=_rounded(usual.batch_s),
+            usual_interval_s=_rounded(usual.interval_s),
+            other_run_id=state.other_run_id,
+            observation_offset=state.observation_offset,
+            processed_at=state.processed_at_ms,
+            observed_at=state.observed_at_ms,
+            measured_at=measured_at_ms,
+            batch=state.batch,
+            checkpoint_location=state.checkpoint_location,
+            exception=state.exception,
+            topics=topics,
+        )
+        return Evaluated(event, course)
+
+
+class _Measure:
+    """Of all topics of a query, at one moment."""
+
+    def __init__(
+        self,
+        state: QueryState,
+        offsets: Offsets,
+        moment: Moment,
+        max_age_s: float,
+        course: Course,
+    ) -> None:
+        self._state = state
+        self._offsets = offsets
+        self._moment = moment
+        self._max_age_s = max_age_s
+        self._course = course
+        self.topics: list[TopicLag] = []
+        self.unread: list[Finding] = []
+        """What is to say of topics none of whose partitions is known."""
+        self.arrived = 0
+        self.moved = 0
+
+    def take(self, before: Mapping[Place, TopicLag]) -> None:
+        """Measure each, knowing what was said of it last."""
+        for source in self._state.sources:
+            for name in source.watched_topics():
+                old = before.get((source.source, name))
+                self.topics.append(self._topic_lag(source, name, old))
+
+    def _topic_lag(self, source: SourceState, name: str, before: TopicLag | None) -> TopicLag:
+        said = _NOTHING_SAID
+        if source.cluster is not None:
+            said = self._offsets.get(source.cluster, _NOTHING_SAID)
+        topic = said.topics.get(name, _UNSEEN)
+        processed = (source.processed or {}).get(name, {})
+        topic_id = topic.topic_id
+        if before is not None and processed and _positions(before) == processed:
+            # The position did not move: it still is one of the topic it was reached in.
+            topic_id = before.topic_id or topic_id
+        elif topic_id is None and before is not None and not _was_recreated(before):
+            topic_id = before.topic_id
+        one = TopicMeasure(source, name, topic, topic_id, said, self._moment, self._max_age_s)
+        olds: dict[int, PartitionLag] = {}
+        if before is not None and before.topic_id in (topic_id, None):
+            olds = {old.partition: old for old in before.partitions}
+        trends = self._course.trends.get((source.source, name))
+        flags = trends.flags if trends is not None else {}
+        since_s = max(0.0, self._moment.now_s - self._course.at_s)
+        numbers = source.watched_partitions(name, topic.partitions)
+        partitions = one.partition_lags(numbers, Before(olds, since_s, flags))
+        if not partitions:
+            self.unread.append(one.nothing_known())
+        self.arrived += one.arrived
+        self.moved += one.moved
+        lags = [partition.lag for partition in partitions if partition.lag is not None]
+        return TopicLag(
+            topic=name,
+            source=source.source,
+            cluster=source.cluster,
+            topic_id=topic_id,
+            assigned=source.assigned is not None,
+            isolation_level=source.isolation_level,
+            total_lag=sum(lags) if lags else None,
+            partitions=partitions,
+        )
+
+
+def _flag_anew(
+    topics: Sequence[TopicLag], before: Mapping[Place, Trends], now: Mapping[Place, Trends]
+) -> None:
+    """Partitions were measured with what their past said before the commit that was seen now."""
+    if before is now:
+        return
+    for topic in topics:
+        place = (topic.source, topic.topic)
+        was = before[place].flags if place in before else {}
+        flags = now[place].flags
+        for index, one in enumerate(topic.partitions) if was or flags else ():
+            old, new = was.get(one.partition), flags.get(one.partition)
+            is_flagged = old is not None and one.status in FLAGS
+            if old is not new and (one.status == "OK" or is_flagged):
+                status, reason = (new.status, new.reason) if new is not None else ("OK", None)
+                topic.partitions[index] = replace(one, status=status, reason=reason)
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
+
+
+def _positions(topic: TopicLag) -> dict[int, int]:
+    return {
+        partition.partition: partition.processed_offset
+        for partition in topic.partitions
+        if partition.processed_offset is not None
+    }
+
+
+def _was_recreated(topic: TopicLag) -> bool:
+    return any(partition.status == "RECREATED" for partition in topic.partitions)
+
+
+def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
+    """Records of the batch that runs. One that was planned by a run that ended does not."""
+    if state.planned_batch_id is None or state.ended:
+        return None
+    return sum(
+        max(0, one.planned_offset - one.processed_offset)
+        for one in partitions
+        if one.planned_offset is not None and one.processed_offset is not None
+    )

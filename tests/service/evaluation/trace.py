@@ -1,0 +1,167 @@
+"""A query and its topic under a clock of the test's own: what comes, what is read, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.offset_times import Latest
+from sparklag_service.offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.retention import Advances
+from tests.messages import RUN_ID, observation, position
+from tests.service.states import USUAL, Follower, moment, partition
+
+
+class Trace:
+    """Query `orders` that reads all partitions of topic `orders`; it starts at 100 s, with nothing
+    to read unless there are `ends`. Measured each `refresh_s` while time passes."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        ends: list[int] | None = None,
+        run_id: str | None = RUN_ID,
+        refresh_s: float = 1.0,
+        thresholds: Thresholds = USUAL,
+        produce: Callable[[float], list[int]] | None = None,
+        **fields: Any,
+    ) -> None:
+        """`produce`: records that come up to a time, by partition. `fields`: of all
+        observations."""
+        self.now_s = 100.0
+        self._refresh_s = refresh_s
+        self.ends = ends or [0] * partitions
+        self.starts = [0] * partitions
+        self.at = [0] * partitions
+        self.batch_id = -1
+        self.run_id = run_id
+        self.produce = produce or (lambda _: [0] * partitions)
+        self.events: list[LagEvent] = []
+        self.processed_at: int | None = None
+        self._fields = fields
+        self._follower = Follower(thresholds=thresholds)
+        self._offsets = ClusterOffsets()
+        self._offsets.topics["orders"] = Topic("id-a", tuple(range(partitions)))
+        self.unread: set[int] = set()
+        """Partitions whose leader does not answer."""
+        self.clock_off_s = 0.0
+        """How far off the machine's clock is; seconds are counted without it."""
+        self.say("started", sources=[SourcePosition(source=0, topics=["orders"])])
+
+    @property
+    def now_ms(self) -> int:
+        """By the machine's clock."""
+        return self._moment.now_ms
+
+    @property
+    def _moment(self) -> Moment:
+        at = moment(self.now_s)
+        return at._replace(now_ms=at.now_ms + round(self.clock_off_s * 1000))
+
+    @property
+    def event(self) -> LagEvent:
+        """What was said last."""
+        return self.events[-1]
+
+    @property
+    def status(self) -> str:
+        """Of the query."""
+        return self.event.status
+
+    def one(self, number: int = 0) -> PartitionLag:
+        """A partition, as it was said last."""
+        return self.event.topics[0].partitions[number]
+
+    def pass_time(self, seconds: float, *, silent: bool = False) -> None:
+        """Records come, and all is measured each second."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s - 1e-9:
+            step_s = min(self._refresh_s, end_s - self.now_s)
+            self.now_s += step_s
+            for number, count in enumerate(self.produce(self.now_s)):
+                self.ends[number] += count
+            self.measure(silent=silent)
+
+    def measure(self, *, silent: bool = False) -> LagEvent:
+        """Now."""
+        latest = self._offsets.latest["read_uncommitted"]
+        for number, end in enumerate(self.ends):
+            if number not in self.unread:
+                latest[partition(number)] = Latest(end, self.now_s)
+            start = self.starts[number]
+            if start > self._offsets.earliest.get(partition(number), start):
+                known = self._offsets.advances.get(partition(number), Advances(()))
+                self._offsets.advances[partition(number)] = known.with_step(self.now_s, start)
+            self._offsets.earliest[partition(number)] = start
+        rows = [latest.get(partition(number)) for number in range(len(self.ends))]
+        self._offsets.times_of("read_uncommitted", "orders").take(self.now_s, rows, self._refresh_s)
+        said = self._follower.measure({"default": self._offsets}, self._moment, silent=silent)
+        self.events.append(said)
+        return said
+
+    def sampled(self, number: int, timestamp_ms: int) -> None:
+        """The record at the query's position was read."""
+        self._offsets.record_times[partition(number)] = RecordTime(self.at[number], timestamp_ms)
+
+    def batch(self, duration_s: float = 1.0, *, most: int | None = None, **fields: Any) -> None:
+        """A batch that reads what is there (`most` of each partition), and takes so long."""
+        ends = list(self.ends)
+        self.pass_time(duration_s)
+        for number, end in enumerate(ends):
+            more = end - self.at[number]
+            self.at[number] += more if most is None else min(most, more)
+        self.batch_id += 1
+        self.processed_at = self.now_ms
+        limited = any(at < end for at, end in zip(self.at, ends, strict=True))
+        self.say(
+            "progress",
+            batch=Batch(
+                started_at=self.now_ms - round(duration_s * 1000),
+                rows=0,
+                duration_ms=round(duration_s * 1000),
+                rate_limited=limited,
+            ),
+            **fields,
+        )
+
+    def idle(self) -> None:
+        """The query says that there is nothing to do."""
+        self.say("idle")
+
+    def say(self, cause: str, **fields: Any) -> None:
+        """An observation where the query is now, and a measurement of it."""
+        self._follower.hear(
+            observation(
+                **{
+                    "cause": cause,
+                    "run_id": self.run_id,
+                    "observed_at": self.now_ms,
+                    "batch_id": self.batch_id if self.batch_id >= 0 else None,
+                    "processed_at": self.processed_at,
+                    "batch": None,
+                    "sources": [position({"orders": dict(enumerate(self.at))})],
+                    **self._fields,
+                    **fields,
+                }
+            )
+        )
+        self.measure()
+
+    def steady(self, batches: int, every_s: float = 10.0, duration_s: float = 2.0) -> None:
+        """Batches that read all there is, one each `every_s`."""
+        for _ in range(batches):
+            self.pass_time(every_s - duration_s)
+            self.batch(duration_s)
+
+    def change_hands(self) -> None:
+        """Another instance goes on, with what the last event says."""
+        self._follower.restart()
+        offsets = ClusterOffsets()
+        offsets.topics.update(self._offsets.topics)
+        self._offsets = offsets
+        times = offsets.times_of("read_uncommitted", "orders")
+        ends = {one.partition: one.latest_offset or 0 for one in self.event.topics[0].partitions}
+        times.insert(self.now_s, ends)
