@@ -39,6 +39,13 @@ def checkpoint_patterns(settings: Settings) -> list[tuple[str, str]]:
     return patterns
 
 
+def burrow_clusters(settings: Settings) -> frozenset[str]:
+    """The aliases of those whose consumer groups are judged by Burrow's own rules."""
+    groups = {settings.cluster: settings.groups}
+    groups |= {alias: cluster.groups for alias, cluster in settings.clusters.items()}
+    return frozenset(alias for alias, one in groups.items() if one.evaluator == "burrow")
+
+
 def _addresses(bootstrap_servers: str) -> list[str]:
     # Kafka's clients take `SASL_SSL://host:port` too.
     listed = (address.rpartition("://")[2].strip() for address in bootstrap_servers.split(","))

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from sparklag_schemas import LagEvent, MeasuredBy, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.clusters import ClusterNames
+from sparklag_service.clusters import ClusterNames, burrow_clusters
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
 from sparklag_service.evaluation.course import resumed
@@ -75,7 +75,10 @@ class Pipeline:
         """Queries that no driver speaks of: what is looked at and cannot be seen."""
         self.enricher = Enricher(settings, bootstrap_servers)
         self._evaluator = Evaluator(
-            measured_by, settings.latest_max_age_s, lru_cache(4_096)(settings.thresholds_of)
+            measured_by,
+            settings.latest_max_age_s,
+            lru_cache(4_096)(settings.thresholds_of),
+            burrow_clusters(settings),
         )
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self._view_reader = ViewReader(settings, bootstrap_servers, self.view, self.counters)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
-from sparklag_service.evaluation.course import Course, resumed
+from sparklag_service.evaluation.course import resumed
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.offset_times import Latest
@@ -133,12 +134,17 @@ def statuses(found: LagEvent, topic: int = 0) -> list[str]:
 class Follower:
     """One query on its way through tracker and evaluator: each event knows the one before."""
 
-    def __init__(self, last: LagEvent | None = None, thresholds: Thresholds = USUAL) -> None:
+    def __init__(
+        self,
+        last: LagEvent | None = None,
+        thresholds: Thresholds = USUAL,
+        burrow_clusters: Container[str] = (),
+    ) -> None:
         self.tracker = Tracker()
         self.last = last
         self.offset = -1
-        self._course: Course | None = None
-        self._evaluator = Evaluator("service", MAX_AGE_S, lambda *_: thresholds)
+        self._evaluated: Evaluated | None = None
+        self._evaluator = Evaluator("service", MAX_AGE_S, lambda *_: thresholds, burrow_clusters)
 
     def hear(self, observation: Observation, offset: int | None = None) -> bool:
         """Take in what is next on `processed-offsets`, or stands at `offset`."""
@@ -150,10 +156,10 @@ class Follower:
     ) -> LagEvent:
         """Measure the query where it is now."""
         at = at or moment()
-        past = None
-        if self.last is not None:
-            past = Evaluated(self.last, self._course or resumed(self.last, at))
-        found = self._evaluator.evaluate(
+        past = self._evaluated
+        if past is None and self.last is not None:
+            past = Evaluated(self.last, resumed(self.last, at))
+        self._evaluated = self._evaluator.evaluate(
             self.state,
             offsets,
             at,
@@ -162,13 +168,13 @@ class Follower:
             previous=past,
             silent=silent,
         )
-        self.last, self._course = found.event, found.course
+        self.last = self._evaluated.event
         return self.last
 
     def restart(self) -> None:
         """Another instance goes on: from the last event, it knows nothing else."""
         assert self.last is not None
-        self._course = None
+        self._evaluated = None
         self.tracker = Tracker()
         self.tracker.adopt(self.last)
 

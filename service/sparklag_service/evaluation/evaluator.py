@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from sparklag_schemas import (
     Thresholds,
     TopicLag,
 )
+from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.course import Course, Place, advanced, begun
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.headroom import headroom
@@ -37,16 +38,20 @@ class Evaluated:
 
     event: LagEvent
     course: Course
+    window: Window | None = None
+    """Of a group that Burrow's rules judge."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
     """`measured_by` is said in each event; a latest offset older than `latest_max_age_s` does not
-    count; thresholds are those of a query's name and id."""
+    count; thresholds are those of a query's name and id; `burrow_clusters` are those whose groups
+    Burrow's own rules judge."""
 
     measured_by: MeasuredBy
     latest_max_age_s: float
     thresholds_of: Callable[[str | None, str], Thresholds] = Settings().thresholds_of
+    burrow_clusters: Container[str] = ()
 
     def evaluate(
         self,
@@ -82,21 +87,24 @@ class Evaluator:
             thresholds=thresholds,
         )
         _flag_anew(topics, before.trends, course.trends)
+        window = self._window(state, topics, moment, thresholds, previous)
         partitions = [one for topic in topics for one in topic.partitions]
         lags = [one.lag for one in partitions if one.lag is not None]
         ages = [one.time_lag_s for one in partitions if one.time_lag_s is not None]
         total_lag, max_lag = (sum(lags), max(lags)) if lags else (None, None)
         max_time_lag_s = max(ages, default=None)
         room = headroom(topics, course, moment)
-        past = past_findings(
-            state,
-            course,
-            thresholds,
-            moment,
-            total_lag=total_lag,
-            max_time_lag_s=max_time_lag_s,
-            room=room,
-        )
+        past: Iterable[Finding] = ()
+        if window is None:
+            past = past_findings(
+                state,
+                course,
+                thresholds,
+                moment,
+                total_lag=total_lag,
+                max_time_lag_s=max_time_lag_s,
+                room=room,
+            )
         status, reason, *_ = query_status(state, partitions, measure.unread, [*past], silent=silent)
         pace = rates(course)
         runs = status not in ("STOP", "FINISHED", "FAILED", "GONE")
@@ -153,7 +161,25 @@ class Evaluator:
             exception=state.exception,
             topics=topics,
         )
-        return Evaluated(event, course)
+        return Evaluated(event, course, window)
+
+    def _window(
+        self,
+        state: QueryState,
+        topics: Sequence[TopicLag],
+        moment: Moment,
+        thresholds: Thresholds,
+        previous: Evaluated | None,
+    ) -> Window | None:
+        """Judge `topics` by Burrow's rules, if those are the ones of this group."""
+        if state.origin != "group" or state.cluster not in self.burrow_clusters:
+            return None
+        window = Window()
+        if previous is not None:
+            window = previous.window or window_of(previous.event)
+        window = window.after(state, topics, moment, thresholds.window)
+        window.judge(topics, moment, thresholds)
+        return window
 
 
 class _Measure:

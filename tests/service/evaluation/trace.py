@@ -26,11 +26,12 @@ class Trace:
         run_id: str | None = RUN_ID,
         refresh_s: float = 1.0,
         thresholds: Thresholds = USUAL,
+        burrow: bool = False,
         produce: Callable[[float], list[int]] | None = None,
         **fields: Any,
     ) -> None:
-        """`produce`: records that come up to a time, by partition. `fields`: of all
-        observations."""
+        """`produce`: records that come up to a time, by partition. `burrow`: if it is a group,
+        Burrow's rules judge it. `fields`: of all observations."""
         self.now_s = 100.0
         self._refresh_s = refresh_s
         self.ends = ends or [0] * partitions
@@ -42,7 +43,8 @@ class Trace:
         self.events: list[LagEvent] = []
         self.processed_at: int | None = None
         self._fields = fields
-        self._follower = Follower(thresholds=thresholds)
+        burrow_clusters = ("default",) if burrow else ()
+        self._follower = Follower(thresholds=thresholds, burrow_clusters=burrow_clusters)
         self._offsets = ClusterOffsets()
         self._offsets.topics["orders"] = Topic("id-a", tuple(range(partitions)))
         self.unread: set[int] = set()
