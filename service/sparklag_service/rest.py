@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from sparklag_schemas import Status
 from sparklag_schemas.documents import lag_event_components
 from sparklag_service import problems
 from sparklag_service.listing import MAX_PAGE, BadCursor, Filter, page
+from sparklag_service.page import rows
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.self_metrics import Exposition
 from sparklag_service.version import VERSION
@@ -132,20 +132,9 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
 def _add_page(app: FastAPI, pipeline: Pipeline) -> None:
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
-        events = sorted((entry.event for entry in pipeline.view), key=lambda e: e.display_name)
-        rows = "".join(
-            f'<tr><td><a href="lag/{html.escape(event.query_id)}">'
-            f"{html.escape(event.display_name)}</a></td>"
-            f"<td>{event.status}</td>"
-            f"<td>{'unknown' if event.total_lag is None else f'{event.total_lag:,}'}</td>"
-            f"<td>{html.escape(event.reason or '')}</td></tr>"
-            for event in events
-        )
         template = files("sparklag_service").joinpath("index.html").read_text(encoding="utf-8")
-        return HTMLResponse(template.replace("{rows}", rows or _NO_ROWS))
-
-
-_NO_ROWS = '<tr><td colspan="4">No query has been observed yet.</td></tr>'
+        found = rows(entry.event for entry in pipeline.view)
+        return HTMLResponse(template.replace("{rows}", found))
 
 
 def _ref(name: str) -> dict[str, str]:

@@ -115,9 +115,16 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
 def test_lag_shows_a_query_and_serves_as_a_probe(url: str) -> None:
     shown = sparklag("lag", "orders", "--url", url)
     assert shown.returncode == 0
-    assert "lag 65 records" in shown.stdout
+    assert "65 records, worst partition 65" in shown.stdout
     assert sparklag("lag", "orders", "--url", url, "--max-lag", "65").returncode == 0
-    assert sparklag("lag", "orders", "--url", url, "--max-lag", "64").returncode == 1
+    behind = sparklag("lag", "orders", "--url", url, "--max-lag", "64")
+    assert behind.returncode == 1
+    assert behind.stderr == "sparklag: orders: it lags by 65 records, 64 are allowed\n"
+    too_old = sparklag("lag", "orders", "--url", url, "--max-age", "0", "--json")
+    assert too_old.returncode == 1
+    assert "its oldest unprocessed record is" in too_old.stderr
+    assert json.loads(too_old.stdout)["total_lag"] == 65
+    assert sparklag("lag", "orders", "--url", url, "--max-age", "-1").returncode == 2
 
 
 def test_lag_as_json_is_the_event(url: str) -> None:

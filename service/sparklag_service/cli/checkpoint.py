@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from sparklag_schemas import KafkaSettings, Settings, load_settings
-from sparklag_service.cli.lag import age, records
+from sparklag_schemas.clock import epoch_ms
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
+from sparklag_service.words import ago, records
 
 if TYPE_CHECKING:
     from sparklag_service.checkpoints import CheckpointPosition, SourceOffsets
@@ -117,7 +118,7 @@ def _when(at_ms: int | None) -> str:
     if at_ms is None:
         return ""
     time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
-    return f" {time} ({age(at_ms)})"
+    return f" {time} ({ago(at_ms, epoch_ms())})"
 
 
 def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Table:

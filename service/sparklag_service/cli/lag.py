@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -10,91 +9,99 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sparklag_schemas import LagEvent, Origin
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.clock import epoch_ms
+from sparklag_service.cli import lag_text
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
+from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
+from sparklag_service.words import records
 
-_BY: dict[Origin, str] = {
-    "listener": "its listener",
-    "connect": "its Connect client",
-    "poll": "its driver, asked regularly",
-    "checkpoint": "its checkpoint",
-    "group": "Kafka",
-}
+_SHOWN = 20
+_COLOURS = {"OK": "green", "FINISHED": "green", "WARN": "yellow", "UNKNOWN": "yellow"}
 
 
 def lag(
     query: Annotated[str, typer.Argument(help="Name or id of a query.")],
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
-        int | None, typer.Option(min=0, help="Exit with 1 when the lag is above, or not known.")
+        int | None,
+        typer.Option(min=0, help="Exit with 1 when it lags by more records, or nobody knows."),
     ] = None,
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Exit with 1 when its oldest unprocessed record is older than so many seconds,"
+            " or nobody knows.",
+        ),
+    ] = None,
+    every_partition: Annotated[
+        bool, typer.Option("--all", help=f"Every partition, not the {_SHOWN} that lag most.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show the lag of one query."""
+    """Show how far behind a query is, whether that gets better, and why.
+
+    As a probe, with --max-lag or --max-age: exit code 0 when it is within both, 1 when it is not
+    or that is not known (one line on standard error says which), 2 when there is no answer: no
+    service, no such query, a wrong option.
+    """
     event, document = get_lag(url, query)
+    now_ms = epoch_ms()
     if json:
         typer.echo(document)
     else:
         console = Console(highlight=False)
-        console.print(_headline(event))
-        console.print(_table(event))
-    if max_lag is not None and (
-        event.total_lag is None or event.unknown_partitions or event.total_lag > max_lag
-    ):
+        console.print(_headline(event, now_ms))
+        console.print(_facts(event, now_ms))
+        console.print(_table(event, _SHOWN if not every_partition else None))
+    why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
+    if why is not None:
+        typer.echo(f"sparklag: {event.display_name}: {why}", err=True)
         raise typer.Exit(1)
 
 
-def records(lag: int | None) -> str:
-    """A number of records as a person reads it; what is not known is said, not 0."""
-    return "unknown" if lag is None else f"{lag:,}"
+def _headline(event: LagEvent, now_ms: int) -> str:
+    colour = _COLOURS.get(event.status, "red")
+    name, status = escape(event.display_name), escape(lag_text.status(event, now_ms))
+    return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
 
 
-def age(since_ms: int | None) -> str:
-    """How long ago, in the largest unit that says it well."""
-    if since_ms is None:
-        return "never"
-    seconds = max(0.0, time.time() - since_ms / 1000)
-    if seconds < 120:
-        return f"{seconds:.0f} s ago"
-    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+def _facts(event: LagEvent, now_ms: int) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(style="dim")
+    table.add_column()
+    for heading, text in lag_text.lines(event, now_ms):
+        table.add_row(heading, escape(text))
+    return table
 
 
-def _headline(event: LagEvent) -> str:
-    why = f" ({event.reason})" if event.reason else ""
-    unknown = event.unknown_partitions
-    in_flight = event.in_flight
-    return (
-        f"[bold]{escape(event.display_name)}[/bold]  {event.status}{escape(why)}\n"
-        f"lag {records(event.total_lag)} records, worst partition {records(event.max_lag)}"
-        f"{f', {unknown} partitions unknown' if unknown else ''}"
-        f"{f', {in_flight:,} in the batch that runs' if in_flight is not None else ''}\n"
-        f"{_last_moved(event)}, heard of {age(event.observed_at)},"
-        f" measured {age(event.measured_at)}, position by {_BY[event.origin]}"
-    )
-
-
-def _last_moved(event: LagEvent) -> str:
-    if event.origin == "group":
-        moved = f"committed {age(event.processed_at)}"
-        return moved if event.processed_at is not None else "has not committed since it is watched"
-    batch = event.batch_id if event.batch_id is not None else "none"
-    return f"batch {batch} completed {age(event.processed_at)}"
-
-
-def _table(event: LagEvent) -> Table:
+def _table(event: LagEvent, most: int | None) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("topic", "partition", "processed", "latest", "lag"):
+    for heading in ("topic", "partition", "processed", "latest", "lag", "oldest"):
         table.add_column(heading, justify="left" if heading == "topic" else "right")
     table.add_column("")
-    for topic in event.topics:
-        for partition in topic.partitions:
-            table.add_row(
-                escape(topic.topic),
-                str(partition.partition),
-                records(partition.processed_offset),
-                records(partition.latest_offset),
-                records(partition.lag),
-                escape(partition.reason or ""),
-            )
+    every = [(topic, one) for topic in event.topics for one in topic.partitions]
+    shown = every if most is None or len(every) <= most else _worst(every, most)
+    for topic, partition in shown:
+        table.add_row(
+            escape(topic.topic),
+            str(partition.partition),
+            records(partition.processed_offset),
+            records(partition.latest_offset),
+            records(partition.lag),
+            lag_text.oldest(partition),
+            escape(partition.reason or ""),
+        )
+    if len(shown) < len(every):
+        table.caption = f"{len(every) - len(shown):,} more partitions; all with --all"
+        table.caption_justify = "left"
     return table
+
+
+def _worst(
+    partitions: list[tuple[TopicLag, PartitionLag]], most: int
+) -> list[tuple[TopicLag, PartitionLag]]:
+    """What is not known first: it may be the worst."""
+    return sorted(partitions, key=lambda one: (one[1].lag is not None, -(one[1].lag or 0)))[:most]

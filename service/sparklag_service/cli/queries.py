@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json as json_library
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sparklag_service.cli.lag import age, records
+from sparklag_schemas.clock import epoch_ms
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import list_lag
+from sparklag_service.words import ago, catch_up, records, span, trend
+
+_HEADINGS = ("query", "status", "lag", "oldest", "trend", "caught up in", "last batch", "heard of")
+_NUMBERS = ("lag", "oldest", "trend", "caught up in")
 
 
 def queries(
@@ -21,7 +25,7 @@ def queries(
     topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
     json: Json = False,
 ) -> None:
-    """List all queries and their lag."""
+    """List all queries: their lag, how old its oldest record is, and where it is going."""
     found = list_lag(url, status=status, topic=topic)
     if json:
         typer.echo(json_library.dumps(found))
@@ -31,17 +35,26 @@ def queries(
         console.print("no query" + (" like this" if status or topic else " has been observed yet"))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("query", "status", "lag", "worst partition", "last batch", "heard of", "by"):
-        right = heading in ("lag", "worst partition")
-        table.add_column(heading, justify="right" if right else "left")
+    for heading in (*_HEADINGS, "by"):
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    now_ms = epoch_ms()
     for query in found:
         table.add_row(
             escape(query["query"] or query["query_id"]),
             query["status"],
             records(query["total_lag"]),
-            records(query["max_lag"]),
-            age(query["processed_at"]),
-            age(query["observed_at"]),
+            _oldest(query),
+            trend(query["lag_trend"]),
+            catch_up(query["catch_up_s"], query["catch_up_reason"]),
+            ago(query["processed_at"], now_ms),
+            ago(query["observed_at"], now_ms),
             query["origin"],
         )
     console.print(table)
+
+
+def _oldest(query: dict[str, Any]) -> str:
+    if query["total_lag"] == 0:
+        return ""
+    age_s = query["max_time_lag_s"]
+    return "unknown" if age_s is None else span(age_s)

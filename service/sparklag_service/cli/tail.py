@@ -12,9 +12,9 @@ from aiokafka.errors import KafkaError
 
 from sparklag_schemas import ContractError, LagEvent, Settings, decode_lag_event
 from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
-from sparklag_service.cli.lag import records
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
 from sparklag_service.errors import ServiceError
+from sparklag_service.words import records
 
 
 def tail(

@@ -1,0 +1,76 @@
+"""Numbers as a person reads them. What is not known is said, and is not 0. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sparklag_service.evaluation.status import in_words as span
+
+__all__ = [
+    "ago",
+    "catch_up",
+    "clock_time",
+    "number",
+    "per_second",
+    "records",
+    "size",
+    "span",
+    "trend",
+]
+
+
+def records(lag: int | None) -> str:
+    """A number of records."""
+    return "unknown" if lag is None else f"{lag:,}"
+
+
+def ago(since_ms: int | None, now_ms: int) -> str:
+    """How long ago, in the largest unit that says it well."""
+    if since_ms is None:
+        return "never"
+    seconds = max(0.0, (now_ms - since_ms) / 1000)
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+def per_second(rate: float | None) -> str:
+    """Records a second."""
+    return "unknown" if rate is None else f"{number(rate)}/s"
+
+
+def trend(rate: float | None) -> str:
+    """What a lag gains or loses a second, with its sign."""
+    if rate is None:
+        return "unknown"
+    return "steady" if abs(rate) < 0.05 else f"{'+' if rate > 0 else '-'}{number(abs(rate))}/s"
+
+
+def catch_up(seconds: float | None, reason: str | None) -> str:
+    """Until the lag is gone; `reason` is the event's `catch_up_reason`."""
+    if seconds is not None:
+        return span(seconds) if seconds > 0 else ""
+    at_these_rates = reason is not None and reason.startswith(("never", "it keeps pace"))
+    return "never" if at_these_rates else "unknown"
+
+
+def number(value: float) -> str:
+    """With one decimal where that says something."""
+    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def size(count: int) -> str:
+    """Bytes, in binary units."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def clock_time(at_ms: int, now_ms: int) -> str:
+    """When, by this machine's clock; with the day where that is not within a day of now."""
+    at = datetime.fromtimestamp(at_ms / 1000).astimezone()
+    near = abs(at_ms - now_ms) < 86_400_000
+    return at.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
