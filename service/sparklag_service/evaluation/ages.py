@@ -17,6 +17,11 @@ could have been processed: somebody filled the topic with old data."""
 _UNSEEN: Final = OffsetTimes()
 
 
+def in_ms(seconds: float) -> float:
+    """To the millisecond, not negative. `round` takes four times as long, for each partition."""
+    return int(seconds * 1000 + 0.5) / 1000
+
+
 class TopicAges:
     """The ages of records of one topic at one moment.
 
@@ -48,7 +53,8 @@ class TopicAges:
             sampled_s = self._sampled_s(number, offset, bracket)
             if sampled_s is not None:
                 at_s, method = sampled_s, "sampled"
-        return max(0.0, round(self._moment.now_s - at_s, 3)), method
+        age_s = self._moment.now_s - at_s
+        return (in_ms(age_s) if age_s > 0 else 0.0), method
 
     @property
     def any_sampled(self) -> bool:

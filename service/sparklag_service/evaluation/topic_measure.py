@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, TimeLagMethod
-from sparklag_service.evaluation.ages import TopicAges
+from sparklag_service.evaluation.ages import TopicAges, in_ms
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.offset_times import Latest
@@ -140,7 +140,7 @@ class TopicMeasure:
                     )
                 )
             ):
-                age_s, method = round(stands.time_lag_s + since_s, 3), stands.time_lag_method
+                age_s, method = in_ms(stands.time_lag_s + since_s), stands.time_lag_method
             else:
                 age_s, method = age_of(number, at, read)
             flag = flags.get(number) if flags else None
@@ -230,7 +230,7 @@ class TopicMeasure:
             and (old.time_lag_method != "floor" or not self._looks_again(since_s))
             and (old.time_lag_method == "sampled" or not self._ages.is_sampled(number, at))
         ):
-            return round(old.time_lag_s + since_s, 3), old.time_lag_method
+            return in_ms(old.time_lag_s + since_s), old.time_lag_method
         return self._ages.age(number, at, latest)
 
     def _looks_again(self, since_s: float) -> bool:

@@ -1,5 +1,5 @@
-"""Burrow's own rules, for ordinary consumer groups: each with its neighbours, then all of them beside
-the rules as they are written."""
+"""Burrow's own rules, for ordinary consumer groups: each with its neighbours, then all of them
+beside the rules as they are written."""
 
 from __future__ import annotations
 
