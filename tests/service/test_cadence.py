@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent
 from sparklag_service.publisher import Cadence
@@ -35,6 +36,20 @@ def test_what_changed_is_published_once_in_the_interval(cadence: Cadence) -> Non
     started(cadence, refresh(topics=[]), 0)
     assert not cadence.due(refresh(), 0.9)
     assert cadence.due(refresh(), 1)
+
+
+def test_that_a_record_grew_older_is_no_news(cadence: Cadence) -> None:
+    """Everybody can reckon that: what else there is to say, comes with the next heartbeat."""
+
+    def aged(time_lag_s: float, **fields: Any) -> LagEvent:
+        event = refresh(max_time_lag_s=time_lag_s)
+        (topic,) = event.topics
+        one = replace(topic.partitions[0], time_lag_s=time_lag_s, **fields)
+        return replace(event, topics=[replace(topic, partitions=[one])])
+
+    started(cadence, aged(1.0, time_lag_method="floor"), 0)
+    assert not cadence.due(aged(9.9, time_lag_method="floor"), 9)
+    assert cadence.due(aged(30.0, time_lag_method="sampled"), 9)
 
 
 def test_progress_does_not_wait_for_a_refresh_that_was_published_just_now(

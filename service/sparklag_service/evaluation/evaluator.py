@@ -107,8 +107,7 @@ class Evaluator:
             )
         status, reason, *_ = query_status(state, partitions, measure.unread, [*past], silent=silent)
         pace = rates(course)
-        runs = status not in ("STOP", "FINISHED", "FAILED", "GONE")
-        catch_up_s, catch_up_reason = catch_up(total_lag, pace, state.batch, runs=runs)
+        catch_up_s, catch_up_reason = catch_up(total_lag, pace, state.batch, status)
         usual = course.usual
         measured_at_ms, status_since = moment.now_ms, moment.now_ms
         if previous is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from sparklag_schemas import Batch
+from sparklag_schemas import Batch, Status
 from sparklag_service.evaluation.course import Course
 
 _LEAST_S: Final = 1.0
@@ -63,8 +63,11 @@ def rates(course: Course) -> Rates:
     return Rates(input_rate, processed, batch)
 
 
+_ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED", "GONE")
+
+
 def catch_up(
-    lag: int | None, found: Rates, batch: Batch | None, *, runs: bool
+    lag: int | None, found: Rates, batch: Batch | None, status: Status
 ) -> tuple[float | None, str | None]:
     """Seconds until the lag is gone, and where that is null, why.
 
@@ -75,7 +78,9 @@ def catch_up(
         return None, "the lag is not known"
     if lag == 0:
         return 0.0, None
-    if not runs:
+    if status == "STALL":
+        return None, "the query does not get on"
+    if status in _ENDED:
         return None, "the query does not run"
     if found.input is None or found.processed is None:
         return None, "not two batches were seen yet"
