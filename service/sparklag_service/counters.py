@@ -43,6 +43,15 @@ class Counters:
     reads_failed: int = _count("Times one of the two topics could not be read; it is tried again.")
     commits_failed: int = _count("Commits that failed; what they say is said again by the next.")
 
+    stream_readers: int = _count("Readers of the live stream that were let in.")
+    stream_refused: int = _count("Readers of the live stream beyond `live.max_readers`.")
+    stream_cut_off: int = _count("Readers of the live stream that were too slow, and cut off.")
+    stream_gaps: int = _count("Readers that came back for more than was kept for them.")
+    history_left_out: int = _count("Events without a place in the history: its memory is full.")
+    followers_failed: int = _count(
+        "Failures in what follows the view, history or live stream; the first is logged."
+    )
+
     def as_dict(self) -> dict[str, int]:
         """Name to count."""
         return asdict(self)

@@ -26,6 +26,8 @@ from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
+from sparklag_service.live.feed import Feed
+from sparklag_service.live.hub import LiveHub
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.query_state import QueryState
 from sparklag_service.silence import Silence
@@ -81,7 +83,12 @@ class Pipeline:
             burrow_clusters(settings),
         )
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
-        self._view_reader = ViewReader(settings, bootstrap_servers, self.view, self.counters)
+        self.feed = Feed(self.counters)
+        self.live = LiveHub(settings, self.view, self.counters)
+        self.feed.add(self.live)
+        self._view_reader = ViewReader(
+            settings, bootstrap_servers, self.view, self.counters, self.feed
+        )
         self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
         self._last: dict[str, Evaluated] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
@@ -119,6 +126,7 @@ class Pipeline:
         try:
             await self._topics.until_ready()
             await run_together(
+                self.live.run(),
                 self._view_reader.run(),
                 self.enricher.run(),
                 self._topics.mend(self._publisher.failed),

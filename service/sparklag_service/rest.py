@@ -9,7 +9,7 @@ import msgspec
 from fastapi import FastAPI, Header, Query, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
@@ -17,9 +17,10 @@ from sparklag_schemas import Status
 from sparklag_schemas.documents import lag_event_components
 from sparklag_service import problems
 from sparklag_service.listing import MAX_PAGE, BadCursor, Filter, page
+from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.page import rows
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.self_metrics import Exposition
+from sparklag_service.rest_live import add_live
 from sparklag_service.version import VERSION
 
 _JSON = "application/json"
@@ -37,7 +38,9 @@ def create_app(pipeline: Pipeline) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
     _add_lag(app, pipeline)
+    add_live(app, pipeline)
     _add_health(app, pipeline)
+    _add_metrics(app, pipeline)
     _add_page(app, pipeline)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
@@ -115,18 +118,22 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
             "counters": pipeline.counters.as_dict(),
         }
 
+
+def _add_metrics(app: FastAPI, pipeline: Pipeline) -> None:
     exposition = Exposition(pipeline)
 
     @app.get(
         "/metrics",
         tags=["health"],
-        summary="What the service says of itself, for Prometheus",
-        responses={200: {"content": {"text/plain": {}}}},
+        summary="Every query's lag, and what the service says of itself, for Prometheus",
+        responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
     )
-    async def metrics(accept: Annotated[str, Header()] = "") -> Response:
-        """Prometheus text, or OpenMetrics to whoever accepts it."""
-        text, content_type = exposition.render(accept)
-        return Response(text, headers={"content-type": content_type})
+    async def metrics(
+        accept: Annotated[str, Header()] = "", accept_encoding: Annotated[str, Header()] = ""
+    ) -> Response:
+        """Prometheus text, or OpenMetrics to whoever accepts it; compressed likewise."""
+        answer = await exposition.answer(accept, accept_encoding)
+        return StreamingResponse(answer.stream(), headers=answer.headers)
 
 
 def _add_page(app: FastAPI, pipeline: Pipeline) -> None:

@@ -9,18 +9,16 @@ import signal
 import socket
 from functools import partial
 
-import uvicorn
-
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_service.errors import PortInUse, ServiceError
+from sparklag_service.http_server import HttpServer
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest import create_app
 from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)
-_SHARE_OF_OPEN_REQUESTS, _SHARE_OF_DRAINING = 0.2, 0.4
+_SHARE_OF_DRAINING = 0.4
 """Of the time there is to shut down; leaving the group takes the most of the rest."""
 
 
@@ -59,15 +57,7 @@ def _survive_signals() -> None:
 async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
     """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
     timeout_s = pipeline.settings.shutdown_timeout_s
-    http = uvicorn.Server(
-        uvicorn.Config(
-            create_app(pipeline),
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=max(1, round(_SHARE_OF_OPEN_REQUESTS * timeout_s)),
-            lifespan="off",
-        )
-    )
+    http = HttpServer(pipeline)
 
     async def serve_http() -> None:
         # uvicorn owns the signals, in the main thread.

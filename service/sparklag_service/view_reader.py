@@ -18,6 +18,7 @@ from sparklag_schemas.connection import client_options
 from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
+from sparklag_service.live.feed import Arrival, Feed
 from sparklag_service.view import Entry, View
 
 _POLL_MS = 500
@@ -32,13 +33,19 @@ class ViewReader:
     """Fills `view` and goes on. `ready` is None once it holds what the topic held at the start."""
 
     def __init__(
-        self, settings: Settings, bootstrap_servers: str, view: View, counters: Counters
+        self,
+        settings: Settings,
+        bootstrap_servers: str,
+        view: View,
+        counters: Counters,
+        feed: Feed | None = None,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._options: dict[str, Any] = client_options(bootstrap_servers, settings.kafka)
         self._view = view
         self._counters = counters
+        self._feed = feed if feed is not None else Feed(counters)
         self._consumer: AIOKafkaConsumer | None = None
         self._taking = False
         self.ready: str | None = "the view is being read"
@@ -82,7 +89,12 @@ class ViewReader:
         consumer.subscribe([self._settings.lag_topic])
         try:
             await consumer.start()
-            missing = await self._seek_to_last_minute(consumer)
+            ends = await consumer.end_offsets(consumer.assignment())
+            missing = await self._seek_to_last_minute(consumer, ends)
+            self._feed.begin(
+                {p.partition: await consumer.position(p) for p in ends},
+                {p.partition: end for p, end in ends.items()},
+            )
             self._consumer = consumer
             # It has none once the topic was deleted, and keeps none when that is created again.
             while consumer.assignment():
@@ -100,11 +112,11 @@ class ViewReader:
             self._consumer = None
             await consumer.stop()
 
-    async def _seek_to_last_minute(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
-        """Seek in each partition; where it ended then, of those that hold anything to read."""
-        partitions = consumer.assignment()
-        ends = await consumer.end_offsets(partitions)
-        begins = await consumer.beginning_offsets(partitions)
+    async def _seek_to_last_minute(
+        self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Seek in each partition; where it ends, of those that hold anything to read."""
+        begins = await consumer.beginning_offsets(list(ends))
         filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
         newest_ms = await self._times(consumer, {p: e - 1 for p, e in filled.items()})
         back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
@@ -166,11 +178,25 @@ class ViewReader:
     def _take(self, record: ConsumerRecord) -> None:
         if record.key is None:
             return
+        query_id = record.key.decode(errors="replace")
+        event = None
         if record.value is None:
-            self._view.remove(record.key.decode(errors="replace"))
-            return
-        event = decoded(record, decode_lag_event, self._counters)
-        if event is None:
-            return
-        if not self._view.put(Entry(event, record.value, time.monotonic())):
-            self._counters.outdated_events += 1
+            self._view.remove(query_id)
+        else:
+            event = decoded(record, decode_lag_event, self._counters)
+            if event is None:
+                return
+            query_id = event.query_id
+            if not self._view.put(Entry(event, record.value, time.monotonic())):
+                self._counters.outdated_events += 1
+                return
+        self._feed.hand_on(
+            Arrival(
+                query_id,
+                record.partition,
+                record.offset,
+                record.timestamp,
+                event,
+                record.value or b"",
+            )
+        )

@@ -1,0 +1,1 @@
+"""Lag events as they come: what the view read goes on to whoever follows."""

@@ -1,0 +1,57 @@
+"""uvicorn's connections, with a way for the application to cut one off.
+
+ASGI has none. Where a reader does not read, uvicorn's `send` waits for it without an end, and a
+response that is given up is closed only once the reader has taken all that was written before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+_STATE: Final = "sparklag.transport"
+_UNSENT_BYTES: Final = 64 * 1024
+"""What the kernel takes for a connection beyond what is on its way: its buffers grow to megabytes,
+and hide for long that nobody reads."""
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]  # known when it runs
+    """The protocol that uvicorn would take itself; requests carry its transport in their state."""
+
+    app_state: dict[str, Any]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, _STATE: transport}
+
+
+class Wire:
+    """The connection that a request came on."""
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        # Another server, or none, as in tests, has no transport to show.
+        self._transport = cast(asyncio.WriteTransport | None, scope.get("state", {}).get(_STATE))
+        self.is_cut = False
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all was passed on to the kernel."""
+        return self._transport is None or not self._transport.get_write_buffer_size()
+
+    def show_slowness(self) -> None:
+        """From now on the kernel takes little that it cannot send."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if self._transport is not None and option is not None:
+            connection = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
+
+    def cut(self) -> None:
+        """End it now, whatever was not sent."""
+        if self._transport is not None:
+            self.is_cut = True
+            self._transport.abort()

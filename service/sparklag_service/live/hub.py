@@ -1,0 +1,218 @@
+"""The live stream of one instance: who reads, and what they are told.
+
+Readers go their own way through one ring of frames that are encoded once. The hub wakes them, in
+turns that leave the loop to others for as long as a turn took; it cuts off who is too slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from sparklag_schemas import Settings
+from sparklag_service.counters import Counters
+from sparklag_service.live import frames
+from sparklag_service.live.connections import Wire
+from sparklag_service.live.feed import Arrival
+from sparklag_service.live.places import NOTHING_SEEN, format_id, parse_id
+from sparklag_service.live.reader import Reader, SharedChunks
+from sparklag_service.live.ring import Ring
+from sparklag_service.tasks import until_set
+from sparklag_service.view import View
+
+_MB: Final = 1024 * 1024
+_SLICE: Final = 50
+"""Readers that are woken before others have their turn."""
+_REST_S: Final = 0.01
+_LOOK_S: Final = 1.0
+_TOMBSTONES: Final = 10_000
+
+
+class TooManyReaders(Exception):
+    """`live.max_readers` read already."""
+
+
+class LiveHub:
+    """Follows the feed. `run` must run for anybody to be told anything."""
+
+    def __init__(self, settings: Settings, view: View, counters: Counters) -> None:
+        self._max_readers = settings.live.max_readers
+        self.patience_s = 5.0
+        """How long a write may take before its reader is cut off."""
+        self.keep_alive_s = 15.0
+        """After so long a silence a comment is written: proxies end what is idle."""
+        self._view = view
+        self._counters = counters
+        self._ring = Ring(settings.live.resume_mb * _MB)
+        self._shared = SharedChunks(self._ring)
+        self._newest: dict[str, tuple[int, int]] = {}
+        """Partition and offset of each query's newest event."""
+        self._tombstones: dict[str, tuple[int, int]] = {}
+        self._readers: dict[str | None, set[Reader]] = {}
+        """By the query they want; None: all."""
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+        self._closed = False
+        self.reading = 0
+        """Readers there are."""
+
+    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """See Follower."""
+        self._ring.begin(starts, ends)
+
+    def arrived(self, arrival: Arrival) -> None:
+        """See Follower."""
+        query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
+        if arrival.event is None:
+            body = frames.forgotten(query_id)
+            self._newest.pop(query_id, None)
+            self._tombstones[query_id] = (partition, offset)
+            if len(self._tombstones) > _TOMBSTONES:
+                del self._tombstones[next(iter(self._tombstones))]
+        else:
+            body = frames.lag(arrival.document)
+            self._newest[query_id] = (partition, offset)
+            self._tombstones.pop(query_id, None)
+        if self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None):
+            self._changed.add(query_id)
+            self._news.set()
+
+    @contextmanager
+    def reader(
+        self, wire: Wire, query_id: str | None, last_id: str | None
+    ) -> Iterator[tuple[Reader, Iterator[bytes]]]:
+        """Let one in, of that query or of all: the reader, and the frames that it is told first.
+
+        `last_id`: the last id that it has seen, of any instance. Raises TooManyReaders.
+        """
+        if self.reading >= self._max_readers:
+            self._counters.stream_refused += 1
+            raise TooManyReaders
+        self._counters.stream_readers += 1
+        self.reading += 1
+        reader = Reader(self._ring, self._shared, wire, query_id)
+        self._readers.setdefault(query_id, set()).add(reader)
+        try:
+            if self._closed:
+                reader.end(at_once=False)
+            yield reader, self._opening(reader, last_id)
+        finally:
+            self.reading -= 1
+            self._counters.stream_cut_off += reader.too_slow
+            readers = self._readers[query_id]
+            readers.discard(reader)
+            if not readers:
+                del self._readers[query_id]
+
+    async def run(self) -> None:
+        """Tell readers what is new, until cancelled."""
+        look_s = time.monotonic() + _LOOK_S
+        while True:
+            await until_set(self._news, look_s - time.monotonic())
+            self._news.clear()
+            began_s = time.monotonic()
+            await self._tell()
+            if began_s >= look_s:
+                await self._look_after()
+                look_s = time.monotonic() + _LOOK_S
+            # Half of the loop's time, at most, is theirs.
+            await asyncio.sleep(max(_REST_S, time.monotonic() - began_s))
+
+    def close(self) -> None:
+        """End every stream, now: the service shuts down."""
+        self._closed = True
+        for reader in self._all():
+            reader.end(at_once=False)
+
+    async def _tell(self) -> None:
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, set()
+        woken = list(self._readers.get(None, ()))
+        for query_id in changed & self._readers.keys():
+            woken += self._readers.get(query_id, ())
+        for at, reader in enumerate(woken, start=1):
+            reader.wake()
+            if at % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    async def _look_after(self) -> None:
+        for at, reader in enumerate(self._all(), start=1):
+            if reader.is_stuck(self.patience_s):
+                reader.cut_off()
+            else:
+                reader.keep_alive(self.keep_alive_s)
+            if at % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _all(self) -> list[Reader]:
+        return [reader for readers in self._readers.values() for reader in readers]
+
+    def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
+        """What stands now; or, to one that comes back, nothing, if the ring has what it missed."""
+        if last_id is None:
+            return self._state(reader.query_id, {}, b"")
+        since = parse_id(last_id)
+        if since is not None:
+            partition = self._partition_of(reader.query_id)
+            if partition is not None and partition not in since:
+                # An id of another query.
+                since = None
+            elif self._ring.reaches(since, partition):
+                reader.resume(since)
+                return iter(())
+        self._counters.stream_gaps += 1
+        if since is None:
+            reason, since = "not an id of this stream: what stands now follows", {}
+        else:
+            reason = "events since then are not kept any more: the newest of each query follows"
+            places = self._ring.places
+            # Who has seen more than there is has read another topic, or an instance ahead of this.
+            since = {p: o for p, o in since.items() if o <= places.get(p, NOTHING_SEEN)}
+        return self._state(reader.query_id, since, frames.gap(last_id, reason))
+
+    def _partition_of(self, query_id: str | None) -> int | None:
+        place = self._newest.get(query_id) if query_id is not None else None
+        return place[0] if place is not None else None
+
+    def _state(self, query_id: str | None, since: Mapping[int, int], gap: bytes) -> Iterator[bytes]:
+        """The newest event of every query that changed after those places. The last one carries
+        the id: one who loses its connection before begins again."""
+        if query_id is not None:
+            place = self._newest.get(query_id)
+            after = {} if place is None else {place[0]: place[1]}
+            return self._state_frames(gap, [], [query_id], after)
+        # One who comes for the first time knows of no query that could be forgotten.
+        gone = _later(self._tombstones, since) if gap else []
+        return self._state_frames(gap, gone, _later(self._newest, since), self._ring.places)
+
+    def _state_frames(
+        self, gap: bytes, gone: list[str], changed: list[str], after: Mapping[int, int]
+    ) -> Iterator[bytes]:
+        if gap:
+            yield gap
+        for query_id in gone:
+            yield frames.forgotten(query_id)
+        held = b""
+        for query_id in changed:
+            entry = self._view.get(query_id)
+            if entry is not None:
+                if held:
+                    yield held
+                held = frames.lag(entry.document)
+        place = format_id(after)
+        if held:
+            yield frames.with_id(place, held) if place else held
+        elif place:
+            yield frames.with_id(place, b"\n")
+
+
+def _later(places: Mapping[str, tuple[int, int]], since: Mapping[int, int]) -> list[str]:
+    return [
+        query_id
+        for query_id, (partition, offset) in places.items()
+        if offset > since.get(partition, NOTHING_SEEN)
+    ]

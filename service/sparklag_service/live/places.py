@@ -1,0 +1,34 @@
+"""Places on `consumer-lag`: what the ids of the live stream are made of. Pure.
+
+An id names, for each partition, the last offset that its reader has seen: `3:1207` of one query,
+which is all in one partition, `0:88,1:93,3:1207` of all. Every instance reads the same topic, so
+what one instance said another one understands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+NOTHING_SEEN = -1
+
+_ID = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
+_LONGEST_ID = 64 * 1024
+
+
+def format_id(places: Mapping[int, int]) -> bytes:
+    """The id of one who has seen so much: partition, offset. Empty: of one who saw nothing."""
+    return ",".join(
+        [f"{partition}:{offset}" for partition, offset in sorted(places.items()) if offset >= 0]
+    ).encode()
+
+
+def parse_id(text: str) -> dict[int, int] | None:
+    """The places in an id. None: it is none of ours."""
+    if len(text) > _LONGEST_ID or not _ID.fullmatch(text):
+        return None
+    places: dict[int, int] = {}
+    for place in text.split(","):
+        partition, _, offset = place.partition(":")
+        places[int(partition)] = int(offset)
+    return places

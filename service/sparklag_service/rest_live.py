@@ -1,0 +1,79 @@
+"""`GET /stream` and `GET /lag/{query}/stream`: lag events as they come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Request, Response
+
+from sparklag_service import problems
+from sparklag_service.live.event_stream import EventStream
+from sparklag_service.live.hub import TooManyReaders
+from sparklag_service.pipeline import Pipeline
+
+_EVENTS: dict[str, Any] = {
+    "description": "Server-Sent Events without an end",
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": 'retry: 2000\n\nid: 3:1207\nevent: lag\ndata: {"query_id": "…", …}\n\n',
+        }
+    },
+}
+_PROBLEM: dict[str, Any] = {
+    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+_FULL = _PROBLEM | {"description": "As many readers as `live.max_readers` allows read already"}
+LastId = Annotated[
+    str | None,
+    Header(
+        alias="last-event-id",
+        description="The last `id` that was read, of any instance: the stream goes on after it.",
+    ),
+]
+
+
+def add_live(app: FastAPI, pipeline: Pipeline) -> None:
+    """Both routes."""
+    app.add_exception_handler(TooManyReaders, _answer_full)
+
+    @app.get(
+        "/stream",
+        tags=["live"],
+        summary="Every query's lag events as they come",
+        response_class=Response,
+        responses={200: _EVENTS, 503: _FULL},
+    )
+    async def stream(last_id: LastId = None) -> Response:
+        """First the newest event of every query, then each as it comes. `event: lag` carries the
+        document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
+        gap` says that more was missed than is kept: then the newest of what changed follows."""
+        return EventStream(pipeline.live, None, last_id)
+
+    @app.get(
+        "/lag/{query}/stream",
+        tags=["live"],
+        summary="One query's lag events as they come",
+        response_class=Response,
+        responses={
+            200: _EVENTS,
+            404: _PROBLEM | {"description": "No query has this name or id"},
+            409: _PROBLEM | {"description": "More than one query has this name"},
+            503: _FULL,
+        },
+    )
+    async def stream_query(query: str, last_id: LastId = None) -> Response:
+        """By name or by id. As `/stream`; it ends when the query is forgotten."""
+        event = problems.one_query(pipeline.view, query)
+        return EventStream(pipeline.live, event.query_id, last_id)
+
+
+async def _answer_full(request: Request, error: Exception) -> Response:
+    problem = problems.Problem(
+        503,
+        "too-many-readers",
+        "Too many readers",
+        "as many read the live stream of this instance as live.max_readers allows:"
+        " try another one, or later",
+    )
+    return await problems.answer_problem(request, problem)

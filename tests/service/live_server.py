@@ -1,0 +1,191 @@
+"""The REST interface of a pipeline that is not running, on a real port, fed by hand; and readers of
+its live stream on bare sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from sparklag_schemas import LagEvent, Settings, encode
+from sparklag_service.http_server import HttpServer
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.live.feed import Arrival
+from sparklag_service.live.hub import LiveHub
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.server import bind
+from sparklag_service.view import Entry
+from tests.waiting import DEADLINE_S, eventually
+
+
+class StreamEvent(NamedTuple):
+    """A Server-Sent Event as a reader understands it."""
+
+    kind: str
+    id: str
+    """The last one said: an event without an id keeps that of the one before."""
+    data: str
+
+
+class StreamReader:
+    """Follows a live stream on a socket of its own."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._lines: deque[str] = deque()
+        self.head = ""
+        self.last_id = ""
+        self.comments = 0
+
+    @property
+    def status(self) -> int:
+        """Of the answer."""
+        return int(self.head.split()[1])
+
+    async def open(self, path: str, last_id: str | None = None) -> None:
+        """Ask, and read the head of the answer."""
+        resuming = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: sparklag\r\n{resuming}\r\n".encode())
+        async with deadline():
+            self.head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+
+    async def next(self) -> StreamEvent | None:
+        """The next event; None at the stream's end."""
+        kind, data = "message", ""
+        async with deadline():
+            while (line := await self._line()) is not None:
+                if not line and data:
+                    return StreamEvent(kind, self.last_id, data)
+                name, _, value = line.partition(": ")
+                if line.startswith(":"):
+                    self.comments += 1
+                elif name == "event":
+                    kind = value
+                elif name == "data":
+                    data = value
+                elif name == "id":
+                    self.last_id = value
+        return None
+
+    async def events(self, count: int) -> list[StreamEvent]:
+        """So many."""
+        found = [await self.next() for _ in range(count)]
+        assert None not in found, f"the stream has ended: {found}"
+        return [event for event in found if event is not None]
+
+    async def _line(self) -> str | None:
+        while not self._lines:
+            size = int(await self._reader.readline() or b"0", 16)
+            if not size:
+                return None
+            chunk = await self._reader.readexactly(size + 2)
+            self._lines += chunk[:-2].decode().split("\n")[:-1]
+        return self._lines.popleft()
+
+
+class LiveServer:
+    """A service whose topic is this test."""
+
+    def __init__(self, pipeline: Pipeline, port: int) -> None:
+        self.pipeline = pipeline
+        self.port = port
+        self.http = HttpServer(pipeline)
+        self._offsets: dict[int, int] = {}
+
+    @property
+    def hub(self) -> LiveHub:
+        """Of its pipeline."""
+        return self.pipeline.live
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def show(self, event: LagEvent, partition: int = 0) -> bytes:
+        """The event is read from the next offset of the partition; its document."""
+        document = encode(event)
+        self.pipeline.view.put(Entry(event, document, 0.0))
+        self._arrive(event.query_id, partition, event, document)
+        return document
+
+    def forget(self, query_id: str, partition: int = 0) -> None:
+        """Its tombstone is read."""
+        self.pipeline.view.remove(query_id)
+        self._arrive(query_id, partition, None, b"")
+
+    def _arrive(
+        self, query_id: str, partition: int, event: LagEvent | None, document: bytes
+    ) -> None:
+        offset = self._offsets.get(partition, 0)
+        self._offsets[partition] = offset + 1
+        at_ms = event.measured_at if event is not None else 0
+        self.pipeline.feed.hand_on(Arrival(query_id, partition, offset, at_ms, event, document))
+
+    @asynccontextmanager
+    async def reading(self, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
+        """A reader that has its answer's head."""
+        streams = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            reader = StreamReader(*streams)
+            await reader.open(path, last_id)
+            yield reader
+        finally:
+            streams[1].transport.abort()
+
+    @asynccontextmanager
+    async def not_reading(self, path: str, received_bytes: int) -> AsyncIterator[socket.socket]:
+        """One who asks and then never reads, with so much room in its own kernel."""
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_bytes)
+            connection.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(connection, ("127.0.0.1", self.port))
+            await loop.sock_sendall(connection, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            yield connection
+
+    async def has(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it."""
+
+        async def holds() -> bool:
+            return condition()
+
+        await eventually(holds, what)
+
+
+@asynccontextmanager
+async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
+    """With these settings; no Kafka is asked for anything."""
+    settings = Settings(bootstrap_servers="127.0.0.1:1", **fields)
+    intake = partial(TopicIntake, settings, "127.0.0.1:1")
+    pipeline = Pipeline(settings, "127.0.0.1:1", intake, "service")
+    listening = bind("127.0.0.1", 0)
+    server = LiveServer(pipeline, listening.getsockname()[1])
+    telling = asyncio.create_task(pipeline.live.run())
+    serving = asyncio.create_task(server.http.serve(sockets=[listening]))
+    try:
+        await server.has(lambda: server.http.started, "the server listens")
+        yield server
+    finally:
+        server.http.should_exit = True
+        await asyncio.wait_for(serving, DEADLINE_S)
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
+
+
+@asynccontextmanager
+async def deadline() -> AsyncIterator[None]:
+    """Cancel what takes longer. (`asyncio.timeout` came with Python 3.11.)"""
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(DEADLINE_S, task.cancel)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,176 @@
+"""The live stream over real HTTP: what a reader is told, from the start, on return, at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from sparklag_schemas.settings import LiveSettings
+from tests.messages import lag_event
+from tests.service.live_server import LiveServer, live_server
+
+A, B = "query-a", "query-b"
+
+
+@pytest.fixture
+async def live() -> AsyncIterator[LiveServer]:
+    async with live_server() as server:
+        yield server
+
+
+async def test_a_reader_is_told_what_stands_and_then_what_comes_with_the_very_documents(
+    live: LiveServer,
+) -> None:
+    stands = live.show(lag_event(query_id=A), 3)
+    other = live.show(lag_event(query_id=B), 1)
+    async with live.reading("/stream") as reader:
+        assert "content-type: text/event-stream" in reader.head
+        assert "content-length" not in reader.head
+        first = await reader.events(2)
+        assert [(e.kind, e.data.encode()) for e in first] == [("lag", stands), ("lag", other)]
+        comes = live.show(lag_event(query_id=A, measured_at=1_790_000_001_000), 3)
+        assert await reader.next() == ("lag", "1:0,3:1", comes.decode())
+
+
+async def test_a_reader_of_one_query_is_told_of_that_one_only(live: LiveServer) -> None:
+    live.show(lag_event(query_id=A, query="orders"), 3)
+    live.show(lag_event(query_id=B, query="others"), 3)
+    async with live.reading("/lag/orders/stream") as reader:
+        first = await reader.next()
+        live.show(lag_event(query_id=B, query="others"), 3)
+        comes = live.show(lag_event(query_id=A, query="orders", total_lag=3), 3)
+        assert first is not None
+        assert (first.kind, first.id) == ("lag", "3:0")
+        assert await reader.next() == ("lag", "3:3", comes.decode())
+
+
+async def test_one_who_comes_back_is_told_what_it_missed_and_nothing_twice(
+    live: LiveServer,
+) -> None:
+    live.show(lag_event(query_id=A), 0)
+    live.show(lag_event(query_id=B), 1)
+    async with live.reading("/stream") as reader:
+        await reader.events(2)
+    missed = [
+        live.show(lag_event(query_id=A, total_lag=1), 0),
+        live.show(lag_event(query_id=B, total_lag=2), 1),
+        live.show(lag_event(query_id=A, total_lag=3), 0),
+    ]
+    async with live.reading("/stream", last_id=reader.last_id) as reader:
+        told = await reader.events(3)
+        assert [event.data.encode() for event in told] == missed
+        assert [event.id for event in told] == ["0:1,1:0", "0:1,1:1", "0:2,1:1"]
+        comes = live.show(lag_event(query_id=B, total_lag=4), 1)
+        assert await reader.next() == ("lag", "0:2,1:2", comes.decode())
+    async with live.reading(f"/lag/{A}/stream", last_id="0:1") as reader:
+        assert await reader.next() == ("lag", "0:2", missed[2].decode())
+
+
+async def test_an_id_of_one_instance_is_understood_by_another_that_read_in_another_order(
+    live: LiveServer,
+) -> None:
+    async with live_server() as other:
+        for server, order in ((live, (0, 1, 0, 1)), (other, (1, 1, 0, 0))):
+            for partition in order:
+                server.show(lag_event(query_id=f"query-{partition}"), partition)
+        async with other.reading("/stream", last_id="0:1,1:0") as reader:
+            told = await reader.next()
+            assert told is not None
+            assert (told.id, json.loads(told.data)["query_id"]) == ("0:1,1:1", "query-1")
+
+
+async def test_one_who_missed_more_than_is_kept_is_told_so_and_the_newest_of_what_changed() -> None:
+    async with live_server(live=LiveSettings(resume_mb=1)) as live:
+        live.show(lag_event(query_id="unchanged"), 0)
+        live.show(lag_event(query_id="gone"), 0)
+        async with live.reading("/stream") as reader:
+            await reader.events(2)
+        live.forget("gone")
+        wide = "x" * 100_000
+        for lag in range(12):
+            newest = live.show(lag_event(query_id=A, reason=wide, total_lag=lag), 0)
+        async with live.reading("/stream", last_id=reader.last_id) as reader:
+            told = await reader.events(3)
+            assert [event.kind for event in told] == ["gap", "forgotten", "lag"]
+            assert json.loads(told[0].data)["since"] == "0:1"
+            assert json.loads(told[1].data) == {"query_id": "gone"}
+            assert (told[2].id, told[2].data.encode()) == ("0:14", newest)
+        assert live.pipeline.counters.stream_gaps == 1
+
+
+@pytest.mark.parametrize("last_id", ["0:99", "made up", "9:1"])
+async def test_an_id_that_no_place_here_fits_gets_all_that_stands(
+    live: LiveServer, last_id: str
+) -> None:
+    """Of another topic, of another program, of another partition."""
+    stands = live.show(lag_event(query_id=A), 0)
+    async with live.reading(f"/lag/{A}/stream", last_id=last_id) as reader:
+        told = await reader.events(2)
+        assert [event.kind for event in told] == ["gap", "lag"]
+        assert (told[1].id, told[1].data.encode()) == ("0:0", stands)
+
+
+async def test_a_forgotten_query_is_said_and_its_own_stream_ends(live: LiveServer) -> None:
+    live.show(lag_event(query_id=A))
+    async with live.reading("/stream") as everything, live.reading(f"/lag/{A}/stream") as one:
+        await everything.next()
+        await one.next()
+        live.forget(A)
+        for reader in (everything, one):
+            told = await reader.next()
+            assert told is not None
+            assert (told.kind, json.loads(told.data)) == ("forgotten", {"query_id": A})
+        assert await one.next() is None
+
+
+async def test_an_empty_service_says_nothing_and_then_the_first_event(live: LiveServer) -> None:
+    async with live.reading("/stream") as reader:
+        await live.has(lambda: live.hub.reading == 1, "it reads")
+        document = live.show(lag_event(query_id=A))
+        assert await reader.next() == ("lag", "0:0", document.decode())
+
+
+async def test_unknown_and_ambiguous_names_are_refused_as_for_the_event_itself(
+    live: LiveServer,
+) -> None:
+    live.show(lag_event(query_id=A, query="orders"))
+    live.show(lag_event(query_id=B, query="orders"))
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        for name, status in (("nothing", 404), ("orders", 409)):
+            stream = await http.get(f"/lag/{name}/stream")
+            event = await http.get(f"/lag/{name}")
+            assert (stream.status_code, stream.json()) == (status, event.json())
+
+
+async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
+    async with live_server(live=LiveSettings(max_readers=1)) as live, httpx.AsyncClient() as http:
+        async with live.reading("/stream"):
+            refused = await http.get(f"{live.url}/stream")
+            assert refused.status_code == 503
+            assert refused.json()["type"].endswith("/too-many-readers")
+        await live.has(lambda: live.hub.reading == 0, "that it went is seen without an event")
+        async with live.reading("/stream") as reader:
+            assert reader.status == 200
+        counters = live.pipeline.counters
+        assert (counters.stream_readers, counters.stream_refused) == (2, 1)
+
+
+async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:
+    live.hub.keep_alive_s = 0.1
+    async with live.reading("/stream") as reader:
+        reading = asyncio.create_task(reader.next())
+        await live.has(lambda: reader.comments >= 2, "comments come")
+        document = live.show(lag_event(query_id=A))
+        assert await reading == ("lag", "0:0", document.decode())
+
+
+async def test_streams_end_at_once_when_the_service_does(live: LiveServer) -> None:
+    live.show(lag_event(query_id=A))
+    async with live.reading("/stream") as reader:
+        await reader.next()
+        live.http.should_exit = True
+        assert await reader.next() is None
