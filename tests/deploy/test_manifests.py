@@ -1,0 +1,132 @@
+"""What deploy/ holds for Kubernetes, KEDA, HPA and Alertmanager: valid, and of one piece."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklag_schemas import Settings, load_settings
+from tests.deploy.manifests import (
+    ADAPTER,
+    DEPLOY,
+    HPA,
+    KEDA,
+    RULES,
+    SERVICE,
+    document,
+    documents,
+    kubernetes_validate,
+    recorded,
+    recorded_series_in,
+    triggers,
+)
+from tests.deploy.programs import Programs
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = [each for each in documents(SERVICE) if each["kind"] == kind]
+    return found
+
+
+def container() -> dict[str, Any]:
+    (found,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("path", [SERVICE, HPA], ids=lambda path: str(path.name))
+def test_kubernetes_knows_every_field(path: Path) -> None:
+    checked = subprocess.run(
+        [kubernetes_validate(), "--strict", path], capture_output=True, text=True, timeout=120
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.count("passed") == len(documents(path))
+
+
+def test_the_configuration_is_one_that_the_service_takes(tmp_path: Path) -> None:
+    path = tmp_path / "sparklag.toml"
+    path.write_text(of_kind("ConfigMap")["data"]["sparklag.toml"])
+    settings = load_settings(config=path, environ={})
+    assert settings.http_host == "0.0.0.0"
+    (port,) = container()["ports"]
+    assert port["containerPort"] == settings.http_port
+    grace_s = of_kind("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s > settings.shutdown_timeout_s
+
+
+def test_probes_and_service_reach_the_port_that_prometheus_finds_too() -> None:
+    (port,) = container()["ports"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container()[probe]["httpGet"]["port"] == port["name"]
+    (exposed,) = of_kind("Service")["spec"]["ports"]
+    assert exposed["targetPort"] == port["name"]
+    assert exposed["port"] == Settings().http_port
+    scrape = document(DEPLOY / "prometheus" / "prometheus-kubernetes.yml")["scrape_configs"][0]
+    assert {"regex": port["name"]}.items() <= {
+        key: value
+        for rule in scrape["relabel_configs"]
+        for key, value in rule.items()
+        if rule["source_labels"] == ["__meta_kubernetes_pod_container_port_name"]
+    }.items()
+
+
+@pytest.mark.parametrize("path", KEDA, ids=lambda path: str(path.name))
+def test_a_lag_that_is_not_known_takes_no_worker_away(path: Path) -> None:
+    for trigger in triggers(path):
+        # The API server refuses numbers here.
+        assert all(isinstance(value, str) for value in trigger["metadata"].values())
+        if trigger["type"] == "prometheus":
+            assert trigger["metadata"]["ignoreNullValues"] == "false"
+    spec = document(path)["spec"]
+    if "fallback" in spec:
+        assert "AverageValue" in {trigger["metricType"] for trigger in triggers(path)}
+
+
+@pytest.mark.parametrize("path", KEDA, ids=lambda path: str(path.name))
+def test_keda_asks_for_series_that_the_rules_record(path: Path) -> None:
+    for trigger in triggers(path):
+        assert recorded_series_in(trigger["metadata"].get("query", "")) <= recorded()
+
+
+def test_the_hpa_asks_for_metrics_that_the_adapter_makes_of_recorded_series() -> None:
+    rules = document(ADAPTER)["rules"]["external"]
+    made = {rule["name"]["as"] for rule in rules}
+    asked = {metric["external"]["metric"]["name"] for metric in document(HPA)["spec"]["metrics"]}
+    assert asked <= made
+    assert {rule["seriesQuery"] for rule in rules} <= recorded()
+
+
+def test_alertmanager_silences_only_alerts_that_there_are() -> None:
+    alerts = {
+        rule["alert"]
+        for group in document(RULES)["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    for rule in document(DEPLOY / "alertmanager" / "alertmanager.yml")["inhibit_rules"]:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            pattern = re.fullmatch(r'alertname=~?"(.+)"', matcher)
+            assert pattern is not None
+            for name in _alternatives(pattern[1]):
+                assert any(re.fullmatch(name, alert) for alert in alerts), name
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """`A|B` and `A(B|C)` written out."""
+    inner = re.fullmatch(r"(\w*)\(([\w|]+)\)", pattern)
+    if inner is not None:
+        return [inner[1] + part for part in inner[2].split("|")]
+    return pattern.split("|")
+
+
+@pytest.mark.packaging
+def test_amtool_finds_the_configuration_of_alertmanager_right(programs: Programs) -> None:
+    path = DEPLOY / "alertmanager" / "alertmanager.yml"
+    checked = subprocess.run(
+        [programs.amtool, "check-config", path], capture_output=True, text=True, timeout=60
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
