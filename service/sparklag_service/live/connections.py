@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -17,6 +18,7 @@ _STATE: Final = "sparklag.transport"
 _UNSENT_BYTES: Final = 64 * 1024
 """What the kernel takes for a connection beyond what is on its way: its buffers grow to megabytes,
 and hide for long that nobody reads."""
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]  # known when it runs
@@ -51,7 +53,10 @@ class Wire:
             connection.setsockopt(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
 
     def cut(self) -> None:
-        """End it now, whatever was not sent."""
-        if self._transport is not None:
+        """End it now, whatever was not sent: the kernel forgets it too, and the reader is reset."""
+        if self._transport is not None and not self.is_cut:
             self.is_cut = True
+            if not self._transport.is_closing():
+                connection = self._transport.get_extra_info("socket")
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()

@@ -27,7 +27,6 @@ _MB: Final = 1024 * 1024
 _SLICE: Final = 50
 """Readers that are woken before others have their turn."""
 _REST_S: Final = 0.01
-_LOOK_S: Final = 1.0
 _TOMBSTONES: Final = 10_000
 
 
@@ -44,6 +43,8 @@ class LiveHub:
         """How long a write may take before its reader is cut off."""
         self.keep_alive_s = 15.0
         """After so long a silence a comment is written: proxies end what is idle."""
+        self.look_s = 1.0
+        """How often that is looked after."""
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
@@ -109,7 +110,7 @@ class LiveHub:
 
     async def run(self) -> None:
         """Tell readers what is new, until cancelled."""
-        look_s = time.monotonic() + _LOOK_S
+        look_s = time.monotonic() + self.look_s
         while True:
             await until_set(self._news, look_s - time.monotonic())
             self._news.clear()
@@ -117,7 +118,7 @@ class LiveHub:
             await self._tell()
             if began_s >= look_s:
                 await self._look_after()
-                look_s = time.monotonic() + _LOOK_S
+                look_s = time.monotonic() + self.look_s
             # Half of the loop's time, at most, is theirs.
             await asyncio.sleep(max(_REST_S, time.monotonic() - began_s))
 

@@ -1,0 +1,90 @@
+"""Readers of the live stream that do not read, or not fast enough: on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sparklag_schemas.settings import LiveSettings
+from tests.messages import lag_event
+from tests.service.live_server import LiveServer, live_server
+
+SMALL_BYTES = 4 * 1024
+WIDE = "x" * 20_000
+
+
+@pytest.fixture
+async def live() -> AsyncIterator[LiveServer]:
+    async with live_server() as server:
+        yield server
+
+
+async def fill(live: LiveServer, events: int = 100) -> None:
+    """More than a connection holds whose reader does not read."""
+    for lag in range(events):
+        live.show(lag_event(reason=WIDE, total_lag=lag))
+        await asyncio.sleep(0)
+
+
+async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_everything(
+    live: LiveServer,
+) -> None:
+    live.hub.patience_s = live.hub.look_s = 0.2
+    async with live.reading("/stream") as reader, live.not_reading("/stream", SMALL_BYTES) as idle:
+        await live.has(lambda: live.hub.reading == 2, "both read")
+        await fill(live)
+        told = await reader.events(100)
+        assert [event.id for event in told] == [f"0:{offset}" for offset in range(100)]
+        await live.has(lambda: live.hub.reading == 1, "it is cut off")
+        assert live.pipeline.counters.stream_cut_off == 1
+        # Nothing of it is left in the server, though it never takes what was written to it.
+        assert len(live.http.server_state.connections) == 1
+        assert len(live.http.server_state.tasks) == 1
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ConnectionResetError):
+            while await loop.sock_recv(idle, 1 << 20):
+                pass
+
+
+async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
+    live: LiveServer,
+) -> None:
+    async with live.not_reading("/stream", SMALL_BYTES):
+        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await fill(live, 300)
+        (connection,) = live.http.server_state.connections
+        transport = connection.transport
+        await live.has(transport.get_write_buffer_size, "the kernel takes no more")
+        await fill(live, 300)
+        # uvicorn's own 64 KiB, and a chunk with its last frame.
+        assert transport.get_write_buffer_size() < 150_000
+
+
+async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
+    async with live_server(live=LiveSettings(resume_mb=1)) as live:
+        async with live.not_reading("/stream", SMALL_BYTES) as slow:
+            await live.has(lambda: live.hub.reading == 1, "it reads")
+            await fill(live, 300)
+            # No write has waited for long: what it would be told next is not kept any more.
+            loop = asyncio.get_running_loop()
+            with pytest.raises(ConnectionResetError):
+                while await asyncio.wait_for(loop.sock_recv(slow, 1 << 16), 30):
+                    pass
+            await live.has(lambda: live.hub.reading == 0, "it is cut off")
+            assert live.pipeline.counters.stream_cut_off == 1
+
+
+async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
+    async with live.not_reading("/stream", SMALL_BYTES):
+        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await fill(live)
+        (connection,) = live.http.server_state.connections
+        await live.has(connection.transport.get_write_buffer_size, "the kernel takes no more")
+        began_s = time.monotonic()
+        live.http.should_exit = True
+        await live.has(lambda: not live.http.server_state.connections, "it has ended")
+        assert time.monotonic() - began_s < 1.5
+        assert live.pipeline.counters.stream_cut_off == 0
