@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 from msgspec import Struct
@@ -11,6 +12,9 @@ from msgspec import Struct
 from sparklag_schemas import IsolationLevel
 from sparklag_service.offset_times import Latest, OffsetTimes
 from sparklag_service.retention import Advances
+
+_NOTED: Final = 0.9
+"""Times the interval: measurements on events do not shift the next row."""
 
 
 class RecordTime(Struct, frozen=True, gc=False):
@@ -55,6 +59,20 @@ class ClusterOffsets:
     def times_of(self, level: IsolationLevel, topic: str) -> OffsetTimes:
         """The rows of a topic, to be added to."""
         return self.times[level].setdefault(topic, OffsetTimes())
+
+    def note_ends(
+        self, level: IsolationLevel, topic: str, asked_s: float, interval_s: float
+    ) -> None:
+        """Remember where a topic's logs ended, as read at `asked_s`; once in `interval_s`."""
+        known = self.topics.get(topic)
+        times = self.times_of(level, topic)
+        last_s = times.last_s
+        if known is None or (last_s is not None and asked_s - last_s < _NOTED * interval_s):
+            return
+        latest = self.latest[level]
+        numbers = range(known.partitions[-1] + 1) if known.partitions else ()
+        # Equal to the TopicPartition, and made in less time.
+        times.take(asked_s, [latest.get((topic, number)) for number in numbers], interval_s)
 
 
 Offsets = Mapping[str, ClusterOffsets]

@@ -53,8 +53,8 @@ class TopicAges:
             sampled_s = self._sampled_s(number, offset, bracket)
             if sampled_s is not None:
                 at_s, method = sampled_s, "sampled"
-        age_s = self._moment.now_s - at_s
-        return (in_ms(age_s) if age_s > 0 else 0.0), method
+        age_ms = int((self._moment.now_s - at_s) * 1000 + 0.5)
+        return age_ms / 1000 if age_ms > 0 else 0.0, method
 
     @property
     def any_sampled(self) -> bool:

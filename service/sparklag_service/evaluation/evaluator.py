@@ -217,7 +217,7 @@ class _Measure:
         topic = said.topics.get(name, _UNSEEN)
         processed = (source.processed or {}).get(name, {})
         topic_id = topic.topic_id
-        if before is not None and processed and _positions(before) == processed:
+        if before is not None and processed and _stands(before, processed):
             # The position did not move: it still is one of the topic it was reached in.
             topic_id = before.topic_id or topic_id
         elif topic_id is None and before is not None and not _was_recreated(before):
@@ -270,12 +270,15 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def _positions(topic: TopicLag) -> dict[int, int]:
-    return {
-        partition.partition: partition.processed_offset
-        for partition in topic.partitions
-        if partition.processed_offset is not None
-    }
+def _stands(before: TopicLag, processed: Mapping[int, int]) -> bool:
+    """Whether no partition has moved, and none came."""
+    known = 0
+    for one in before.partitions:
+        if one.processed_offset is not None:
+            if processed.get(one.partition) != one.processed_offset:
+                return False
+            known += 1
+    return known == len(processed)
 
 
 def _was_recreated(topic: TopicLag) -> bool:

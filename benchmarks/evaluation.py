@@ -1,0 +1,187 @@
+"""What it costs to say the lag, the age, the rates and the status of 10,000 partitions: CPU.
+
+100 queries of two topics with 50 partitions each, a second apart, once as records arrive and no
+batch completes, and once as every query completes a batch in each pass. Beside it Burrow's rules as
+they are written, over lists of the last ten commits of the same partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from benchmarks.comparison import Row, in_turn, ms, print_table, say, times
+from sparklag_schemas import Batch
+from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
+from sparklag_service.evaluation.moment import Moment
+from sparklag_service.offset_times import Latest
+from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.query_state import QueryState, SourceState
+
+BUDGET_MS: Final = 20.0
+_QUERIES: Final = 100
+_TOPICS_EACH: Final = 2
+_PARTITIONS_EACH: Final = 50
+_PASSES: Final = 5
+_ROUNDS: Final = 20
+_WINDOW: Final = 10
+_EPOCH_MS: Final = 1_790_000_000_000
+
+
+def run() -> list[Row]:
+    """A row for each course of things."""
+    return [
+        _row("records arrive, no batch completes", batches=False),
+        _row("every query completes a batch in each pass", batches=True),
+    ]
+
+
+def _row(what: str, *, batches: bool) -> Row:
+    say(f"evaluation: {what}")
+    ours, burrow = _Ours(batches=batches), _BurrowsRules(batches=batches)
+    for _ in range(3 * _WINDOW):
+        ours.one_pass()
+        burrow.one_pass()
+    mine, theirs = in_turn(
+        _ROUNDS,
+        lambda: [ours.one_pass() for _ in range(_PASSES)],
+        lambda: [burrow.one_pass() for _ in range(_PASSES)],
+    )
+    middle = sorted(mine)[len(mine) // 2]
+    partitions = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+    return Row(
+        f"evaluation of {partitions:,} partitions, {what}: CPU",
+        ms(mine),
+        f"{ms(theirs)}, Burrow's rules alone, as written",
+        times(middle / sorted(theirs)[len(theirs) // 2]),
+        f"≤ {BUDGET_MS:g} ms",
+        middle <= BUDGET_MS,
+    )
+
+
+class _Course:
+    """Where logs end and queries are, pass by pass: 50 records a second come to each partition."""
+
+    def __init__(self, *, batches: bool) -> None:
+        self.batches = batches
+        self.second = 0
+        self.end = 5_000
+        self.at = 4_000
+
+    def go_on(self) -> None:
+        self.second += 1
+        self.end += 50
+        if self.batches:
+            self.at = self.end - 75
+
+
+class _Ours(_Course):
+    def __init__(self, *, batches: bool) -> None:
+        super().__init__(batches=batches)
+        self._said = ClusterOffsets()
+        self._offsets: Offsets = {"default": self._said}
+        self._evaluator = Evaluator("service", 60.0)
+        self._last: list[Evaluated | None] = [None] * _QUERIES
+        for query in range(_QUERIES):
+            for name in _topics(query):
+                self._said.topics[name] = Topic("id", tuple(range(_PARTITIONS_EACH)))
+
+    def one_pass(self) -> float:
+        """Milliseconds of CPU, without what Kafka would have said."""
+        self.go_on()
+        now_s = 1_000.0 + self.second
+        for query in range(_QUERIES):
+            for name in _topics(query):
+                for number in range(_PARTITIONS_EACH):
+                    partition = TopicPartition(name, number)
+                    self._said.latest["read_uncommitted"][partition] = Latest(self.end, now_s)
+                    self._said.earliest[partition] = 0
+        states = [self._state(query) for query in range(_QUERIES)]
+        moment = Moment(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
+        began_s = time.process_time()
+        for query, state in enumerate(states):
+            for name in _topics(query):
+                self._said.note_ends("read_uncommitted", name, now_s, 1.0)
+            self._last[query] = self._evaluator.evaluate(
+                state,
+                self._offsets,
+                moment,
+                event_id="",
+                cause="refresh",
+                previous=self._last[query],
+            )
+        return (time.process_time() - began_s) * 1_000
+
+    def _state(self, query: int) -> QueryState:
+        at = dict.fromkeys(range(_PARTITIONS_EACH), self.at)
+        source = SourceState(0, "read_uncommitted", {name: dict(at) for name in _topics(query)})
+        number = self.second if self.batches else 1
+        return QueryState(
+            query_id=str(query),
+            run_id="run",
+            name=f"query-{query}",
+            cluster="default",
+            observed_at_ms=_EPOCH_MS + number * 1_000,
+            sources=(source,),
+            batch_id=number,
+            processed_at_ms=_EPOCH_MS + number * 1_000,
+            batch=Batch(started_at=0, rows=5_000, duration_ms=800),
+        )
+
+
+class _BurrowsRules(_Course):
+    def __init__(self, *, batches: bool) -> None:
+        super().__init__(batches=batches)
+        count = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+        self._commits: list[deque[tuple[int, float, int]]] = [
+            deque(maxlen=_WINDOW) for _ in range(count)
+        ]
+        self._ends: list[deque[int]] = [deque(maxlen=_WINDOW) for _ in range(count)]
+        for commits in self._commits:
+            commits.append((self.at, 0.0, self.end - self.at))
+
+    def one_pass(self) -> float:
+        """Milliseconds of CPU."""
+        self.go_on()
+        now_s, end, at = float(self.second), self.end, self.at
+        began_s = time.process_time()
+        for commits, ends in zip(self._commits, self._ends, strict=True):
+            ends.append(end)
+            if self.batches:
+                commits.append((at, now_s, end - at))
+            _status(list(commits), ends, end, now_s)
+        return (time.process_time() - began_s) * 1_000
+
+
+def _status(
+    commits: list[tuple[int, float, int]], ends: deque[int], latest: int, now_s: float
+) -> str:
+    last = commits[-1][0]
+    if latest - last <= 0:
+        return "OK"
+    lasted_s = commits[-1][1] - commits[0][1]
+    if now_s - commits[-1][1] > lasted_s and not any(end <= last for end in ends):
+        return "STOP"
+    for index in range(1, len(commits)):
+        if commits[index][0] < commits[index - 1][0]:
+            return "REWIND"
+    if any(lag <= 0 for _, _, lag in commits):
+        return "OK"
+    if all(offset == last for offset, _, _ in commits):
+        return "STALL"
+    for index in range(1, len(commits)):
+        if commits[index][2] < commits[index - 1][2]:
+            return "OK"
+    return "WARN"
+
+
+def _topics(query: int) -> Iterator[str]:
+    return (f"topic-{query}-{number}" for number in range(_TOPICS_EACH))
+
+
+if __name__ == "__main__":
+    print_table(run())
