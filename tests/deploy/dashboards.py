@@ -1,0 +1,63 @@
+"""Grafana's dashboards, as values: what they ask, with their variables filled in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.deploy.manifests import DEPLOY
+
+PATHS: Final = sorted((DEPLOY / "grafana").glob("*.json"))
+_FILLED: Final = {
+    "$cluster": ".*",
+    "$job": ".*",
+    "$query": "orders",
+    "$__rate_interval": "1m",
+}
+
+
+class Asked(NamedTuple):
+    """An expression of a panel."""
+
+    panel: str
+    expression: str
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A dashboard."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that show data."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def expressions(dashboard: dict[str, Any]) -> Iterator[Asked]:
+    """What its panels ask of Prometheus for query `orders`."""
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            yield Asked(panel["title"], filled(target["expr"]))
+
+
+def variables(dashboard: dict[str, Any]) -> dict[str, str]:
+    """Those that ask Prometheus: name to what they ask."""
+    return {
+        variable["name"]: filled(variable["query"]["query"])
+        for variable in dashboard["templating"]["list"]
+        if variable["type"] == "query"
+    }
+
+
+def filled(expression: str) -> str:
+    """With a value for each variable."""
+    for name, value in sorted(_FILLED.items(), reverse=True):
+        expression = re.sub(re.escape(name) + r"\b", value, expression)
+    assert "$" not in expression, expression
+    # That would be an answer where there is no data at all.
+    assert "vector(" not in expression, expression
+    return expression

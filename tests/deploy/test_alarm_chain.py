@@ -1,0 +1,86 @@
+"""From a query that hangs to the one who is woken: Spark, service, Prometheus, Alertmanager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from tests.deploy.manifests import DEPLOY, document
+from tests.deploy.programs import Programs
+from tests.deploy.servers import AlertmanagerServer, Webhook
+from tests.deploy.watched_service import scraping, serving
+from tests.end_to_end import START_S, Topics, answer, process
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+STALLED = "SparklagQueryStalled"
+SOON = """
+[thresholds."orders"]
+stall_factor = 2
+stall_after_s = 15
+"""
+
+
+def routing(webhook: Webhook) -> dict[str, Any]:
+    """Alertmanager as deploy/ has it, but at once, and to `webhook`."""
+    configuration = document(DEPLOY / "alertmanager" / "alertmanager.yml")
+    configuration["route"] |= {"group_wait": "1s", "group_interval": "1s"}
+    for receiver in configuration["receivers"]:
+        for hook in receiver["webhook_configs"]:
+            hook["url"] = webhook.url
+    return configuration
+
+
+def status(url: str) -> str | None:
+    event = answer(f"{url}/lag/orders")
+    return None if event is None else str(event["status"])
+
+
+def batch_seen(url: str) -> int:
+    event = answer(f"{url}/lag/orders")
+    return -1 if event is None or event["batch_id"] is None else int(event["batch_id"])
+
+
+def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
+    kafka: LocalKafka, second_client: SecondClient, programs: Programs, tmp_path: Path
+) -> None:
+    topics = Topics(second_client)
+    topics.order(500)
+    hold = tmp_path / "hold"
+    for part in ("service", "prometheus", "alertmanager"):
+        (tmp_path / part).mkdir()
+    driver = ["tests.drivers.hanging", kafka.bootstrap_servers, topics.orders]
+    driver += [str(tmp_path / "checkpoint"), str(hold)]
+    with (
+        serving(topics, kafka, tmp_path / "service", SOON) as url,
+        Webhook() as webhook,
+        AlertmanagerServer(programs, tmp_path / "alertmanager", routing(webhook)) as manager,
+        scraping(
+            programs, tmp_path / "prometheus", url, alertmanager=manager.address
+        ) as prometheus,
+        process(topics, tmp_path / "driver.log", *driver),
+    ):
+        wait_for(lambda: batch_seen(url) >= 2, "batches complete", START_S)
+        wait_for(lambda: status(url) == "OK", "all is well", START_S)
+        assert webhook.alerts(STALLED, "firing") == []
+
+        hold.touch()
+        topics.order(700)
+        wait_for(lambda: status(url) == "STALL", "the service says that it hangs", START_S)
+        wait_for(lambda: prometheus.alerts().get(STALLED) == "firing", "the rule fires", START_S)
+        wait_for(lambda: bool(webhook.alerts(STALLED, "firing")), "somebody is woken", START_S)
+        told = webhook.alerts(STALLED, "firing")[0]
+        assert told["labels"]["query"] == "orders"
+        assert told["labels"]["severity"] == "critical"
+        assert "orders hangs" in told["annotations"]["summary"]
+        assert webhook.alerts(STALLED, "resolved") == []
+
+        hold.unlink()
+        wait_for(lambda: status(url) == "OK", "the query goes on", START_S)
+        wait_for(lambda: bool(webhook.alerts(STALLED, "resolved")), "that is told too", START_S)
+        assert STALLED not in prometheus.alerts()

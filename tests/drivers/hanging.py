@@ -1,0 +1,40 @@
+"""A driver of one query that is observed, under the name `orders`, until it is killed.
+
+Arguments: bootstrap servers, topic, checkpoint, and a file: while that is there no batch completes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from sparklag_listener import observe
+from sparklag_pipeline.order_totals import build_session
+
+if __name__ == "__main__":
+    bootstrap_servers, topic, checkpoint, hold = sys.argv[1:]
+    spark = build_session()
+    observe(spark, bootstrap_servers)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("noop").mode("append").save()
+        while Path(hold).exists():
+            time.sleep(0.05)
+
+    (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 200)
+        .load()
+        .writeStream.foreachBatch(write)
+        .queryName("orders")
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="1 second")
+        .start()
+        .awaitTermination()
+    )
