@@ -1,4 +1,4 @@
-"""`GET /metrics`: what the service says of itself, for Prometheus. Read from memory."""
+"""What the service says of itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Metric, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from sparklag_service.counters import Counters
@@ -67,8 +67,8 @@ class SelfMetrics(Collector):
                 yield GaugeMetricFamily(f"sparklag_{name}", meaning, value=value)
 
 
-class Exposition:
-    """Renders what Prometheus, or an OpenMetrics reader, asks for."""
+class OwnMetrics:
+    """Those, and what the process takes, as text."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._registry = CollectorRegistry()
@@ -76,7 +76,9 @@ class Exposition:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """The text, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+    def render(self, *, open_metrics: bool) -> bytes:
+        """Whole lines; of OpenMetrics without its end."""
+        if not open_metrics:
+            return generate_latest(self._registry)
+        encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
+        return encode(self._registry).removesuffix(b"# EOF\n")

@@ -1,0 +1,75 @@
+"""One query's labels and partitions as text: kept, and made again where its event has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklag_schemas import LagEvent, TopicLag
+from sparklag_service.metrics.scheme import Named, Scheme
+from sparklag_service.metrics.selection import Selection
+from sparklag_service.metrics.topic_lines import TopicLines
+from sparklag_service.metrics.turns import Turns
+
+
+class Rendered(NamedTuple):
+    """A query in one scheme."""
+
+    named: Named
+    labels: str
+    """The query's, with braces."""
+    topics: Sequence[tuple[str, TopicLag]]
+    """Those that are shown, each with its labels, with braces."""
+    partitions: Sequence[Sequence[bytes]]
+    """Their blocks, by the scheme's families."""
+
+    @property
+    def event(self) -> LagEvent:
+        """What it was rendered from."""
+        return self.named.event
+
+
+class QueryText:
+    """One query in one scheme. Two scrapes may render at once: what is kept is replaced whole."""
+
+    def __init__(self, scheme: Scheme, selection: Selection) -> None:
+        self._scheme = scheme
+        self._selection = selection
+        self._rendered: Rendered | None = None
+        self._lines: dict[str, TopicLines] = {}
+
+    async def render(self, named: Named, turns: Turns) -> Rendered:
+        """As of that event."""
+        known = self._rendered
+        if known is not None and known.event is named.event and known.named.group == named.group:
+            return known
+        labels = self._scheme.query_labels(named)
+        topics = self._topics(named) if self._selection.topics else []
+        blocks: list[list[bytes]] = []
+        if self._selection.partitions:
+            blocks = await self._partitions(topics, turns)
+        shown = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
+        self._rendered = Rendered(named, labels, shown, blocks)
+        return self._rendered
+
+    def _topics(self, named: Named) -> list[tuple[str, TopicLag]]:
+        return [
+            (pairs, topic)
+            for pairs, topic in self._scheme.topics(named)
+            if self._selection.takes_topic(topic.topic)
+        ]
+
+    async def _partitions(
+        self, topics: Sequence[tuple[str, TopicLag]], turns: Turns
+    ) -> list[list[bytes]]:
+        scheme = self._scheme
+        blocks: list[list[bytes]] = [[] for _ in scheme.partition]
+        lines: dict[str, TopicLines] = {}
+        for pairs, topic in topics:
+            lines[pairs] = self._lines.get(pairs) or TopicLines(pairs, scheme.partition_end)
+            of_topic = await lines[pairs].blocks(scheme.partition, topic.partitions, turns)
+            for of_family, more in zip(blocks, of_topic, strict=True):
+                of_family += more
+        # What is kept of a topic goes with the topic.
+        self._lines = lines
+        return blocks

@@ -1,0 +1,112 @@
+"""A scheme: which families say a query's lag, and how their labels name it. Ours, or a tool's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_service.metrics.family import Gauge, Labelled
+
+
+@dataclass(frozen=True)
+class Named:
+    """A query, and what tools that know only consumer groups call it."""
+
+    event: LagEvent
+    group: str
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Families at each level, and the labels of each. Label pairs are text: see `label_text`."""
+
+    query: tuple[Gauge[LagEvent] | Labelled[LagEvent], ...]
+    topic: tuple[Gauge[TopicLag], ...]
+    partition: tuple[Gauge[PartitionLag], ...]
+    query_labels: Callable[[Named], str]
+    """With braces."""
+    topics: Callable[[Named], Iterable[tuple[str, TopicLag]]]
+    """What the query reads, each with its label pairs."""
+    partition_end: str = ""
+    """Label pairs after the partition's, with a comma first."""
+    log_topic: tuple[Gauge[TopicLag], ...] = ()
+    """Of a topic, whoever reads it: it is there once, however many queries do."""
+    log_partition: tuple[Gauge[PartitionLag], ...] = ()
+    log_labels: Callable[[str, str], str | None] = lambda cluster, topic: None
+    """Label pairs of a topic by its cluster's alias and its name. None: it is not shown."""
+
+
+def group_names(events: Iterable[LagEvent]) -> list[Named]:
+    """Each query with its name, or its id where it has none or another query of its clusters has
+    it too: in a cluster, a consumer group's id is unique."""
+    known = [(event, _clusters(event)) for event in events]
+    bearers = Counter((cluster, event.query) for event, of in known for cluster in of)
+    return [Named(event, _group_name(event, clusters, bearers)) for event, clusters in known]
+
+
+def _clusters(event: LagEvent) -> set[str | None]:
+    return {event.cluster, *(topic.cluster for topic in event.topics)}
+
+
+def _group_name(
+    event: LagEvent,
+    clusters: set[str | None],
+    bearers: Counter[tuple[str | None, str | None]],
+) -> str:
+    is_alone = all(bearers[cluster, event.query] == 1 for cluster in clusters)
+    return event.query if event.query and is_alone else event.query_id
+
+
+def as_group_reads(event: LagEvent) -> list[TopicLag]:
+    """The topics as a consumer group reads them: each once, each partition at one offset.
+
+    Of a topic that the query reads through two sources, the source that is further behind counts.
+    Topics of a cluster that is not configured are left out: nothing is known of their logs.
+    """
+    found: dict[tuple[str, str], list[TopicLag]] = {}
+    for topic in event.topics:
+        if topic.cluster is not None:
+            found.setdefault((topic.cluster, topic.topic), []).append(topic)
+    return [topics[0] if len(topics) == 1 else _slowest(topics) for topics in found.values()]
+
+
+def _slowest(topics: Sequence[TopicLag]) -> TopicLag:
+    by_number: dict[int, PartitionLag] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            other = by_number.get(partition.partition)
+            if other is None or _behind(partition) > _behind(other):
+                by_number[partition.partition] = partition
+    partitions = [by_number[number] for number in sorted(by_number)]
+    lags = [partition.lag for partition in partitions if partition.lag is not None]
+    return replace(topics[0], partitions=partitions, total_lag=sum(lags) if lags else None)
+
+
+def _behind(partition: PartitionLag) -> int:
+    return -1 if partition.lag is None else partition.lag
+
+
+def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
+    """A topic's log as those who read it know it: of each partition what was measured last, and the
+    high watermark rather than the last stable offset."""
+    if len(readers) == 1:
+        return readers[0][1]
+    by_number: dict[int, PartitionLag] = {}
+    for _, topic in sorted(readers, key=_trust):
+        for partition in topic.partitions:
+            if partition.latest_offset is not None or partition.partition not in by_number:
+                by_number[partition.partition] = partition
+    return replace(
+        readers[0][1],
+        partitions=[by_number[number] for number in sorted(by_number)],
+        assigned=all(topic.assigned for _, topic in readers),
+    )
+
+
+def _trust(reader: tuple[LagEvent, TopicLag]) -> tuple[bool, int]:
+    event, topic = reader
+    return topic.isolation_level == "read_uncommitted", event.measured_at

@@ -1,0 +1,124 @@
+"""Scrapes without a service: events in, samples out, read by prometheus_client's own parsers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from prometheus_client import Metric
+from prometheus_client.openmetrics import parser as open_metrics_parser
+from prometheus_client.parser import text_string_to_metric_families
+
+from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
+from sparklag_service.metrics.series import QuerySeries
+
+NOW_MS = 1_790_000_010_000
+
+Labels = dict[str, str]
+
+
+def settings(clusters: Collection[str] = (), **metrics: Any) -> Settings:
+    """With those under `[metrics]`, and clusters of those names besides the home cluster."""
+    others = {name: {"bootstrap_servers": "127.0.0.1:1"} for name in clusters}
+    return msgspec.convert({"metrics": metrics, "clusters": others}, Settings)
+
+
+def topic(name: str = "orders", *partitions: PartitionLag, **fields: Any) -> TopicLag:
+    """A topic of source 0 of the home cluster, 65 behind in one partition."""
+    known = [p.lag for p in partitions if p.lag is not None]
+    return TopicLag(
+        **{
+            "topic": name,
+            "source": 0,
+            "partitions": list(partitions) or [partition()],
+            "total_lag": (sum(known) if known else None) if partitions else 65,
+            **fields,
+        }
+    )
+
+
+def partition(number: int = 0, **fields: Any) -> PartitionLag:
+    """65 behind."""
+    return PartitionLag(
+        **{
+            "partition": number,
+            "processed_offset": 5,
+            "latest_offset": 70,
+            "earliest_offset": 0,
+            "lag": 65,
+            "status": "OK",
+            **fields,
+        }
+    )
+
+
+def text_of(
+    series: QuerySeries,
+    events: Sequence[LagEvent],
+    *,
+    measured: Collection[str] | None = None,
+    open_metrics: bool = False,
+) -> str:
+    """What a scrape of these events says."""
+    found = asyncio.run(series.render(events, measured, NOW_MS))
+    lines = [
+        b"".join([family.header(open_metrics=open_metrics), *blocks, b"\n"])
+        for family, blocks in found
+        if any(blocks)
+    ]
+    return b"".join(lines).decode() + ("# EOF\n" if open_metrics else "")
+
+
+def parse_text(text: str) -> list[Metric]:
+    """Families of an exposition in Prometheus's text format."""
+    return list(text_string_to_metric_families(text))
+
+
+def parse_open(text: str) -> list[Metric]:
+    """Families of an exposition in OpenMetrics. It must be right in every detail."""
+    parse: Callable[[str], Iterable[Metric]] = open_metrics_parser.text_string_to_metric_families
+    return list(parse(text))
+
+
+class Scrape:
+    """Samples by name and labels, from both formats: they must say the same."""
+
+    def __init__(self, series: QuerySeries, *events: LagEvent, **fields: Any) -> None:
+        text = text_of(series, events, **fields)
+        open_text = text_of(series, events, open_metrics=True, **fields)
+        self.families = {family.name: family for family in parse_text(text)}
+        self.open_families = {family.name: family for family in parse_open(open_text)}
+        self.samples = _samples(self.families.values())
+        assert self.samples == _samples(self.open_families.values())
+
+    def names(self) -> set[str]:
+        """Of every sample."""
+        return {name for name, _ in self.samples}
+
+    def values(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Value by labels."""
+        return {labels: value for (known, labels), value in self.samples.items() if known == name}
+
+    def only(self, name: str) -> tuple[Labels, float]:
+        """The labels and the value of the only sample of that name."""
+        ((labels, value),) = self.values(name).items()
+        return dict(labels), value
+
+
+def scrape(*events: LagEvent, **metrics: Any) -> Scrape:
+    """One scrape, with those settings."""
+    return Scrape(QuerySeries(settings(**metrics)), *events)
+
+
+def _samples(
+    families: Iterable[Metric],
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for family in families:
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found

@@ -1,0 +1,212 @@
+"""`GET /metrics` over a real connection: formats, compression, and what promtool says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import httpx
+import pytest
+
+from sparklag_schemas import LagEvent, Settings
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import create_app
+from sparklag_service.view import Entry
+from tests.deploy.programs import ProgramsMissing, prometheus_programs
+from tests.messages import lag_event
+from tests.service.metrics.scraped import (
+    NOW_MS,
+    parse_open,
+    parse_text,
+    partition,
+    settings,
+    topic,
+)
+from tests.service.metrics.test_native import full_event
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
+
+
+def pipeline_of(wanted: Settings, *events: LagEvent) -> Pipeline:
+    """Not running: nothing here needs Kafka."""
+    pipeline = Pipeline(
+        wanted, "127.0.0.1:1", partial(TopicIntake, wanted, "127.0.0.1:1"), "service"
+    )
+    for event in events:
+        show(pipeline, event)
+    return pipeline
+
+
+def show(pipeline: Pipeline, event: LagEvent) -> None:
+    pipeline.view.put(Entry(event, b"", time.monotonic()))
+
+
+def promtool_says(text: bytes) -> list[str]:
+    """Of an exposition; nothing where all is well."""
+    try:
+        promtool = prometheus_programs().promtool
+    except ProgramsMissing as missing:
+        pytest.fail(str(missing), pytrace=False)
+    done = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    said = done.stdout.decode().splitlines()
+    # 3: it read all of it, and found fault with names.
+    assert done.returncode in (0, 3), said
+    return said
+
+
+@pytest.fixture
+async def pipeline() -> Pipeline:
+    return pipeline_of(settings(compat=COMPAT), full_event(), lag_event(query_id="b", query=None))
+
+
+@pytest.fixture
+async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(pipeline))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+        yield client
+
+
+async def test_both_formats_hold_the_services_own_and_every_querys_series(
+    http: httpx.AsyncClient,
+) -> None:
+    text = await http.get("/metrics", headers={"accept": "text/plain"})
+    assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    open_text = await http.get("/metrics", headers={"accept": OPEN_METRICS})
+    assert open_text.headers["content-type"] == f"{OPEN_METRICS}; charset=utf-8"
+    assert open_text.text.endswith("\n# EOF\n")
+    assert "# EOF" not in text.text
+    names = {family.name for family in parse_text(text.text)}
+    assert names >= {
+        "sparklag_ready",
+        "sparklag_observations",
+        "process_cpu_seconds",
+        "sparklag_partition_lag",
+        "kafka_consumergroup_lag",
+        "kafka_consumergroup_group_lag",
+    }
+    open_families = {family.name: family for family in parse_open(open_text.text)}
+    assert {name.removesuffix("_info") for name in names} == {
+        name.removesuffix("_info") for name in open_families
+    }
+    (counter,) = open_families["sparklag_observations"].samples
+    assert counter.name == "sparklag_observations_total"
+
+
+async def test_a_compressed_answer_is_the_same(http: httpx.AsyncClient) -> None:
+    async with http.stream("GET", "/metrics", headers={"accept-encoding": "gzip"}) as answer:
+        raw = b"".join([piece async for piece in answer.aiter_raw()])
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["vary"] == "accept, accept-encoding"
+    assert int(answer.headers["content-length"]) == len(raw)
+    plain = await http.get("/metrics", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert int(plain.headers["content-length"]) == len(plain.content)
+
+    def of_queries(text: str) -> list[str]:
+        # Two moments: what the process took, and how old all is, differ.
+        return [
+            line
+            for line in text.splitlines()
+            if line.startswith(("sparklag_", "kafka_")) and "_age_seconds" not in line
+        ]
+
+    assert of_queries(gzip.decompress(raw).decode()) == of_queries(plain.text)
+
+
+async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
+    def events(lag: int) -> list[LagEvent]:
+        # One partition more each time: labels change too.
+        return [
+            lag_event(
+                query_id=str(number),
+                query=f"q{number}",
+                observed_at=NOW_MS + lag,
+                topics=[topic("orders", *(partition(n, lag=lag) for n in range(2_000 + lag)))],
+            )
+            for number in range(4)
+        ]
+
+    pipeline = pipeline_of(settings(), *events(0))
+    exposition = Exposition(pipeline)
+
+    async def scrape() -> set[tuple[int, int]]:
+        """How many partitions of each query, and their lag: of one moment, one pair."""
+        answer = await exposition.answer("", "")
+        text = b"".join([piece async for piece in answer.stream()]).decode()
+        values: dict[str, list[str]] = {}
+        for line in text.splitlines():
+            if line.startswith("sparklag_partition_lag{"):
+                labels, _, value = line.rpartition(" ")
+                values.setdefault(labels.partition('query="')[2].partition('"')[0], []).append(
+                    value
+                )
+        assert len(values) == 4
+        return {(len(lags), int(lag)) for lags in values.values() for lag in lags}
+
+    async def change() -> None:
+        for lag in range(1, 6):
+            for event in events(lag):
+                show(pipeline, event)
+                await asyncio.sleep(0)
+
+    changing = asyncio.create_task(change())
+    for pairs in await asyncio.gather(*(scrape() for _ in range(6))):
+        assert all(count == 2_000 + lag for count, lag in pairs)
+    await changing
+    assert await scrape() == {(2_005, 5)}
+
+
+async def test_a_clock_that_is_given_makes_the_ages() -> None:
+    pipeline = pipeline_of(settings(), lag_event(measured_at=NOW_MS - 4_000))
+    answer = await Exposition(pipeline, lambda: NOW_MS).answer("", "")
+    text = b"".join([piece async for piece in answer.stream()]).decode()
+    (line,) = [line for line in text.splitlines() if line.startswith("sparklag_query_measured_age")]
+    assert line.endswith(" 4.000")
+
+
+async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
+    pipeline = pipeline_of(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
+    pipeline.tracker.adopt(lag_event(query_id="b"))
+    answer = await Exposition(pipeline).answer("", "")
+    text = b"".join([piece async for piece in answer.stream()]).decode()
+    lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
+    assert len(lags) == 1
+    assert 'query_id="b"' in lags[0]
+
+
+async def test_an_empty_view_is_no_error_in_either_format() -> None:
+    exposition = Exposition(pipeline_of(settings(compat=COMPAT)))
+    for accept, end in (("", "\n"), (OPEN_METRICS, "# EOF\n")):
+        answer = await exposition.answer(accept, "")
+        text = b"".join(answer.pieces).decode()
+        assert text.endswith(end)
+        assert "sparklag_query_" not in text
+
+
+async def test_promtool_has_nothing_to_say_of_our_own_names() -> None:
+    answer = await Exposition(pipeline_of(settings(), full_event())).answer("", "")
+    assert await asyncio.to_thread(promtool_says, b"".join(answer.pieces)) == []
+
+
+async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for() -> None:
+    exposition = Exposition(pipeline_of(settings(compat=COMPAT), full_event()))
+    answer = await exposition.answer("", "")
+    said = await asyncio.to_thread(promtool_says, b"".join(answer.pieces))
+    assert {line.partition(" ")[0] for line in said} <= {
+        "kafka_consumergroup_lag_sum",
+        "kafka_consumergroup_current_offset_sum",
+    }

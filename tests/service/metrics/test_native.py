@@ -1,0 +1,295 @@
+"""sparklag's own series: names, labels, values, and what has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_schemas import Batch, LagEvent
+from sparklag_service.metrics.native import AGES, NATIVE
+from sparklag_service.metrics.series import QuerySeries
+from tests.messages import QUERY_ID, RUN_ID, lag_event
+from tests.service.metrics.scraped import (
+    NOW_MS,
+    Scrape,
+    partition,
+    scrape,
+    settings,
+    text_of,
+    topic,
+)
+
+QUERY = {"cluster": "default", "query": "orders", "query_id": QUERY_ID}
+
+
+def full_event() -> LagEvent:
+    """An event in which everything is known."""
+    return lag_event(
+        status="STALL",
+        status_since=NOW_MS - 2_500,
+        activity="running",
+        total_lag=75,
+        max_lag=65,
+        max_time_lag_s=4.25,
+        in_flight=7,
+        unknown_partitions=1,
+        lost_records=3,
+        input_rate=10.5,
+        processed_rate=9.25,
+        batch_rate=120.0,
+        lag_trend=1.25,
+        catch_up_s=12.5,
+        min_headroom_records=5,
+        min_headroom_s=600.0,
+        loss_expected_at=NOW_MS + 600_000,
+        skew=0.8,
+        usual_batch_s=1.5,
+        usual_interval_s=10.0,
+        batch=Batch(
+            started_at=NOW_MS - 9_000,
+            rows=500,
+            duration_ms=1_234,
+            phases_ms={"addBatch": 1_000, "walCommit": 20},
+            rate_limited=True,
+            state_rows=42,
+            state_memory_bytes=65_536,
+            watermark_at=NOW_MS - 60_000,
+        ),
+        topics=[
+            topic(
+                "orders",
+                partition(0, time_lag_s=4.25, headroom_s=600.0),
+                partition(7, latest_offset=15, lag=10, time_lag_s=0.125),
+                partition(8, processed_offset=None, lag=None),
+            )
+        ],
+    )
+
+
+def test_every_family_has_a_sample_where_everything_is_known() -> None:
+    families = (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    assert scrape(full_event()).names() == {family.name for family in families}
+
+
+def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
+    found = scrape(full_event())
+    for name, wanted in {
+        "processed_offset": {"0": 5.0, "7": 5.0},
+        "latest_offset": {"0": 70.0, "7": 15.0, "8": 70.0},
+        "earliest_offset": {"0": 0.0, "7": 0.0, "8": 0.0},
+        "lag": {"0": 65.0, "7": 10.0},
+        "lag_seconds": {"0": 4.25, "7": 0.125},
+        "headroom_seconds": {"0": 600.0},
+    }.items():
+        samples = found.values(f"sparklag_partition_{name}").items()
+        assert {dict(labels)["partition"]: value for labels, value in samples} == wanted, name
+        for labels, _ in samples:
+            assert dict(labels).keys() == {*QUERY, "topic", "partition"}
+
+
+def test_a_topic_says_its_sum_and_its_worst_age() -> None:
+    found = scrape(full_event())
+    assert found.only("sparklag_topic_lag") == ({**QUERY, "topic": "orders"}, 75.0)
+    assert found.only("sparklag_topic_lag_seconds") == ({**QUERY, "topic": "orders"}, 4.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lag", 75.0),
+        ("max_lag", 65.0),
+        ("lag_seconds", 4.25),
+        ("partitions", 3.0),
+        ("unknown_partitions", 1.0),
+        ("lost_records", 3.0),
+        ("in_flight", 7.0),
+        ("status_since_timestamp_seconds", NOW_MS / 1000 - 2.5),
+        ("input_rate", 10.5),
+        ("processed_rate", 9.25),
+        ("batch_rate", 120.0),
+        ("lag_trend", 1.25),
+        ("catch_up_seconds", 12.5),
+        ("headroom_records", 5.0),
+        ("headroom_seconds", 600.0),
+        ("loss_expected_timestamp_seconds", NOW_MS / 1000 + 600),
+        ("skew_ratio", 0.8),
+        ("batch_id", 41.0),
+        ("batch_rows", 500.0),
+        ("batch_seconds", 1.234),
+        ("usual_batch_seconds", 1.5),
+        ("usual_interval_seconds", 10.0),
+        ("rate_limited", 1.0),
+        ("running", 1.0),
+        ("state_rows", 42.0),
+        ("state_memory_bytes", 65_536.0),
+        ("watermark_timestamp_seconds", NOW_MS / 1000 - 60),
+    ],
+)
+def test_a_query_says_its_figures(name: str, value: float) -> None:
+    assert scrape(full_event()).only(f"sparklag_query_{name}") == (QUERY, value)
+
+
+def test_only_the_present_status_has_a_sample() -> None:
+    series = QuerySeries(settings())
+    stalled = Scrape(series, lag_event(status="STALL"))
+    assert stalled.only("sparklag_query_status") == ({**QUERY, "status": "STALL"}, 1.0)
+    mended = Scrape(series, lag_event(status="OK"))
+    assert mended.only("sparklag_query_status") == ({**QUERY, "status": "OK"}, 1.0)
+
+
+def test_the_phases_of_the_last_batch_are_told_apart() -> None:
+    found = scrape(full_event()).values("sparklag_query_batch_phase_seconds")
+    assert {dict(labels)["phase"]: value for labels, value in found.items()} == {
+        "addBatch": 1.0,
+        "walCommit": 0.02,
+    }
+
+
+def test_run_and_checkpoint_are_labels_of_the_info_alone() -> None:
+    found = scrape(lag_event(checkpoint_location="file:/checkpoints/orders"))
+    labels, value = found.only("sparklag_query_info")
+    assert value == 1.0
+    assert labels == {
+        **QUERY,
+        "run_id": RUN_ID,
+        "origin": "listener",
+        "measured_by": "service",
+        "checkpoint_location": "file:/checkpoints/orders",
+    }
+    others = [dict(labels) for name, labels in found.samples if name != "sparklag_query_info"]
+    assert not any("run_id" in labels or "batch_id" in labels for labels in others)
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    unknown = lag_event(
+        status="UNKNOWN",
+        total_lag=None,
+        max_lag=None,
+        batch_id=None,
+        processed_at=None,
+        unknown_partitions=1,
+        topics=[
+            topic(
+                "orders",
+                partition(
+                    processed_offset=None, latest_offset=None, earliest_offset=None, lag=None
+                ),
+            )
+        ],
+    )
+    found = scrape(unknown)
+    assert found.names() == {
+        "sparklag_query_info",
+        "sparklag_query_status",
+        "sparklag_query_partitions",
+        "sparklag_query_unknown_partitions",
+        "sparklag_query_lost_records",
+        "sparklag_query_observed_age_seconds",
+        "sparklag_query_measured_age_seconds",
+    }
+    assert "nan" not in text_of(QuerySeries(settings()), [unknown]).lower()
+
+
+def test_ages_are_of_the_moment_of_the_scrape() -> None:
+    series = QuerySeries(settings())
+    event = lag_event(
+        processed_at=NOW_MS - 9_500, observed_at=NOW_MS - 3_250, measured_at=NOW_MS - 1_004
+    )
+    found = Scrape(series, event)
+    for name, wanted in (("processed", 9.5), ("observed", 3.25), ("measured", 1.004)):
+        assert found.only(f"sparklag_query_{name}_age_seconds") == (QUERY, wanted)
+
+
+def test_what_is_of_a_clock_that_is_ahead_is_no_negative_age() -> None:
+    found = scrape(lag_event(observed_at=NOW_MS + 5_000))
+    assert found.only("sparklag_query_observed_age_seconds")[1] == 0.0
+
+
+def test_a_query_without_a_name_goes_by_its_id() -> None:
+    found = scrape(lag_event(query=None))
+    assert found.only("sparklag_query_lag")[0]["query"] == QUERY_ID
+
+
+def test_two_queries_of_one_name_are_told_apart_by_their_ids() -> None:
+    found = scrape(lag_event(query_id="a", total_lag=1), lag_event(query_id="b", total_lag=2))
+    values = found.values("sparklag_query_lag").items()
+    assert {dict(labels)["query_id"]: value for labels, value in values} == {"a": 1.0, "b": 2.0}
+
+
+def test_a_topic_that_is_read_twice_has_a_label_for_its_source() -> None:
+    twice = lag_event(
+        topics=[
+            topic("orders", partition(lag=1), source=0),
+            topic("orders", partition(lag=2), source=1),
+            topic("payments", partition(lag=3), source=0),
+        ]
+    )
+    found = scrape(twice).values("sparklag_partition_lag").items()
+    assert {(dict(k)["topic"], dict(k).get("source")): value for k, value in found} == {
+        ("orders", "0"): 1.0,
+        ("orders", "1"): 2.0,
+        ("payments", None): 3.0,
+    }
+
+
+def test_a_topic_of_another_cluster_carries_that_cluster() -> None:
+    event = lag_event(topics=[topic("orders", cluster="east"), topic("elsewhere", cluster=None)])
+    found = scrape(event, clusters=["east"]).values("sparklag_topic_lag")
+    assert {(dict(k)["topic"], dict(k)["cluster"]) for k in found} == {
+        ("orders", "east"),
+        ("elsewhere", ""),
+    }
+
+
+@pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash", "two\nlines", "100 % größe"])
+def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
+    found = scrape(lag_event(query=name, topics=[topic(name)]))
+    labels, value = found.only("sparklag_partition_lag")
+    assert (labels["query"], labels["topic"], value) == (name, name, 65.0)
+    assert found.only("sparklag_query_info")[0]["query"] == name
+
+
+def test_types_units_and_meanings_are_right_in_both_formats() -> None:
+    found = scrape(full_event())
+    for family in (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition):
+        text = found.families[family.name]
+        open_text = found.open_families[family.name.removesuffix("_info")]
+        assert (text.type, text.documentation) == ("gauge", family.meaning)
+        assert (open_text.type, open_text.documentation) == (family.kind, family.meaning)
+        assert open_text.unit == family.unit
+        ends = [unit for unit in ("seconds", "bytes", "ratio") if family.name.endswith(unit)]
+        assert ends == ([family.unit] if family.unit else [])
+
+
+def test_the_samples_of_a_family_stand_together() -> None:
+    lines = text_of(
+        QuerySeries(settings()), [full_event(), lag_event(query_id="b", query="payments")]
+    ).splitlines()
+    names = [line.partition("{")[0] for line in lines if not line.startswith("#")]
+    runs = [name for before, name in zip(["", *names], names, strict=False) if name != before]
+    assert len(runs) == len(set(runs))
+
+
+def test_a_query_that_goes_leaves_no_series() -> None:
+    series = QuerySeries(settings(compat=["kafka-lag-exporter", "kafka_exporter"]))
+    both = [lag_event(), lag_event(query_id="b", query="gone", topics=[topic("gone")])]
+    assert "gone" in text_of(series, both)
+    assert "gone" not in text_of(series, both[:1])
+
+
+def test_a_partition_that_goes_leaves_no_series_and_the_others_keep_theirs() -> None:
+    series = QuerySeries(settings(compat=["kafka-lag-exporter", "kafka_exporter"]))
+    before = lag_event(topics=[topic("orders", *(partition(n, lag=n) for n in range(4)))])
+    after = lag_event(topics=[topic("orders", partition(0, lag=5), partition(3, lag=6))])
+    Scrape(series, before)
+    found = Scrape(series, after)
+    for name in ("sparklag_partition_lag", "kafka_consumergroup_lag"):
+        values = found.values(name).items()
+        assert {dict(k)["partition"]: value for k, value in values} == {"0": 5.0, "3": 6.0}
+    assert len(found.values("kafka_topic_partition_current_offset")) == 2
+
+
+def test_a_topic_of_many_thousand_partitions_is_whole() -> None:
+    numbers = range(2_001)
+    event = lag_event(topics=[topic("wide", *(partition(n, lag=n) for n in numbers))])
+    values = scrape(event).values("sparklag_partition_lag").items()
+    assert {int(dict(k)["partition"]): value for k, value in values} == {n: n for n in numbers}
