@@ -111,10 +111,14 @@ class Census:
     async def _take(self) -> bool:
         """Whether there will be another one."""
         known = self._observer.runs()
-        look = await self._ask(partial(self._queries.look, known.keys()))
+        # What was observed just now needs no repetition. So no query is silent for more than a
+        # heartbeat and half an interval.
+        before_s = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
+        due = {run for run, query in known.items() if self._is_due(query, before_s)}
+        look = await self._ask(partial(self._queries.look, known.keys(), due))
         if look is None:
             return self._lost_connections < _MOST_LOST_CONNECTIONS
-        self._refresh(look)
+        self._refresh(look, before_s)
         missing = self._missing(look, known)
         if missing:
             await self._events_on_their_way()
@@ -138,14 +142,14 @@ class Census:
         if await self._ask(partial(self._queries.await_events, self._grace_s)) is None:
             await asyncio.sleep(self._grace_s)
 
-    def _refresh(self, look: Look) -> None:
-        """What was observed just now needs no repetition. So no query is silent for more than a
-        heartbeat and half an interval."""
-        before = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
+    def _is_due(self, query_id: str, before_s: float) -> bool:
+        return self._heard_at.get(query_id, before_s) <= before_s
+
+    def _refresh(self, look: Look, before_s: float) -> None:
         for query in look.active:
             known = self._observer.knows(query.query_id, query.run_id)
-            if known and self._heard_at.get(query.query_id, before) <= before:
-                self._put(Refreshed(query.query_id, query.run_id, query.at_ms))
+            if known and self._is_due(query.query_id, before_s):
+                self._put(Refreshed(query.query_id, query.run_id, query.at_ms, query.activity))
         active = {query.query_id for query in look.active}
         for query_id in self._heard_at.keys() - active:
             del self._heard_at[query_id]

@@ -9,10 +9,10 @@ from typing import Any
 from sparklag_listener.connect_client import ConnectClient
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress import completed_batch
-from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, activity_of
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.redaction import redact
-from sparklag_schemas import MalformedMessage
+from sparklag_schemas import Activity, MalformedMessage
 from sparklag_schemas.clock import epoch_ms
 
 
@@ -34,10 +34,11 @@ class ConnectQueries:
         self._answers = False
         """The server answered, the last time it was asked."""
 
-    def look(self, keep: Collection[str] = ()) -> Look:
-        """Who is active. Forgets runs that are not, but for those to `keep`.
+    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
+        """Who is active, and what those runs do that are `asked`. Forgets runs that are not
+        active, but for those to `keep`.
 
-        One request, and one for each query.
+        One request, one for each query, and one for each that is asked.
         """
         if self._client.is_stopped:
             # Where the server was away its queries may go on.
@@ -45,7 +46,7 @@ class ConnectQueries:
                 return Look((), session_over=True)
             raise ConnectionLost("the session is stopped")
         self._answers = False
-        active = tuple(self._active(query) for query in self._who_is_active())
+        active = tuple(self._active(query, asked) for query in self._who_is_active())
         self._answers = True
         still = {query.run_id for query in active}.union(keep)
         self._seen = {run_id: seen for run_id, seen in self._seen.items() if run_id in still}
@@ -91,13 +92,23 @@ class ConnectQueries:
         answer = self._client.send(command, "streaming_query_manager_command_result")
         return answer.active.active_queries
 
-    def _active(self, query: Any) -> ActiveQuery:
+    def _active(self, query: Any, asked: Collection[str]) -> ActiveQuery:
         query_id, run_id = str(query.id.id), str(query.id.run_id)
         seen = self._seen.setdefault(run_id, _Seen(query_id))
         text = self._last_progress(run_id)
         if text != seen.text:
             seen.text, seen.batch_id = text, _batch_of(text)[0]
-        return ActiveQuery(query_id, run_id, query.name or None, seen.batch_id, epoch_ms())
+        activity = self._activity(run_id, seen) if run_id in asked else None
+        name = query.name or None
+        return ActiveQuery(query_id, run_id, name, seen.batch_id, epoch_ms(), activity)
+
+    def _activity(self, run_id: str, seen: _Seen) -> Activity | None:
+        status = self._ask(run_id, "status").status
+        return activity_of(
+            trigger_active=status.is_trigger_active,
+            data_available=status.is_data_available,
+            any_progress=seen.text is not None,
+        )
 
     def _last_progress(self, run_id: str) -> str | None:
         if run_id not in self._seen or self._client.is_stopped:

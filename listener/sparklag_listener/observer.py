@@ -13,7 +13,7 @@ from uuid import uuid4
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_schemas import Batch, Cause, Observation, Offsets, Origin, SourcePosition
+from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin, SourcePosition
 
 _REMEMBERED = 1_000
 """Runs that are over, and queries."""
@@ -125,7 +125,9 @@ class Observer:
         if query is None or query.run_id != event.run_id:
             # It says that a run goes on, not which one of two is the later.
             return None
-        return self._observation(event.query_id, query, "refresh", event.at_ms)
+        return self._observation(
+            event.query_id, query, "refresh", event.at_ms, activity=event.activity
+        )
 
     def _enter(self, query_id: str, run_id: str) -> _Query:
         query = self._queries.get(query_id)
@@ -173,6 +175,7 @@ class Observer:
         *,
         batch: Batch | None = None,
         exception: str | None = None,
+        activity: Activity | None = None,
     ) -> Observation | None:
         sources = _positions(query)
         if not sources:
@@ -191,6 +194,7 @@ class Observer:
             processed_at=query.processed_at_ms,
             sources=sources,
             batch=batch,
+            activity=activity,
             checkpoint_location=query.description.checkpoint_location,
             exception=exception,
         )

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import msgspec
 from msgspec import Struct, field
 
 from sparklag_listener.kafka_source import KafkaSource, named_source
+from sparklag_listener.progress_batch import (
+    epoch_ms_of,
+    event_time,
+    offsets_of,
+    rate_limited,
+    state_size,
+)
 from sparklag_schemas import Batch, MalformedMessage, Offsets
+
+_NULL = msgspec.Raw(b"null")
 
 
 class _Source(Struct):
     description: str = ""
-    endOffset: msgspec.Raw = msgspec.Raw(b"null")  # noqa: N815 - Spark's name
+    endOffset: msgspec.Raw = _NULL  # noqa: N815 - Spark's name
+    latestOffset: msgspec.Raw = _NULL  # noqa: N815
     numInputRows: int = 0  # noqa: N815
 
 
@@ -27,6 +35,8 @@ class _Progress(Struct, rename="camel"):
     num_input_rows: int | None = None
     """A Connect server, asked for the last progress, says it of each source only."""
     duration_ms: dict[str, int] = field(default_factory=dict)
+    state_operators: msgspec.Raw = _NULL
+    event_time: msgspec.Raw = _NULL
 
 
 class _Batch(Struct, rename="camel"):
@@ -54,8 +64,6 @@ class Progress(Struct, frozen=True):
 
 _decoder = msgspec.json.Decoder(_Progress)
 _batch_decoder = msgspec.json.Decoder(_Batch)
-_offsets = msgspec.json.Decoder(Offsets)
-_text = msgspec.json.Decoder(str)
 
 
 def parse_progress(text: str) -> Progress:
@@ -65,7 +73,7 @@ def parse_progress(text: str) -> Progress:
     """
     try:
         found = _decoder.decode(text)
-        started_at_ms = _epoch_ms(found.timestamp)
+        started_at_ms = epoch_ms_of(found.timestamp)
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedMessage(f"progress of a query: {error}") from error
     duration = found.duration_ms.get("triggerExecution")
@@ -80,6 +88,8 @@ def parse_progress(text: str) -> Progress:
         for index, source in enumerate(found.sources)
         if source.description.startswith("Kafka")
     }
+    processed = {index: _end_offsets(source) for index, source in kafka.items()}
+    state, times = state_size(found.state_operators), event_time(found.event_time)
     return Progress(
         query_id=found.id,
         run_id=found.run_id,
@@ -92,8 +102,16 @@ def parse_progress(text: str) -> Progress:
             rows=max(rows, 0),
             duration_ms=duration,
             phases_ms=found.duration_ms,
+            rate_limited=rate_limited(
+                (source.endOffset, processed[index], source.latestOffset)
+                for index, source in kafka.items()
+            ),
+            state_rows=state.rows,
+            state_memory_bytes=state.memory_bytes,
+            watermark_at=times.watermark_at,
+            max_event_time_at=times.max_at,
         ),
-        processed={index: _end_offsets(source) for index, source in kafka.items()},
+        processed=processed,
         named={
             index: named
             for index, source in kafka.items()
@@ -117,20 +135,7 @@ def completed_batch(text: str) -> tuple[int | None, bool]:
 
 
 def _end_offsets(source: _Source) -> Offsets | None:
-    raw = bytes(source.endOffset)
-    if raw == b"null":
-        return None
     try:
-        if raw.startswith(b'"'):
-            return _offsets.decode(_text.decode(raw))
-        return _offsets.decode(raw)
+        return offsets_of(source.endOffset)
     except msgspec.DecodeError as error:
         raise MalformedMessage(f"endOffset of {source.description}: {error}") from error
-
-
-def _epoch_ms(timestamp: str) -> int:
-    # Python 3.10 does not read the Z.
-    time = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=timezone.utc)
-    return round(time.timestamp() * 1000)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.query_events import Progressed, QueryEvent, Started, Terminated
-from sparklag_schemas import SparklagError
+from sparklag_schemas import Activity, SparklagError
 
 _log = logging.getLogger("sparklag")
 
@@ -32,6 +32,8 @@ class ActiveQuery:
     batch_id: int | None
     """The last completed. None before the first, and for a continuous query."""
     at_ms: int
+    activity: Activity | None = None
+    """None: it was not asked, or did not say."""
 
     def started(self) -> Started:
         """What its first event says."""
@@ -50,8 +52,9 @@ class Look:
 class Queries(Protocol):
     """A session's queries. Each method blocks as long as Spark takes. Raises Unanswered only."""
 
-    def look(self, keep: Collection[str] = ()) -> Look:
-        """Who is active. Forgets runs that are not, but for those to `keep`."""
+    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
+        """Who is active, and what those runs do that are `asked`. Forgets runs that are not
+        active, but for those to `keep`."""
 
     def describe(self, query_id: str) -> QueryDescription:
         """What a query that is active says of itself; empty where it does not. Raises nothing."""
@@ -71,6 +74,19 @@ class Queries(Protocol):
 
     def end(self, query_id: str, run_id: str) -> Terminated:
         """How a run that is no longer active ended: as its event would say it."""
+
+
+def activity_of(
+    *, trigger_active: bool, data_available: bool, any_progress: bool
+) -> Activity | None:
+    """What a query does, by its status.
+
+    A trigger that finds nothing to read, or too little by `minOffsetsPerTrigger`, is active too.
+    Without any progress a status that says nothing may be a continuous query's, which never does.
+    """
+    if trigger_active and data_available:
+        return "running"
+    return "waiting" if any_progress else None
 
 
 def already_running(queries: Queries) -> list[QueryEvent]:

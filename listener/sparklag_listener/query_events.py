@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparklag_schemas import Activity
+
 MOST_EXCEPTION_CHARS = 8_000
 """What is taken of an exception's text."""
 
@@ -42,6 +44,8 @@ class Refreshed:
     query_id: str
     run_id: str
     at_ms: int
+    activity: Activity | None = None
+    """What it does, by its own status. None: it did not say."""
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress_text import ProgressText
-from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered
+from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered, activity_of
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.redaction import redact
 from sparklag_listener.spark_session import await_events, brief, describe
+from sparklag_schemas import Activity
 from sparklag_schemas.clock import epoch_ms
+
+
+class _Status(msgspec.Struct):
+    isTriggerActive: bool  # noqa: N815 - Spark's names
+    isDataAvailable: bool  # noqa: N815
+
+
+_status = msgspec.json.Decoder(_Status)
 
 
 @dataclass
@@ -50,18 +60,19 @@ class SessionQueries:
         """Java's array, as it was at the last look, and what is held of each in it."""
         self._active_held: list[_Held] = []
 
-    def look(self, keep: Collection[str] = ()) -> Look:
-        """Who is active. Forgets runs that are not, but for those to `keep`.
+    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
+        """Who is active, and what those runs do that are `asked`. Forgets runs that are not
+        active, but for those to `keep`.
 
         3 Py4J commands, and 2 for each query; where a query was started or has ended 2 more for
-        each, where it has completed a batch 3 more.
+        each, where it has completed a batch 3 more, where it is asked 2 more.
         """
         with _asking():
             over = bool(self._context.isStopped())
             # Without a context a query runs no batch any more, though without data it never
             # notices.
             held = [] if over else self._look_who_is_active()
-            found = tuple(self._seen(each) for each in held)
+            found = tuple(self._seen(each, asked) for each in held)
         still = {query.run_id for query in found}.union(keep)
         for run_id in [run_id for run_id in self._held if run_id not in still]:
             self._held.pop(run_id, None)
@@ -126,7 +137,7 @@ class SessionQueries:
             self._active = active
         return self._active_held
 
-    def _seen(self, held: _Held) -> ActiveQuery:
+    def _seen(self, held: _Held, asked: Collection[str]) -> ActiveQuery:
         self._held.setdefault(held.run_id, held)
         try:
             progress = held.java.lastProgress()
@@ -135,10 +146,11 @@ class SessionQueries:
                 held.batch_id = _completed_batch(progress)
                 held.progress_at = progress_at
             batch_id = held.batch_id
+            activity = _activity(held) if held.run_id in asked else None
         except Py4JJavaError:
             # One query that does not say how far it is must not hide the others.
-            batch_id = None
-        return ActiveQuery(held.query_id, held.run_id, held.name, batch_id, epoch_ms())
+            batch_id = activity = None
+        return ActiveQuery(held.query_id, held.run_id, held.name, batch_id, epoch_ms(), activity)
 
     def _hold(self, query: Any) -> _Held:
         run_id = str(query.runId().toString())
@@ -181,6 +193,19 @@ def _completed_batch(progress: Any) -> int | None:
     # One of an idle trigger carries the number of the batch to come, and has no event of its own.
     batch_id = int(progress.batchId()) - (not _ran_a_batch(progress))
     return batch_id if batch_id >= 0 else None
+
+
+def _activity(held: _Held) -> Activity | None:
+    # Its status as text takes a command less than its two parts.
+    try:
+        status = _status.decode(str(held.java.status().json()))
+    except msgspec.DecodeError:
+        return None
+    return activity_of(
+        trigger_active=status.isTriggerActive,
+        data_available=status.isDataAvailable,
+        any_progress=held.progress_at is not None,
+    )
 
 
 def _ran_a_batch(progress: Any) -> bool:

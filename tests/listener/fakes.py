@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.queries import ActiveQuery, Look
 from sparklag_listener.query_events import Progressed, Terminated
+from sparklag_schemas import Activity
 
 
 class FakeContext:
@@ -130,6 +131,10 @@ class FakeQueries:
     def __init__(self) -> None:
         self.looks = 0
         self.texts_read = 0
+        self.asked = 0
+        """Statuses that were asked for."""
+        self.activities: dict[str, Activity] = {}
+        """What runs do, those that say so."""
         self.session_over = False
         self.stopping: set[str] = set()
         """Runs that are active when Spark is looked at, and no more a moment later."""
@@ -169,8 +174,12 @@ class FakeQueries:
         self._exceptions[run_id] = exception
         self._active.pop(run_id, None)
 
-    def look(self, keep: Collection[str] = ()) -> Look:
-        active = tuple(self._active.values())
+    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
+        active = tuple(
+            replace(query, activity=self.activities.get(run_id) if run_id in asked else None)
+            for run_id, query in self._active.items()
+        )
+        self.asked += len(asked)
         self.looks += 1
         self.answering.wait(60)
         if self.fail is not None:

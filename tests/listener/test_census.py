@@ -102,6 +102,19 @@ async def test_a_query_nothing_is_heard_of_is_refreshed_at_each_census() -> None
         assert driver.found() == []
 
 
+async def test_a_refresh_says_what_the_query_does_where_spark_says_it() -> None:
+    async with counting() as driver:
+        driver.observe(STARTED, PROGRESS)
+        driver.queries.runs(QUERY, RUN, BATCH)
+        for activity in (None, "running", "waiting"):
+            if activity is not None:
+                driver.queries.activities[RUN] = activity
+            await driver.looks(2)
+            last = driver.told[-1]
+            assert isinstance(last, Refreshed)
+            assert last.activity == activity
+
+
 async def test_a_query_that_was_just_observed_is_not() -> None:
     async with counting(heartbeat_s=2.0) as driver:
         driver.queries.runs(QUERY, RUN, BATCH)
@@ -114,6 +127,7 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
         await eventually(looked, "Spark is asked")
         await asyncio.sleep(0.1)
         assert driver.refreshed() == []
+        assert driver.queries.asked == 0, "nor is it asked what it does"
 
 
 async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_not() -> None:

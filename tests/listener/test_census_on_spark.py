@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.functions import window
 
 from sparklag_listener import observe
 from sparklag_listener.session_queries import SessionQueries
@@ -17,7 +18,7 @@ from tests import samples
 from tests.listener.conftest import Driver
 from tests.listener.driver_process import DriverProcess
 from tests.listener.driver_process import driver as driver_process
-from tests.listener.drivers import read_kafka
+from tests.listener.drivers import read_kafka, start_query
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -27,6 +28,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 def causes(observations: Sequence[Observation]) -> list[str]:
     return [observation.cause for observation in observations]
+
+
+def said_of_refreshes(observations: Sequence[Observation]) -> list[str | None]:
+    """What the query does."""
+    return [each.activity for each in observations if each.cause == "refresh"]
 
 
 def in_order(observations: Sequence[Observation]) -> None:
@@ -72,6 +78,8 @@ def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> Non
         if observation.cause == "refresh":
             assert (observation.query, observation.run_id) == ("slow", query.runId)
             assert observation.batch is None
+    assert seen[-1].activity == "running"
+    assert None not in said_of_refreshes(seen)
     assert seen[-1].sources[0].processed == position
     query.processAllAvailable()
     query.stop()
@@ -80,6 +88,88 @@ def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> Non
     in_order(driver.published.observations(query.id))
     stats = handle.stats()
     assert (stats.failed, stats.dropped) == (0, 0)
+
+
+@pytest.mark.parametrize("method", ["listener", "poll"])
+def test_a_query_that_has_read_all_waits(driver: Driver, method: Any) -> None:
+    driver.observe(driver.servers, method=method, heartbeat_s=0.3, refresh_interval_s=0.2)
+    query = driver.start()
+    query.processAllAvailable()
+    seen = driver.published.until(
+        query.id,
+        lambda seen: seen[-1].batch_id == 0 and said_of_refreshes(seen)[-1:] == ["waiting"],
+        "it waits",
+    )
+    assert {each.activity for each in seen if each.cause == "idle"} <= {None}
+
+
+def test_a_query_that_waits_for_its_trigger_waits_whatever_there_is_to_read(
+    driver: Driver,
+) -> None:
+    driver.observe(driver.servers, heartbeat_s=0.3)
+    frame = read_kafka(driver.spark, driver.servers, subscribe=driver.topic)
+    query = driver.keep(start_query(frame, driver.checkpoints / "query", processingTime="1 hour"))
+    driver.published.await_cause(query.id, "progress")
+    driver.send()
+    before = len(driver.published.observations(query.id))
+    seen = driver.published.until(
+        query.id, lambda seen: causes(seen[before:]).count("refresh") > 1, "two refreshes"
+    )
+    assert {*said_of_refreshes(seen[before:])} == {"waiting"}
+    assert sum((seen[-1].sources[0].processed or {})[driver.topic].values()) == 10
+
+
+def test_a_query_that_is_held_back_waits(driver: Driver) -> None:
+    driver.observe(driver.servers, heartbeat_s=0.3)
+    frame = read_kafka(
+        *(driver.spark, driver.servers),
+        subscribe=driver.topic,
+        minOffsetsPerTrigger="100",
+        maxTriggerDelay="1h",
+    )
+    query = driver.keep(start_query(frame, driver.checkpoints / "query"))
+    # It takes the first batch as it is, and holds what comes then.
+    driver.published.await_cause(query.id, "progress")
+    driver.send(20)
+    before = len(driver.published.observations(query.id))
+    seen = driver.published.until(
+        query.id, lambda seen: causes(seen[before:]).count("refresh") > 2, "refreshes"
+    )
+    assert {*said_of_refreshes(seen)[-2:]} == {"waiting"}
+    assert sum((seen[-1].sources[0].processed or {})[driver.topic].values()) == 10
+
+
+def test_a_batch_by_sparks_own_account_says_what_limits_it_and_its_state(driver: Driver) -> None:
+    driver.observe(driver.servers)
+    frame = (
+        read_kafka(
+            *(driver.spark, driver.servers), subscribe=driver.topic, maxOffsetsPerTrigger="4"
+        )
+        .withWatermark("timestamp", "1 second")
+        .groupBy(window("timestamp", "10 seconds"))
+        .count()
+    )
+    writer = frame.writeStream.format("noop").outputMode("update")
+    query = driver.keep(
+        writer.option("checkpointLocation", str(driver.checkpoints / "query")).start()
+    )
+    end = {driver.topic: driver.client.end_offsets(driver.topic)}
+    seen = driver.published.until(
+        query.id, lambda seen: seen and seen[-1].sources[0].processed == end, "the end"
+    )
+    batches = [each.batch for each in seen if each.batch is not None and each.batch.rows]
+    limited = [one.rate_limited for one in batches]
+    assert limited == [True] * (len(batches) - 1) + [False]
+    assert len(batches) > 1
+    for one in batches:
+        assert one.state_rows is not None
+        assert one.state_rows > 0
+        assert one.state_memory_bytes is not None
+        assert one.max_event_time_at is not None
+        assert abs(one.max_event_time_at - one.started_at) < 3_600_000
+    watermarks = [one.watermark_at for one in batches]
+    assert watermarks[0] is None
+    assert watermarks[-1] == max(one.max_event_time_at or 0 for one in batches[:-1]) - 1_000
 
 
 def test_a_session_is_asked_for_its_own_queries_only(driver: Driver) -> None:
@@ -151,6 +241,8 @@ def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver
     ran = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
     assert active.batch_id == ran["batchId"]
     progress = queries.last_progress(active.run_id, None)
+    assert active.activity is None, "it was not asked"
+    assert queries.look(asked={query.runId}).active[0].activity == "waiting"
     assert progress is not None
     assert json.loads(progress.text)["batchId"] == ran["batchId"]
     assert json.loads(progress.text)["timestamp"] == ran["timestamp"]

@@ -308,6 +308,28 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
     assert [record.getMessage() for record in caplog.records if record.name == "sparklag"] == []
 
 
+def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
+    client.observe(heartbeat_s=0.5)
+    frame = (
+        client.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", client.kafka.bootstrap_servers)
+        .option("startingOffsets", "earliest")
+        .option("subscribe", client.topic)
+        .load()
+        # Longer than the test takes: the query is stopped in it.
+        .selectExpr(
+            "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"
+        )
+    )
+    checkpoint = str(client.folder / "slow")
+    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    client.published.until(query.id, client.at_end(), "its first batch")
+    client.send([b"slow"])
+    seen = client.published.until(query.id, lambda seen: seen[-1].activity == "running", "it runs")
+    assert seen[-1].cause == "refresh"
+    query.stop()
+
+
 def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Client) -> None:
     queries = ConnectQueries(ConnectClient(client.spark))
     assert queries.look().active == ()
@@ -318,6 +340,8 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     (active,) = queries.look().active
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert active.batch_id == ran["batchId"]
+    assert active.activity is None, "it was not asked"
+    assert queries.look(asked={active.run_id}).active[0].activity == "waiting"
     progress = queries.last_progress(active.run_id, None)
     assert progress is not None
     assert json.loads(progress.text)["batchId"] == ran["batchId"]

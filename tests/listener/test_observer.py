@@ -127,6 +127,14 @@ def test_a_progress_says_the_position_and_its_batch() -> None:
     assert observation.processed_at == observation.batch.started_at + 400
 
 
+@pytest.mark.parametrize("activity", [None, "running", "waiting"])
+def test_a_refresh_says_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
+    watching = observer(kafka_source("orders"))
+    assert seen(watching, started()).activity is None
+    assert seen(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
+    assert seen(watching, progress(7, {"orders": {0: 5}})).activity is None
+
+
 @pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
 def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     watching = observer(kafka_source("orders"))

@@ -109,6 +109,7 @@ def test_a_continuous_query_says_that_it_goes_on(driver: Driver, method: Any) ->
     assert seen[0].cause == "started"
     assert seen[-1].sources[0].topics == [driver.topic]
     assert seen[-1].sources[0].processed is None
+    assert {each.activity for each in seen} == {None}, "it does not say what it does"
     query.stop()
     driver.published.await_cause(query.id, "terminated")
     assert handle.stats().failed == 0
