@@ -16,7 +16,7 @@ resolve() {
 resolve "$@" bootstrap.in -o bootstrap.txt
 resolve "$@" build.in -o build.txt
 resolve "$@" ../pyproject.toml bootstrap.in build.in \
-    --extra demo --extra s3 --extra hdfs --group ../pyproject.toml:dev \
+    --extra demo --extra s3 --extra hdfs --extra otel --group ../pyproject.toml:dev \
     -c bootstrap.txt -c build.txt -c pins.in -o dev.txt
 resolve ../pyproject.toml -c dev.txt -o driver.txt
 resolve ../pyproject.toml --extra service -c dev.txt -o service.txt
