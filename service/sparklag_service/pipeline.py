@@ -24,6 +24,8 @@ from sparklag_service.enricher import Enricher
 from sparklag_service.evaluation.course import resumed
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.moment import Moment
+from sparklag_service.history.history import History
+from sparklag_service.history.refill import Refill
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.live.feed import Feed
@@ -86,6 +88,9 @@ class Pipeline:
         self.feed = Feed(self.counters)
         self.live = LiveHub(settings, self.view, self.counters)
         self.feed.add(self.live)
+        self.history = History(settings, self.counters)
+        self.feed.add(self.history)
+        self.refill = Refill(settings, bootstrap_servers, self.view, self.history, self.counters)
         self._view_reader = ViewReader(
             settings, bootstrap_servers, self.view, self.counters, self.feed
         )
@@ -134,6 +139,7 @@ class Pipeline:
                 self._after_view(self._refresh),
                 self._after_view(self._evaluate),
                 self._after_view(self._watch),
+                self._after_view(self.refill.run),
                 # The first to end: to leave the group it needs the others.
                 self._after_view(self.intake.run),
                 patience_s=self.settings.shutdown_timeout_s / 2,

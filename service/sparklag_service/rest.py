@@ -20,6 +20,7 @@ from sparklag_service.listing import MAX_PAGE, BadCursor, Filter, page
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.page import rows
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest_history import add_history
 from sparklag_service.rest_live import add_live
 from sparklag_service.version import VERSION
 
@@ -38,6 +39,7 @@ def create_app(pipeline: Pipeline) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
     _add_lag(app, pipeline)
+    add_history(app, pipeline)
     add_live(app, pipeline)
     _add_health(app, pipeline)
     _add_metrics(app, pipeline)

@@ -1,0 +1,123 @@
+"""The history of one instance: what came in while it ran, and what the topic holds from before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from math import ceil
+from typing import Final
+
+from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_service.counters import Counters
+from sparklag_service.history.answer import HistoryPage, points, step_ms
+from sparklag_service.history.archive import Archive
+from sparklag_service.history.question import Question
+from sparklag_service.history.rows import row
+from sparklag_service.live.feed import Arrival
+
+_MB: Final = 1024 * 1024
+_FINEST_HEARTBEATS: Final = 1.5
+"""A query that is published at every heartbeat, a little late perhaps, has an event in each slot:
+one without is a gap."""
+
+_TOMBSTONES: Final = 10_000
+
+
+class History:
+    """Follows the feed."""
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        finest_s = max(1, ceil(_FINEST_HEARTBEATS * settings.heartbeat_s))
+        self.keep_ms = int(settings.history.keep_s * 1000)
+        self.archive = Archive(
+            settings.history.memory_mb * _MB, finest_s * 1000, max(self.keep_ms, finest_s * 1000)
+        )
+        self._counters = counters
+        self._partitions: dict[str, int] = {}
+        """Of each query: where its events are."""
+        self.complete_since_ms: dict[int, int] = {}
+        """Of each partition."""
+        self.starts: dict[int, int] = {}
+        """Where the feed's reading began: what is before must be read besides."""
+        self.forgotten_ms: dict[str, int] = {}
+        """Of queries that left a tombstone: its time."""
+        self._last: dict[int, int] = {}
+        self._heard: set[int] = set()
+        self.wanted = asyncio.Event()
+        """There is something to be read besides."""
+
+    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """See Follower."""
+        now_ms = epoch_ms()
+        for partition in self.starts.keys() - starts.keys():
+            del self.starts[partition]
+        for partition, start in starts.items():
+            last = self._last.get(partition)
+            if last is None or start > last + 1 or ends.get(partition, 0) <= last:
+                # Not read before, or something was left out, or it is another topic now.
+                self.starts[partition] = start
+                self.complete_since_ms[partition] = now_ms
+                self._last[partition] = start - 1
+                self._heard.discard(partition)
+                self.wanted.set()
+
+    def arrived(self, arrival: Arrival) -> None:
+        """See Follower."""
+        partition, event = arrival.partition, arrival.event
+        if partition not in self._heard:
+            self._heard.add(partition)
+            self.complete_since_ms[partition] = min(
+                arrival.at_ms, self.complete_since_ms.get(partition, arrival.at_ms)
+            )
+        if arrival.offset <= self._last.get(partition, -1):
+            return
+        self._last[partition] = arrival.offset
+        if event is None:
+            self.archive.forget(arrival.query_id)
+            self.forget_before(arrival.query_id, arrival.at_ms)
+            self._partitions.pop(arrival.query_id, None)
+            return
+        self._partitions[arrival.query_id] = partition
+        newest = row(
+            event.measured_at,
+            event.total_lag,
+            event.max_time_lag_s,
+            event.input_rate,
+            event.processed_rate,
+            event.status,
+        )
+        if not self.archive.add(arrival.query_id, newest, epoch_ms()):
+            self._counters.history_left_out += 1
+
+    def forget_before(self, query_id: str, at_ms: int) -> None:
+        """It left a tombstone then."""
+        self.forgotten_ms[query_id] = max(at_ms, self.forgotten_ms.get(query_id, 0))
+        if len(self.forgotten_ms) > _TOMBSTONES:
+            del self.forgotten_ms[next(iter(self.forgotten_ms))]
+        self.archive.forget_before(query_id, at_ms)
+
+    def answer(self, event: LagEvent, asked: Question, now_ms: int) -> HistoryPage:
+        """The totals of the query whose newest event that is."""
+        width_ms = step_ms(asked, self.archive.grain, now_ms)
+        since_ms = asked.since_ms // width_ms * width_ms
+        until_ms = -(-asked.until_ms // width_ms) * width_ms
+        rows = self.archive.rows(event.query_id, now_ms)
+        partition = self._partitions.get(event.query_id)
+        return HistoryPage(
+            query_id=event.query_id,
+            query=event.query,
+            since=since_ms,
+            until=until_ms,
+            step_s=width_ms / 1000,
+            complete_since=max(
+                now_ms - self.keep_ms,
+                self.complete_since_ms.get(partition, now_ms) if partition is not None else now_ms,
+            ),
+            reason=None
+            if rows
+            else "there are more queries than history.memory_mb has room for"
+            if partition is not None
+            else "no event of it has come since the service began",
+            points=points(rows, since_ms, until_ms, width_ms),
+        )

@@ -1,0 +1,67 @@
+"""`GET /lag/{query}/history`: totals over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Query, Response
+
+from sparklag_schemas.clock import epoch_ms
+from sparklag_service import problems
+from sparklag_service.history.answer import HistoryPage
+from sparklag_service.history.question import BadQuestion, question
+from sparklag_service.pipeline import Pipeline
+
+_JSON = "application/json"
+_PROBLEM: dict[str, Any] = {
+    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+_MOMENT = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
+
+
+def add_history(app: FastAPI, pipeline: Pipeline) -> None:
+    """The route."""
+
+    @app.get(
+        "/lag/{query}/history",
+        tags=["lag"],
+        summary="One query's totals over time",
+        response_class=Response,
+        responses={
+            200: {"content": {_JSON: {"schema": _schema()}}},
+            404: _PROBLEM | {"description": "No query has this name or id"},
+            409: _PROBLEM | {"description": "More than one query has this name"},
+            422: _PROBLEM | {"description": "A parameter is not what it may be"},
+        },
+    )
+    async def get_history(
+        query: str,
+        since: Annotated[str | None, Query(description=f"{_MOMENT} Default: an hour.")] = None,
+        until: Annotated[str | None, Query(description=f"{_MOMENT} Default: now.")] = None,
+        step: Annotated[
+            str | None,
+            Query(description="Seconds, or a duration: `30s`, `5m`. Default: 300 steps in all."),
+        ] = None,
+    ) -> Response:
+        """By name or by id, from memory. A step without a measurement has no point: a gap is a
+        gap, and not 0."""
+        event = problems.one_query(pipeline.view, query)
+        now_ms = epoch_ms()
+        try:
+            asked = question(since, until, step, now_ms)
+        except BadQuestion as error:
+            raise problems.invalid_parameter(error.parameter, str(error)) from error
+        page = pipeline.history.answer(event, asked, now_ms)
+        return Response(msgspec.json.encode(page), media_type=_JSON)
+
+
+def _schema() -> dict[str, Any]:
+    """Of the answer, whole: it is nobody else's."""
+    _, components = msgspec.json.schema_components(
+        [HistoryPage], ref_template="#/components/schemas/{name}"
+    )
+    points = dict(components["HistoryPage"])
+    points["properties"] = dict(points["properties"])
+    points["properties"]["points"] = {"type": "array", "items": components["HistoryPoint"]}
+    return points

@@ -1,0 +1,117 @@
+"""Rows of history: packed, thinned with age, under a ceiling."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklag_service.history.archive import COARSEST, FINEST, Archive
+from sparklag_service.history.grain import Grain
+from sparklag_service.history.rows import ROW_BYTES, Row, pack, row, unpack
+
+MB = 1024 * 1024
+S, HOUR, DAY = 1_000, 3_600_000, 86_400_000
+NOW = 1_790_000_000_000
+FINEST_MS = 15 * S
+
+
+def at(ago_ms: int, lag: int | None = 5) -> Row:
+    return row(NOW - ago_ms, lag, 1.5, 10.0, None, "OK")
+
+
+@pytest.mark.parametrize("lag", [None, 0, 3, 1 << 62])
+def test_what_is_packed_comes_back_and_what_is_not_known_is_not_0(lag: int | None) -> None:
+    packed = row(NOW, lag, None, 0.0, None, "STALL")
+    assert list(unpack(pack(packed))) == [packed]
+    assert len(pack(packed)) == ROW_BYTES
+
+
+def test_a_joined_row_says_the_last_and_the_highest() -> None:
+    joined = (
+        row(NOW, 7, 2.0, 1.0, None, "STALL")
+        .joined(row(NOW + 1, None, None, 2.0, 3.0, "UNKNOWN"))
+        .joined(row(NOW + 2, 4, 0.5, None, 3.0, "OK"))
+    )
+    assert joined[:7] == (NOW + 2, 4, 7, 2.0, None, 3.0, "OK")
+    assert joined.statuses == ["OK", "STALL", "UNKNOWN"]
+
+
+@given(st.lists(st.integers(0, 2 * DAY)), st.sampled_from([FINEST, 64, COARSEST]))
+@settings(max_examples=60, deadline=None)
+def test_thinning_loses_no_peak_keeps_its_bound_and_done_twice_changes_nothing(
+    ages_ms: list[int], fineness: int
+) -> None:
+    grain = Grain(FINEST_MS, fineness, DAY)
+    rows = [at(age_ms, lag) for lag, age_ms in enumerate(ages_ms)]
+    thinned = grain.thinned(rows, NOW)
+    kept = [r for r in rows if NOW - r.measured_at_ms <= DAY]
+    assert len(thinned) <= min(len(kept), grain.most_rows())
+    assert max((r.max_total_lag or 0 for r in thinned), default=0) == max(
+        (r.total_lag or 0 for r in kept), default=0
+    )
+    assert grain.thinned(thinned, NOW) == thinned
+
+
+def test_rows_that_are_thinned_again_and_again_as_they_age_make_no_gap() -> None:
+    grain = Grain(FINEST_MS, 64, DAY)
+    rows = [at(age_ms, age_ms) for age_ms in range(6 * HOUR, 0, -10 * S)]
+    for now_ms in range(NOW, NOW + 5 * HOUR, 600 * S):
+        rows = grain.thinned(rows, now_ms)
+    width_ms = grain.width_ms(11 * HOUR)
+    slots = [r.measured_at_ms // width_ms for r in rows]
+    assert sorted(set(slots)) == list(range(slots[0], slots[-1] + 1))
+    assert len(rows) <= grain.most_rows()
+
+
+def test_a_day_of_heartbeats_is_kept_at_four_minutes_and_the_last_two_hours_at_the_finest() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    for age_ms in range(DAY + HOUR, 0, -10 * S):
+        archive.add("a", at(age_ms), NOW - age_ms)
+    rows = archive.rows("a", NOW)
+    gaps_ms = [b.measured_at_ms - a.measured_at_ms for a, b in zip(rows, rows[1:], strict=False)]
+    assert max(gaps_ms) <= 4 * 60 * S + 10 * S
+    assert max(gaps_ms[-400:]) <= 20 * S
+    assert NOW - rows[0].measured_at_ms > DAY - 5 * 60 * S
+
+
+@pytest.mark.parametrize("queries", [3, 30, 200])
+def test_whatever_the_number_of_queries_the_ceiling_holds_and_each_has_its_day(
+    queries: int,
+) -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    for age_ms in range(DAY, 0, -DAY // (90_000 // queries)):
+        for query in range(queries):
+            archive.add(f"{query}", at(age_ms), NOW - age_ms)
+        assert archive.held_bytes <= MB
+    for query in (0, queries - 1):
+        rows = archive.rows(f"{query}", NOW)
+        assert len(rows) >= 25
+        assert rows[0].measured_at_ms <= NOW - 0.8 * DAY
+
+
+def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_told_so() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    taken = [archive.add(f"{query}", at(0), NOW) for query in range(2_000)]
+    assert archive.held_bytes <= MB
+    assert 200 < taken.count(True) < 2_000
+    archive.forget("0")
+    assert archive.add("2000", at(0), NOW)
+
+
+def test_what_was_before_a_tombstone_is_forgotten() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    archive.add("a", at(0), NOW)
+    archive.add_older("a", at(2 * HOUR), NOW)
+    archive.add_older("a", at(HOUR), NOW)
+    archive.forget_before("a", NOW - HOUR)
+    assert [NOW - r.measured_at_ms for r in archive.rows("a", NOW)] == [HOUR, 0]
+    archive.forget("a")
+    assert (archive.rows("a", NOW), archive.held_bytes) == ([], 0)
+
+
+def test_a_clock_that_goes_ahead_fills_nothing_up() -> None:
+    archive = Archive(MB, FINEST_MS, DAY)
+    for second in range(20_000):
+        archive.add("a", at(-second * 60 * S), NOW)
+    assert archive.held_bytes < 200_000
