@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_service.causes import causes
 from sparklag_service.words import catch_up, records, span, trend
 
 _WELL: Final[frozenset[Status]] = frozenset({"OK", "FINISHED"})
@@ -14,19 +15,18 @@ _NOT_SURE: Final[frozenset[Status]] = frozenset({"WARN", "UNKNOWN"})
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
 
 
-def rows(events: Iterable[LagEvent]) -> str:
+def rows(events: Iterable[LagEvent], now_ms: int) -> str:
     """The table's body as HTML."""
     listed = sorted(events, key=lambda event: (_urgency(event), event.display_name, event.query_id))
-    return "".join(_row(event) for event in listed) or _NO_ROWS
+    return "".join(_row(event, now_ms) for event in listed) or _NO_ROWS
 
 
 def _urgency(event: LagEvent) -> int:
     return 2 if event.status in _WELL else 1 if event.status in _NOT_SURE else 0
 
 
-def _row(event: LagEvent) -> str:
+def _row(event: LagEvent, now_ms: int) -> str:
     mark = ("bad", "warn", "ok")[_urgency(event)]
-    why = html.escape(event.reason or "")
     return (
         f'<tr><td><a href="lag/{html.escape(event.query_id)}">'
         f"{html.escape(event.display_name)}</a></td>"
@@ -35,7 +35,7 @@ def _row(event: LagEvent) -> str:
         f"<td>{_oldest(event)}</td>"
         f"<td>{trend(event.lag_trend)}</td>"
         f"<td>{_catch_up(event)}</td>"
-        f"<td>{why}</td></tr>"
+        f"<td>{_why(event, now_ms)}</td></tr>"
     )
 
 
@@ -50,3 +50,12 @@ def _catch_up(event: LagEvent) -> str:
     if event.catch_up_reason is None:
         return text
     return f'<abbr title="{html.escape(event.catch_up_reason)}">{text}</abbr>'
+
+
+def _why(event: LagEvent, now_ms: int) -> str:
+    """Its reason; of a query that lags and is not well, what holds it back too."""
+    why = html.escape(event.reason or "")
+    if not event.total_lag or event.status in _WELL:
+        return why
+    told = html.escape("; ".join(causes(event, now_ms)))
+    return f"{why}<br><small>{told}</small>" if told else why

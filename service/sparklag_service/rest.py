@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from sparklag_schemas import Status
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.documents import lag_event_components
 from sparklag_service import problems
 from sparklag_service.listing import MAX_PAGE, BadCursor, Filter, page
@@ -142,7 +143,7 @@ def _add_page(app: FastAPI, pipeline: Pipeline) -> None:
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
         template = files("sparklag_service").joinpath("index.html").read_text(encoding="utf-8")
-        found = rows(entry.event for entry in pipeline.view)
+        found = rows((entry.event for entry in pipeline.view), epoch_ms())
         return HTMLResponse(template.replace("{rows}", found))
 
 

@@ -98,7 +98,10 @@ def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
         "1,200 records were deleted before they were read;"
         f" deletes unread records in 3.0 h ({when}) at these rates"
     )
-    assert told(lag_event(min_headroom_s=7_300.0))["retention"] == "is 2.0 h behind the query"
+    assert (
+        told(lag_event(min_headroom_s=7_300.0))["retention"]
+        == "is 2.0 h behind the query, which stays ahead"
+    )
 
 
 def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
@@ -233,8 +236,15 @@ def test_the_page_lists_first_what_needs_somebody() -> None:
             lag_event(query="a", query_id="1"),
             lag_event(query="b", query_id="2", status="STALL", reason="no batch for 1 < 2"),
             lag_event(query="c", query_id="3", status="WARN", max_time_lag_s=720.0, lag_trend=12.0),
-        ]
+        ],
+        NOW_MS,
     )
     assert page.index(">b<") < page.index(">c<") < page.index(">a<")
     assert "no batch for 1 &lt; 2" in page
     assert "<td>12 min</td><td>+12.0/s</td>" in page
+
+
+def test_the_page_says_what_holds_a_query_back_that_is_not_well() -> None:
+    batch = Batch(started_at=0, rows=5, rate_limited=True)
+    assert "<small>rate limited" in rows([lag_event(status="WARN", batch=batch)], NOW_MS)
+    assert "rate limited" not in rows([lag_event(status="OK", batch=batch)], NOW_MS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from sparklag_schemas import Batch, LagEvent, Origin, PartitionLag, TopicLag
-from sparklag_service.words import ago, clock_time, number, per_second, records, size, span, trend
+from sparklag_schemas import LagEvent, Origin, PartitionLag
+from sparklag_service.causes import causes, place
+from sparklag_service.words import ago, clock_time, per_second, records, span, trend
 
 _BY: dict[Origin, str] = {
     "listener": "its listener",
@@ -16,11 +16,6 @@ _BY: dict[Origin, str] = {
     "group": "Kafka",
 }
 _METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}
-_SKEWED: Final = 0.5
-"""A partition that holds more of the lag than this, and than twice its part, is worth a line."""
-_PHASE_SHARE: Final = 0.1
-"""A phase that takes less of its batch is not told."""
-_WHOLE_BATCH: Final = "triggerExecution"
 
 
 def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
@@ -31,7 +26,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("pace", _pace(event)),
         ("retention", _retention(event, now_ms)),
         ("batch", _batch(event, now_ms)),
-        ("why", "; ".join(_causes(event, now_ms))),
+        ("why", "; ".join(causes(event, now_ms))),
         ("known", _known(event, now_ms)),
     ):
         if text:
@@ -84,7 +79,7 @@ def _oldest(event: LagEvent) -> str:
     if partition.time_lag_method == "floor":
         text = f"unprocessed record at least {span(event.max_time_lag_s)} old"
     how = _METHODS.get(partition.time_lag_method or "")
-    return f"{text}, in {_place(topic, partition)}{f', {how}' if how else ''}"
+    return f"{text}, in {place(topic, partition)}{f', {how}' if how else ''}"
 
 
 def _pace(event: LagEvent) -> str:
@@ -111,7 +106,7 @@ def _retention(event: LagEvent, now_ms: int) -> str:
         when = clock_time(event.loss_expected_at, now_ms)
         told.append(f"deletes unread records in {span(left_s)} ({when}) at these rates")
     elif event.min_headroom_s is not None:
-        told.append(f"is {span(event.min_headroom_s)} behind the query")
+        told.append(f"is {span(event.min_headroom_s)} behind the query, which stays ahead")
     elif event.min_headroom_records is not None:
         told.append(f"is {event.min_headroom_records:,} records behind the query")
     return "; ".join(told)
@@ -122,8 +117,8 @@ def _batch(event: LagEvent, now_ms: int) -> str:
         if event.processed_at is None:
             return "has not committed since it is watched"
         return f"committed {ago(event.processed_at, now_ms)}"
-    number_ = event.batch_id if event.batch_id is not None else "none"
-    text = f"{number_} completed {ago(event.processed_at, now_ms)}"
+    which = event.batch_id if event.batch_id is not None else "none"
+    text = f"{which} completed {ago(event.processed_at, now_ms)}"
     batch = event.batch
     if batch is not None:
         text += f", {batch.rows:,} rows"
@@ -141,60 +136,6 @@ def _batch(event: LagEvent, now_ms: int) -> str:
     return text
 
 
-def _causes(event: LagEvent, now_ms: int) -> Iterator[str]:
-    batch = event.batch
-    if batch is not None:
-        phases = _phases(batch)
-        if phases:
-            yield phases
-        if batch.rate_limited:
-            yield "rate limited: there was more to read than it may in a batch"
-    skewed = _skew(event)
-    if skewed:
-        yield skewed
-    if batch is not None and batch.state_rows is not None:
-        memory = batch.state_memory_bytes
-        yield f"state {batch.state_rows:,} rows" + (f" in {size(memory)}" if memory else "")
-    if batch is not None and batch.watermark_at:
-        yield _watermark(batch.watermark_at, batch.max_event_time_at, now_ms)
-
-
-def _phases(batch: Batch) -> str:
-    whole = batch.duration_ms or batch.phases_ms.get(_WHOLE_BATCH) or 0
-    parts = sorted(
-        ((ms, name) for name, ms in batch.phases_ms.items() if name != _WHOLE_BATCH), reverse=True
-    )
-    told = [f"{name} {span(ms / 1000)}" for ms, name in parts if ms > whole * _PHASE_SHARE]
-    return f"the batch took {', '.join(told[:3])}" if told else ""
-
-
-def _skew(event: LagEvent) -> str:
-    if event.skew is None or not event.max_lag:
-        return ""
-    lagging = [
-        (topic, partition)
-        for topic in event.topics
-        for partition in topic.partitions
-        if partition.lag is not None
-    ]
-    if event.skew < _SKEWED or event.skew * len(lagging) < 2:
-        return ""
-    topic, partition = max(lagging, key=lambda found: found[1].lag or 0)
-    return f"skewed: {event.skew:.0%} of the lag is in {_place(topic, partition)}"
-
-
-def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
-    text = f"watermark {span(max(0.0, (now_ms - watermark_at) / 1000))} ago"
-    if max_event_time_at is not None and max_event_time_at > watermark_at:
-        behind_s = (max_event_time_at - watermark_at) / 1000
-        text += f", {number(behind_s)} s behind the newest event"
-    return text
-
-
 def _known(event: LagEvent, now_ms: int) -> str:
     heard, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
     return f"by {_BY[event.origin]}, heard of {heard}, measured {measured}"
-
-
-def _place(topic: TopicLag, partition: PartitionLag) -> str:
-    return f"{topic.topic}[{partition.partition}]"
