@@ -65,9 +65,7 @@ class PlayedQueries:
         self._step += 1
         for partition in self._partitions:
             self._client.produce(self._topic, [b"x"] * _COME, partition=partition)
-        self._client.delete_records(
-            self._topic, dict.fromkeys(self._partitions, self._step * 10)
-        )
+        self._client.delete_records(self._topic, dict.fromkeys(self._partitions, self._step * 10))
         for name in self._ids:
             self._client.produce(
                 self._offsets_topic,
