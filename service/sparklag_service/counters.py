@@ -48,6 +48,7 @@ class Counters:
     stream_cut_off: int = _count("Readers of the live stream that were too slow, and cut off.")
     stream_gaps: int = _count("Readers that came back for more than was kept for them.")
     history_left_out: int = _count("Events without a place in the history: its memory is full.")
+    otlp_failures: int = _count("Pushes to the OpenTelemetry collector that failed.")
     followers_failed: int = _count(
         "Failures in what follows the view, history or live stream; the first is logged."
     )

@@ -7,13 +7,16 @@ import errno
 import logging
 import signal
 import socket
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.http_server import HttpServer
 from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.tasks import run_together
 
@@ -32,6 +35,7 @@ async def serve(settings: Settings) -> None:
             "setting bootstrap_servers is not set: where Kafka is, as host:port"
             " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
         )
+    check_otlp(settings)
     quiet_client_logs()
     bootstrap_servers = settings.bootstrap_servers
     listening = bind(settings.http_host, settings.http_port)
@@ -66,7 +70,21 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
             _log.warning("ended before every observation was published; they are read again")
 
     with listening:
-        await run_together(pipeline.run(), serve_http(), patience_s=2 * timeout_s)
+        await run_together(
+            pipeline.run(), *_pushing(pipeline), serve_http(), patience_s=2 * timeout_s
+        )
+
+
+def _pushing(pipeline: Pipeline) -> list[Coroutine[Any, Any, None]]:
+    """What pushes metrics, where that is asked for. A driver goes on without it."""
+    if pipeline.settings.otlp.endpoint is None:
+        return []
+    try:
+        check_otlp(pipeline.settings)
+    except SettingsError as error:
+        _log.warning("no metrics are pushed: %s", error)
+        return []
+    return [OtlpPush(pipeline).run()]
 
 
 def bind(host: str, port: int) -> socket.socket:

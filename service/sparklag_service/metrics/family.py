@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from sparklag_service.metrics.label_text import pairs
+
 Number = int | float
 
 Subject = TypeVar("Subject")
@@ -65,17 +67,17 @@ class Gauge(Family, Generic[Subject]):
 class Labelled(Family, Generic[Subject]):
     """A family with any number of values of each subject, told apart by labels of its own."""
 
-    read: Callable[[Subject], Iterable[tuple[str, Number]]] = lambda _: ()
-    """Label pairs, as `label_text.pairs` writes them, and the value."""
+    read: Callable[[Subject], Iterable[tuple[dict[str, str], Number]]] = lambda _: ()
+    """Those labels, and the value."""
 
     def block(self, subjects: Iterable[tuple[str, Subject]]) -> bytes:
         """The lines of subjects, each with its labels as `label_text.label_set` writes them."""
         name, read = f"\n{self.name}", self.read
         return "".join(
             [
-                f"{name}{labels[:-1]},{pairs}}} {number(value)}"
+                f"{name}{labels[:-1]},{pairs(**own)}}} {number(value)}"
                 for labels, subject in subjects
-                for pairs, value in read(subject)
+                for own, value in read(subject)
             ]
         ).encode()
 

@@ -13,19 +13,13 @@ from operator import attrgetter
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_service.metrics.family import Gauge
 from sparklag_service.metrics.label_text import label_set, pairs
-from sparklag_service.metrics.scheme import Named, Scheme, as_group_reads
-
-
-def _offset_sum(topic: TopicLag) -> int | None:
-    known = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
-    return sum(known) if known else None
-
+from sparklag_service.metrics.scheme import Named, Scheme, as_group_reads, offset_sum
 
 _TOPIC: tuple[Gauge[TopicLag], ...] = (
     Gauge(
         "kafka_consumergroup_current_offset_sum",
         "Sum of the next offsets that a group will read in a topic.",
-        read=_offset_sum,
+        read=offset_sum,
     ),
     Gauge(
         "kafka_consumergroup_lag_sum",

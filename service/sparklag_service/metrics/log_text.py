@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from sparklag_schemas import LagEvent, TopicLag
 from sparklag_service.metrics.family import Family
-from sparklag_service.metrics.scheme import Named, Scheme, newest_log
+from sparklag_service.metrics.scheme import Named, Scheme, logs_of
 from sparklag_service.metrics.selection import Selection
 from sparklag_service.metrics.topic_lines import TopicLines
 from sparklag_service.metrics.turns import Turns
@@ -28,7 +27,11 @@ class LogText:
         """Each family with its blocks."""
         if not self._topic and not self._partition:
             return []
-        logs = self._logs(named.event for named in shown)
+        logs = [
+            (labels, log)
+            for cluster, log in logs_of((n.event for n in shown), self._selection.takes_topic)
+            if (labels := self._scheme.log_labels(cluster, log.topic)) is not None
+        ]
         blocks: list[list[bytes]] = [[] for _ in self._partition]
         lines: dict[str, TopicLines] = {}
         for labels, log in logs:
@@ -43,15 +46,3 @@ class LogText:
             (family, [family.block(of_topics)]) for family in self._topic
         ]
         return found + list(zip(self._partition, blocks, strict=True))
-
-    def _logs(self, events: Iterable[LagEvent]) -> list[tuple[str, TopicLag]]:
-        """Label pairs and log of each topic."""
-        readers: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
-        for event in events:
-            for topic in event.topics:
-                # Of a cluster that is not configured nothing is known.
-                if topic.cluster is not None and self._selection.takes_topic(topic.topic):
-                    key = (topic.cluster, topic.topic)
-                    readers.setdefault(key, []).append((event, topic))
-        labelled = ((self._scheme.log_labels(*key), known) for key, known in readers.items())
-        return [(labels, newest_log(known)) for labels, known in labelled if labels is not None]

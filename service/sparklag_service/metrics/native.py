@@ -10,7 +10,7 @@ from operator import attrgetter
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
 from sparklag_service.metrics.family import Family, Gauge, Labelled, Number
 from sparklag_service.metrics.label_text import label_set, pairs
-from sparklag_service.metrics.scheme import Named, Scheme
+from sparklag_service.metrics.scheme import Scheme
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,24 @@ def _running(event: LagEvent) -> bool | None:
     return None if event.activity is None else event.activity == "running"
 
 
-def _phases(event: LagEvent) -> Iterable[tuple[str, Number]]:
+def _phases(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
     phases_ms = event.batch.phases_ms if event.batch is not None else {}
-    return [(pairs(phase=phase), ms / 1000) for phase, ms in phases_ms.items()]
+    return [({"phase": phase}, ms / 1000) for phase, ms in phases_ms.items()]
 
 
-def _status(event: LagEvent) -> Iterable[tuple[str, Number]]:
+def _status(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
     # Only the one it has: of hundreds of queries, eleven zeros each would say nothing, and a
     # status that ends is stale from the next scrape on.
-    return [(pairs(status=event.status), 1)]
+    return [({"status": event.status}, 1)]
 
 
-def _info(event: LagEvent) -> Iterable[tuple[str, Number]]:
-    told = pairs(
-        run_id=event.run_id or "",
-        origin=event.origin,
-        measured_by=event.measured_by,
-        checkpoint_location=event.checkpoint_location or "",
-    )
+def _info(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
+    told = {
+        "run_id": event.run_id or "",
+        "origin": event.origin,
+        "measured_by": event.measured_by,
+        "checkpoint_location": event.checkpoint_location or "",
+    }
     return [(told, 1)]
 
 
@@ -305,25 +305,29 @@ _PARTITION: tuple[Gauge[PartitionLag], ...] = (
 )
 
 
-def query_labels(named: Named) -> str:
-    """A query's labels, with braces."""
-    event = named.event
-    return label_set(cluster=event.cluster, query=event.display_name, query_id=event.query_id)
+def query_labels(event: LagEvent) -> dict[str, str]:
+    """A query's labels."""
+    return {"cluster": event.cluster, "query": event.display_name, "query_id": event.query_id}
 
 
-def _topics(named: Named) -> Iterable[tuple[str, TopicLag]]:
-    event = named.event
+def topic_labels(event: LagEvent) -> Iterable[tuple[dict[str, str], TopicLag]]:
+    """What a query reads, with its labels: the source only where it reads a topic through two."""
     sources = Counter((topic.cluster, topic.topic) for topic in event.topics)
     for topic in event.topics:
         labels = {
+            **query_labels(event),
             "cluster": topic.cluster or "",
-            "query": event.display_name,
-            "query_id": event.query_id,
             "topic": topic.topic,
         }
         if sources[topic.cluster, topic.topic] > 1:
             labels["source"] = str(topic.source)
-        yield pairs(**labels), topic
+        yield labels, topic
 
 
-NATIVE = Scheme(_QUERY, _TOPIC, _PARTITION, query_labels, _topics)
+NATIVE = Scheme(
+    _QUERY,
+    _TOPIC,
+    _PARTITION,
+    lambda named: label_set(**query_labels(named.event)),
+    lambda named: ((pairs(**labels), topic) for labels, topic in topic_labels(named.event)),
+)

@@ -90,6 +90,25 @@ def _behind(partition: PartitionLag) -> int:
     return -1 if partition.lag is None else partition.lag
 
 
+def offset_sum(topic: TopicLag) -> int | None:
+    """Sum of the known partitions' processed offsets. None: none is known."""
+    known = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
+    return sum(known) if known else None
+
+
+def logs_of(
+    events: Iterable[LagEvent], takes_topic: Callable[[str], bool]
+) -> list[tuple[str, TopicLag]]:
+    """Each topic that is read, once, with the alias of its cluster: see `newest_log`. Of a cluster
+    that is not configured nothing is known."""
+    readers: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
+    for event in events:
+        for topic in event.topics:
+            if topic.cluster is not None and takes_topic(topic.topic):
+                readers.setdefault((topic.cluster, topic.topic), []).append((event, topic))
+    return [(cluster, newest_log(known)) for (cluster, _), known in readers.items()]
+
+
 def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
     """A topic's log as those who read it know it: of each partition what was measured last, and the
     high watermark rather than the last stable offset."""

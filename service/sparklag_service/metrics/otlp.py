@@ -1,0 +1,144 @@
+"""Pushes what this instance measures to an OpenTelemetry collector: together, the instances push
+each query once. Off unless `[otlp] endpoint` is set.
+
+Encoding and sending are in a thread that nobody waits for: a collector that is slow, or away, costs
+the service nothing but a counter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from sparklag_schemas import Settings, SettingsError
+from sparklag_schemas.daemon_threads import DaemonThreads
+from sparklag_service.metrics.scheme import Named, group_names
+from sparklag_service.metrics.selection import Selection
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.tasks import keep_on
+
+_log = logging.getLogger(__name__)
+_LONGEST_REQUEST_S = 10.0
+_EXPORTERS_LOG = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
+
+
+def check_otlp(settings: Settings) -> None:
+    """Raise SettingsError where metrics are to be pushed, and cannot be."""
+    endpoint = settings.otlp.endpoint
+    if endpoint is None:
+        return
+    if urlsplit(endpoint).scheme not in ("http", "https"):
+        raise SettingsError(
+            f"setting otlp.endpoint = {_shown(endpoint)!r}: takes the address of OTLP over HTTP,"
+            " like http://collector:4318/v1/metrics"
+        )
+    try:
+        import opentelemetry.exporter.otlp.proto.http.metric_exporter
+        import opentelemetry.sdk.metrics  # noqa: F401  # only whether it is there
+    except ImportError as error:
+        raise SettingsError(
+            "setting otlp.endpoint is set, and OpenTelemetry is not installed here:"
+            " pip install 'sparklag[otel]'"
+        ) from error
+
+
+class OtlpPush:
+    """Pushes every `otlp.interval_s`, one push at a time. Create it after `check_otlp`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        settings = pipeline.settings
+        self._pipeline = pipeline
+        self._selection = Selection(settings.metrics)
+        self._interval_s = settings.otlp.interval_s
+        endpoint = settings.otlp.endpoint or ""
+        self._endpoint = _shown(endpoint)
+        self._secret = urlsplit(endpoint).netloc.rpartition("@")[0]
+        self._exporter = OTLPMetricExporter(
+            endpoint=endpoint, timeout=min(_LONGEST_REQUEST_S, self._interval_s)
+        )
+        self._threads = DaemonThreads()
+        self._failing = False
+
+    async def run(self) -> None:
+        """Push until cancelled, whatever happens."""
+        try:
+            await keep_on(self._step, "pushing metrics", self._interval_s)
+        finally:
+            # What is under way ends by itself, or with the process.
+            self._exporter.shutdown()
+            self._threads.shutdown()
+
+    async def _step(self) -> None:
+        due_s = time.monotonic() + self._interval_s
+        await self._push()
+        await asyncio.sleep(due_s - time.monotonic())
+
+    async def _push(self) -> None:
+        events = [entry.event for entry in self._pipeline.view]
+        measured = self._pipeline.tracker.queries
+        shown = [
+            named
+            for named in group_names(events)
+            if named.event.query_id in measured and self._selection.takes(named.event)
+        ]
+        loop = asyncio.get_running_loop()
+        failure = await loop.run_in_executor(self._threads, self._export, shown)
+        if failure is not None:
+            self._pipeline.counters.otlp_failures += 1
+            if not self._failing:
+                _log.warning(
+                    "metrics cannot be pushed to %s: %s; trying again every %g s",
+                    self._endpoint,
+                    failure,
+                    self._interval_s,
+                )
+        elif self._failing:
+            _log.info("metrics are pushed to %s again", self._endpoint)
+        self._failing = failure is not None
+
+    def _export(self, shown: Sequence[Named]) -> str | None:
+        """In the thread. Why it failed; None where it did not."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        from sparklag_service.metrics.otlp_data import batches
+
+        with _said_by_this_thread() as said:
+            for batch in batches(shown, self._selection, time.time_ns()):
+                if self._exporter.export(batch) is not MetricExportResult.SUCCESS:
+                    reason = said[0] if said else "no reason given"
+                    return reason.replace(f"{self._secret}@", "") if self._secret else reason
+        return None
+
+
+@contextmanager
+def _said_by_this_thread() -> Iterator[list[str]]:
+    """What the exporter logs from here, kept for whoever asks and not logged: it would say the same
+    several times each interval."""
+    said: list[str] = []
+    thread = threading.get_ident()
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.thread != thread:
+            return True
+        said.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger(_EXPORTERS_LOG)
+    logger.addFilter(keep)
+    try:
+        yield said
+    finally:
+        logger.removeFilter(keep)
+
+
+def _shown(endpoint: str) -> str:
+    """Without credentials."""
+    netloc = urlsplit(endpoint).netloc
+    return endpoint.replace(netloc, netloc.rpartition("@")[2], 1) if netloc else endpoint

@@ -1,0 +1,276 @@
+"""Metrics pushed to an OpenTelemetry collector, received as a collector receives them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from benchmarks.service_process import service_process
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import LagEvent, Settings, SettingsError, encode
+from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.metrics.native import AGES, NATIVE
+from sparklag_service.metrics.otlp import OtlpPush, check_otlp
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.view import Entry
+from tests.free_ports import free_port
+from tests.messages import QUERY_ID, lag_event, seen
+from tests.second_client import SecondClient
+from tests.service.conftest import settings_for
+from tests.service.metrics.collector import Collector
+from tests.service.metrics.scraped import partition, topic
+from tests.service.metrics.test_native import full_event
+from tests.waiting import eventually, wait_for
+
+QUERY = {"cluster": "default", "query": "orders", "query_id": QUERY_ID}
+
+
+def pushing_to(
+    endpoint: str, *events: LagEvent, interval_s: float = 0.1, **metrics: Any
+) -> Pipeline:
+    """A pipeline that is not running, and measures these queries."""
+    wanted = {"otlp": {"endpoint": endpoint, "interval_s": interval_s}, "metrics": metrics}
+    settings = msgspec.convert(wanted, Settings)
+    servers = "127.0.0.1:1"
+    pipeline = Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
+    for event in events:
+        pipeline.view.put(Entry(event, b"", time.monotonic()))
+        pipeline.tracker.adopt(event)
+    return pipeline
+
+
+@asynccontextmanager
+async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
+    """It pushes until the end of the block."""
+    task = asyncio.create_task(OtlpPush(pipeline).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def holds(condition: Callable[[], object], what: str) -> None:
+    async def held() -> bool:
+        return bool(condition())
+
+    await eventually(held, what)
+
+
+async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -> None:
+    with Collector() as collector:
+        async with pushing(pushing_to(collector.endpoint, full_event())):
+            await holds(collector.points, "a push")
+    points = collector.points()
+    families = (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    own = {name.replace(".", "_") for name in points if name.startswith("sparklag.")}
+    assert own == {family.name for family in families}
+    lag = points["sparklag.query.lag"][0]
+    assert (lag.unit, lag.attributes, lag.value) == ("", QUERY, 75)
+    assert lag.resource["service.name"] == "sparklag"
+    assert points["sparklag.query.lag_seconds"][0].unit == "s"
+    assert points["sparklag.query.state_memory_bytes"][0].unit == "By"
+    assert points["sparklag.query.status"][0].attributes == {**QUERY, "status": "STALL"}
+    assert points["sparklag.query.rate_limited"][0].value == 1
+    first = points["sparklag.partition.lag"][0]
+    assert first.attributes == {**QUERY, "topic": "orders", "partition": 0}
+
+
+async def test_the_kafkametrics_receivers_names_carry_queries_as_groups() -> None:
+    event = lag_event(
+        topics=[
+            topic("orders", partition(0), partition(1, processed_offset=None, lag=None)),
+            topic("eastern", cluster="east", source=1),
+        ]
+    )
+    with Collector() as collector:
+        async with pushing(pushing_to(collector.endpoint, event)):
+            await holds(collector.points, "a push")
+    points = collector.points()
+    group = {"group": "orders", "topic": "orders"}
+    wanted: dict[str, list[tuple[dict[str, Any], int]]] = {
+        "kafka.consumer_group.lag": [({**group, "partition": 0}, 65)],
+        "kafka.consumer_group.offset": [({**group, "partition": 0}, 5)],
+        "kafka.consumer_group.lag_sum": [(group, 65)],
+        "kafka.consumer_group.offset_sum": [(group, 5)],
+        "kafka.partition.current_offset": [
+            ({"topic": "orders", "partition": 0}, 70),
+            ({"topic": "orders", "partition": 1}, 70),
+        ],
+        "kafka.partition.oldest_offset": [
+            ({"topic": "orders", "partition": 0}, 0),
+            ({"topic": "orders", "partition": 1}, 0),
+        ],
+    }
+    assert {name for name in points if name.startswith("kafka.")} == {*wanted}
+    for name, expected in wanted.items():
+        found = [
+            (point.attributes, point.value)
+            for point in points[name]
+            if point.resource["kafka.cluster.alias"] == "default"
+        ]
+        # It may have been pushed more than once.
+        assert found[: len(expected)] == expected
+        assert {point.resource["kafka.cluster.alias"] for point in points[name]} == {
+            "default",
+            "east",
+        }
+        assert {point.unit for point in points[name]} == {"1"}
+
+
+async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does() -> None:
+    with Collector() as collector:
+        pipeline = pushing_to(collector.endpoint, lag_event(query_id="mine", query="mine"))
+        other = lag_event(query_id="other", query="other")
+        pipeline.view.put(Entry(other, b"", time.monotonic()))
+        async with pushing(pipeline):
+            await holds(collector.points, "a push")
+            pipeline.tracker.forget("mine")
+            pipeline.tracker.adopt(other)
+            await holds(lambda: "other" in ids(collector), "the other query")
+            before = len(collector.requests)
+            await holds(lambda: len(collector.requests) > before + 1, "one more push")
+    assert ids(collector, since=before + 1) == {"other"}
+
+
+def ids(collector: Collector, since: int = 0) -> set[str]:
+    """Of the queries it was told of, but for so many requests."""
+    points = collector.points(since=since).get("sparklag.query.lag", ())
+    return {point.attributes["query_id"] for point in points}
+
+
+async def test_granularity_and_patterns_are_those_of_metrics() -> None:
+    event = lag_event(topics=[topic("orders"), topic("hidden")])
+    with Collector() as collector:
+        pipeline = pushing_to(
+            collector.endpoint, event, granularity="topic", exclude_topics=["hidden"]
+        )
+        async with pushing(pipeline):
+            await holds(collector.points, "a push")
+    points = collector.points()
+    assert "sparklag.topic.lag" in points
+    everything = [point.attributes for each in points.values() for point in each]
+    assert {attributes.get("topic") for attributes in everything} == {None, "orders"}
+    assert not any("partition" in attributes for attributes in everything)
+
+
+async def test_many_partitions_go_in_requests_of_bounded_size_and_none_is_missing() -> None:
+    event = lag_event(topics=[topic("wide", *(partition(n, lag=n) for n in range(2_500)))])
+    with Collector() as collector:
+        async with pushing(pushing_to(collector.endpoint, event)):
+            await holds(
+                lambda: len(collector.points().get("kafka.partition.oldest_offset", ())) >= 2_500,
+                "the last metric",
+            )
+    lags = {
+        point.attributes["partition"]: point.value
+        for point in collector.points()["kafka.consumer_group.lag"]
+    }
+    assert lags == {n: n for n in range(2_500)}
+    assert max(request.ByteSize() for request in collector.requests) < 4_000_000
+
+
+async def test_a_collector_that_is_away_is_counted_told_once_and_found_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    port = free_port()
+    endpoint = f"http://somebody:secret@127.0.0.1:{port}/v1/metrics"
+    pipeline = pushing_to(endpoint, lag_event())
+    async with pushing(pipeline):
+        await holds(lambda: pipeline.counters.otlp_failures >= 3, "three failures")
+        with Collector(port) as collector:
+            await holds(lambda: collector.requests, "a push")
+            await holds(lambda: "again" in caplog.text, "the good news")
+    told = [r.getMessage() for r in caplog.records if "push" in r.getMessage()]
+    assert len(told) == 2
+    assert told[0].startswith(f"metrics cannot be pushed to http://127.0.0.1:{port}/v1/metrics: ")
+    assert told[1] == f"metrics are pushed to http://127.0.0.1:{port}/v1/metrics again"
+    assert "secret" not in caplog.text
+    assert not [r for r in caplog.records if r.name.startswith("opentelemetry")]
+
+
+async def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
+    with Collector(answering=False) as collector:
+        pipeline = pushing_to(collector.endpoint, lag_event(), interval_s=30.0)
+        async with pushing(pipeline):
+            await holds(collector.asked.is_set, "the request")
+            ending_s = time.monotonic()
+        assert time.monotonic() - ending_s < 1.0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("collector:4318", "setting otlp.endpoint = 'collector:4318': takes the address of OTLP"),
+        (
+            "grpc://somebody:secret@collector:4317",
+            "setting otlp.endpoint = 'grpc://collector:4317': takes the address of OTLP",
+        ),
+    ],
+)
+def test_an_endpoint_that_is_no_address_of_otlp_over_http_is_named_in_a_line(
+    endpoint: str, said: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"otlp\.endpoint") as refused:
+        check_otlp(msgspec.convert({"otlp": {"endpoint": endpoint}}, Settings))
+    assert str(refused.value).startswith(said)
+    assert "secret" not in str(refused.value)
+
+
+def test_without_the_extra_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Python's own way to say that a module is not there.
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
+    check_otlp(Settings())
+    with pytest.raises(SettingsError, match=r"pip install 'sparklag\[otel\]'"):
+        check_otlp(msgspec.convert({"otlp": {"endpoint": "http://c:4318/v1/metrics"}}, Settings))
+
+
+@pytest.mark.kafka
+async def test_a_real_service_pushes_what_it_measures(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    await create_topics(
+        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
+    )
+    second_client.produce(topic_name, [b"record"] * 7)
+    observation = seen(topic_name, {0: 3})
+
+    def run(collector: Collector) -> None:
+        environment = {
+            "SPARKLAG_OTLP__ENDPOINT": collector.endpoint,
+            "SPARKLAG_OTLP__INTERVAL_S": "0.5",
+            "SPARKLAG_OFFSETS_TOPIC": settings.offsets_topic,
+            "SPARKLAG_LAG_TOPIC": settings.lag_topic,
+            "SPARKLAG_GROUP_ID": settings.group_id,
+        }
+        with service_process(
+            kafka.bootstrap_servers, publish_interval_s=0.1, environment=environment
+        ):
+            second_client.produce(
+                settings.offsets_topic, [encode(observation)], key=key_of(observation.query_id)
+            )
+            wait_for(
+                lambda: any(
+                    point.value == 4
+                    for point in collector.points().get("kafka.consumer_group.lag", ())
+                ),
+                "the lag at the collector",
+            )
+
+    with Collector() as collector:
+        await asyncio.to_thread(run, collector)
