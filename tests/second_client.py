@@ -78,7 +78,7 @@ class SecondClient:
     def produce(
         self,
         topic: str,
-        values: Iterable[bytes],
+        values: Iterable[bytes | None],
         *,
         key: bytes | None = None,
         partition: int = -1,

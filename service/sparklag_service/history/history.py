@@ -38,38 +38,32 @@ class History:
         """Of each query: where its events are."""
         self.complete_since_ms: dict[int, int] = {}
         """Of each partition."""
-        self.starts: dict[int, int] = {}
-        """Where the feed's reading began: what is before must be read besides."""
+        self.ends: dict[int, int] = {}
+        """Where the topic ended when the feed began: what is before must be read besides. Of that
+        the feed has the last minute, and not what lies before an outage, perhaps."""
         self.forgotten_ms: dict[str, int] = {}
         """Of queries that left a tombstone: its time."""
         self._last: dict[int, int] = {}
-        self._heard: set[int] = set()
         self.wanted = asyncio.Event()
         """There is something to be read besides."""
 
     def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
         now_ms = epoch_ms()
-        for partition in self.starts.keys() - starts.keys():
-            del self.starts[partition]
+        for partition in self.ends.keys() - starts.keys():
+            del self.ends[partition]
         for partition, start in starts.items():
             last = self._last.get(partition)
             if last is None or start > last + 1 or ends.get(partition, 0) <= last:
                 # Not read before, or something was left out, or it is another topic now.
-                self.starts[partition] = start
+                self.ends[partition] = ends.get(partition, start)
                 self.complete_since_ms[partition] = now_ms
                 self._last[partition] = start - 1
-                self._heard.discard(partition)
                 self.wanted.set()
 
     def arrived(self, arrival: Arrival) -> None:
         """See Follower."""
         partition, event = arrival.partition, arrival.event
-        if partition not in self._heard:
-            self._heard.add(partition)
-            self.complete_since_ms[partition] = min(
-                arrival.at_ms, self.complete_since_ms.get(partition, arrival.at_ms)
-            )
         if arrival.offset <= self._last.get(partition, -1):
             return
         self._last[partition] = arrival.offset

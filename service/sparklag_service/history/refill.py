@@ -53,7 +53,7 @@ _decoder = msgspec.json.Decoder(_Totals)
 
 
 class Refill:
-    """Fills `history` from before its starts, whenever it wants that."""
+    """Fills `history` up to its ends, whenever it wants that."""
 
     def __init__(
         self,
@@ -108,15 +108,16 @@ class Refill:
         try:
             await consumer.start()
             until = {
-                TopicPartition(self._settings.lag_topic, number): start
-                for number, start in self._history.starts.items()
+                TopicPartition(self._settings.lag_topic, number): end
+                for number, end in self._history.ends.items()
             }
             if not until:
                 return
             consumer.assign(list(until))
             begins = await consumer.beginning_offsets(list(until))
             now_ms, keep_ms = epoch_ms(), self._history.keep_ms
-            broken: set[TopicPartition] = set()
+            # Where all was deleted nobody can tell since when.
+            broken = {p for p, end in until.items() if end == begins[p] > 0}
             for window_ms in (*(s * 1000 for s in _WINDOWS_S if s * 1000 < keep_ms), keep_ms):
                 since_ms = now_ms - window_ms
                 found = await consumer.offsets_for_times(dict.fromkeys(until, since_ms))
@@ -131,17 +132,15 @@ class Refill:
                     return
                 for partition, complete_ms in window.complete_since_ms():
                     if partition not in broken:
-                        number = partition.partition
-                        known_ms = self._history.complete_since_ms
-                        known_ms[number] = min(known_ms[number], complete_ms)
+                        self._history.complete_since_ms[partition.partition] = complete_ms
                 broken |= window.broken
                 until = starts
                 if all(start <= begins[p] for p, start in starts.items()):
-                    # What is older was deleted, or never was.
-                    for partition in until.keys() - broken:
-                        if begins[partition] == 0:
-                            self._history.complete_since_ms[partition.partition] = 0
                     break
+            for partition in begins.keys() - broken:
+                if until[partition] <= begins[partition]:
+                    # There never was anything before.
+                    self._history.complete_since_ms[partition.partition] = now_ms - keep_ms
         finally:
             await consumer.stop()
 
@@ -217,41 +216,31 @@ class _Window:
         begins: dict[TopicPartition, int],
         since_ms: int,
     ) -> None:
-        self.starts = starts
+        # One more, where there was one: whether it is still there tells whether something is
+        # missing before the first.
+        self.starts = {p: max(start - 1, begins[p]) for p, start in starts.items()}
         self.until = until
         self.broken: set[TopicPartition] = set()
-        """Where records are missing: compacted away."""
+        """Where records are missing: compacted away, or deleted."""
         self._since_ms = since_ms
-        self._next = dict(starts)
-        self._complete_ms: dict[TopicPartition, int | None] = {}
-        self._first_ms: dict[TopicPartition, int] = {}
         self._begins = begins
+        self._unread = {p for p, start in starts.items() if start < until[p]}
+        self._next = dict(self.starts)
+        self._complete_ms: dict[TopicPartition, int] = {}
 
     def unread(self) -> set[TopicPartition]:
         """Partitions in which there is something to read."""
-        return {p for p, start in self.starts.items() if start < self.until[p]}
+        return set(self._unread)
 
     def passed(self, partition: TopicPartition, record: ConsumerRecord) -> None:
         """It was read."""
-        if record.offset > self._next[partition]:
+        deleted = self._next[partition] == self._begins[partition] > 0
+        if record.offset > self._next[partition] or deleted:
             self.broken.add(partition)
             self._complete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
-        self._first_ms.setdefault(partition, record.timestamp)
 
     def complete_since_ms(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Of each partition of which that can be told: since when nothing is missing."""
-        for partition, start in self.starts.items():
-            if start < self.until[partition] and self._next[partition] < self.until[partition]:
-                # The last ones are missing.
-                self.broken.add(partition)
-            elif partition in self.broken:
-                complete_ms = self._complete_ms[partition]
-                if complete_ms is not None:
-                    yield partition, complete_ms
-            elif start > self._begins[partition] or start == 0:
-                yield partition, self._since_ms
-            elif partition in self._first_ms:
-                # What was before it has been deleted.
-                self.broken.add(partition)
-                yield partition, self._first_ms[partition]
+        """Of each partition: since when nothing is missing."""
+        for partition in self.starts:
+            yield partition, self._complete_ms.get(partition, self._since_ms)

@@ -1,0 +1,180 @@
+"""The history of a new instance, read from what others left on a real topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from sparklag_schemas import Settings, encode
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.topics import key_of
+from sparklag_service.counters import Counters
+from sparklag_service.history.history import History
+from sparklag_service.history.refill import Refill
+from sparklag_service.history.rows import Row
+from sparklag_service.live.feed import Feed
+from sparklag_service.view import View
+from sparklag_service.view_reader import ViewReader
+from tests.messages import lag_event
+from tests.second_client import SecondClient
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
+
+class NewInstance:
+    """What of one there must be to have a history."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.bootstrap_servers is not None
+        servers = settings.bootstrap_servers
+        self.counters = Counters()
+        self.view = View()
+        self.history = History(settings, self.counters)
+        feed = Feed(self.counters)
+        feed.add(self.history)
+        self.reader = ViewReader(settings, servers, self.view, self.counters, feed)
+        self.refill = Refill(settings, servers, self.view, self.history, self.counters)
+
+    def rows(self, query_id: str) -> list[Row]:
+        return self.history.archive.rows(query_id, epoch_ms())
+
+    def ages(self, query_id: str, each_ms: int) -> list[int]:
+        now_ms = epoch_ms()
+        return [(now_ms - row.measured_at_ms) // each_ms for row in self.rows(query_id)]
+
+    def complete_ago_ms(self) -> int:
+        (complete_ms,) = self.history.complete_since_ms.values()
+        return epoch_ms() - complete_ms
+
+
+@asynccontextmanager
+async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
+    """Once it has read what there is."""
+    instance = NewInstance(settings)
+    tasks = [asyncio.create_task(instance.reader.run())]
+    try:
+        await asyncio.wait_for(instance.reader.caught_up.wait(), 60)
+        tasks.append(asyncio.create_task(instance.refill.run()))
+        await asyncio.wait_for(instance.refill.done.wait(), 120)
+        yield instance
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def write(client: SecondClient, settings: Settings, query_id: str, ages_ms: Iterable[int]) -> None:
+    """Events of those times, by the log's clock too; the lag is the age in seconds."""
+    now_ms = epoch_ms()
+    for ago_ms in ages_ms:
+        at_ms = now_ms - ago_ms
+        event = lag_event(
+            query_id=query_id, observed_at=at_ms, measured_at=at_ms, total_lag=ago_ms // S
+        )
+        client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
+
+
+def write_heartbeats(client: SecondClient, settings: Settings) -> None:
+    """With these the view finds the last minute, and has nothing to look for before."""
+    write(client, settings, "alive", range(5 * MINUTE, 0, -10 * S))
+
+
+async def test_a_new_instance_knows_the_day_before_it_began(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    write(second_client, service_settings, "a", range(30 * HOUR, 0, -10 * MINUTE))
+    write(second_client, service_settings, "a", range(5 * MINUTE, 0, -10 * S))
+    async with refilled(service_settings) as instance:
+        ages = instance.ages("a", MINUTE)
+        assert ages[0] >= 23 * 60 + 40
+        assert sorted(ages, reverse=True) == ages
+        assert len([age for age in ages if age >= 10]) == 24 * 6 - 1
+        # Whatever was read live, and what was read for the history besides: each second once.
+        lags = [row.total_lag for row in instance.rows("a")]
+        assert len(set(lags)) == len(lags)
+        assert instance.complete_ago_ms() >= 24 * HOUR
+
+
+async def test_where_retention_took_the_beginning_it_says_since_when_nothing_is_missing(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    write(second_client, service_settings, "a", range(8 * HOUR, 4 * HOUR, -10 * MINUTE))
+    second_client.delete_records(service_settings.lag_topic, {0: 12})
+    write(second_client, service_settings, "a", [5 * S, 4 * S])
+    async with refilled(service_settings) as instance:
+        assert instance.ages("a", MINUTE)[0] == 6 * 60
+        assert 6 * HOUR - MINUTE <= instance.complete_ago_ms() <= 6 * HOUR + MINUTE
+
+
+async def test_where_compaction_left_holes_it_says_since_when_nothing_is_missing(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    topic = second_client.create(
+        service_settings.lag_topic,
+        cleanup_policy="compact",
+        segment_ms="1",
+        min_cleanable_dirty_ratio="0.001",
+    )
+    write(second_client, service_settings, "rare", [7 * HOUR])
+    for ago_ms in range(6 * HOUR, 4 * HOUR, -10 * MINUTE):
+        for query in ("a", "b"):
+            write(second_client, service_settings, query, [ago_ms])
+
+    async def compacted() -> bool:
+        return len(second_client.read_all(topic)) < 20
+
+    await eventually(compacted, "the broker has compacted it")
+    write(second_client, service_settings, "a", [3 * HOUR, 2 * HOUR, 5 * S])
+    write(second_client, service_settings, "rare", [4 * S])
+    async with refilled(service_settings) as instance:
+        # What is left from before the holes is told, and not called complete.
+        assert instance.ages("rare", HOUR) == [7, 0]
+        assert 2 * HOUR <= instance.complete_ago_ms() <= 5 * HOUR
+
+
+async def test_what_a_query_was_before_its_tombstone_does_not_come_back(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    write(second_client, service_settings, "forgotten", [6 * HOUR])
+    write(second_client, service_settings, "a", [5 * HOUR, 4 * HOUR, 2 * HOUR])
+    topic, hour_ago_ms = service_settings.lag_topic, epoch_ms() - HOUR
+    second_client.produce(topic, [None], key=key_of("a"), at_ms=hour_ago_ms)
+    write(second_client, service_settings, "a", [20 * MINUTE])
+    write_heartbeats(second_client, service_settings)
+    write(second_client, service_settings, "a", [5 * S])
+    async with refilled(service_settings) as instance:
+        assert instance.ages("a", MINUTE) == [20, 0]
+        # The view does not know it: nobody could ask.
+        assert instance.rows("forgotten") == []
+
+
+async def test_a_message_that_is_none_of_ours_is_counted_and_keeps_nothing_up(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    write(second_client, service_settings, "a", [3 * HOUR])
+    second_client.produce(service_settings.lag_topic, [b"{"], key=b"a", at_ms=epoch_ms() - 2 * HOUR)
+    write(second_client, service_settings, "a", [HOUR])
+    write_heartbeats(second_client, service_settings)
+    write(second_client, service_settings, "a", [5 * S])
+    async with refilled(service_settings) as instance:
+        assert instance.ages("a", HOUR) == [3, 1, 0]
+        assert instance.counters.malformed == 1
+
+
+async def test_an_empty_topic_is_complete_at_once(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    async with refilled(service_settings) as instance:
+        assert instance.complete_ago_ms() >= 24 * HOUR
