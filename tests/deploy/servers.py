@@ -93,18 +93,14 @@ class PrometheusServer(_Server):
         found = self.query(expression)
         return float(found[0]["value"][1]) if len(found) == 1 else None
 
-    def query_range(
-        self, expression: str, *, start_s: float, end_s: float, step_s: float
-    ) -> list[dict[str, Any]]:
-        """The series of a range query."""
-        found: list[dict[str, Any]] = self._get(
-            "query_range", query=expression, start=start_s, end=end_s, step=step_s
-        )["result"]
-        return found
-
     def label_values(self, label: str, match: str) -> list[str]:
         """Values of a label among the series that match."""
         found: list[str] = self._get(f"label/{label}/values", **{"match[]": match})
+        return found
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What it scrapes: `labels`, `health` and more of each."""
+        found: list[dict[str, Any]] = self._get("targets", state="active")["activeTargets"]
         return found
 
     def alerts(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import yaml
 
 from tests.deploy.programs import Programs
+from tests.deploy.servers import PrometheusServer
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -83,18 +86,48 @@ def test_promtool_finds_the_rules_and_the_example_configuration_right(programs: 
 
 
 @pytest.mark.packaging
-def test_promtool_finds_the_configuration_for_kubernetes_right(
+def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_others(
     programs: Programs, tmp_path: Path
 ) -> None:
     configuration = yaml.safe_load((PROMETHEUS / "prometheus-kubernetes.yml").read_text())
     (job,) = configuration["scrape_configs"]
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
-    # Debian's Prometheus is built without that discovery; the rest is checked with another.
-    job["file_sd_configs"] = [{"files": [str(tmp_path / "pods.json")]}]
+    # What that discovery would say of four pods; Debian's Prometheus is built without it.
+    pods = tmp_path / "pods.json"
+    found = [
+        pod("kept"),
+        pod("other", app="kafka"),
+        pod("debug", port="jmx"),
+        pod("done", "Failed"),
+    ]
+    pods.write_text(json.dumps(found))
+    job["file_sd_configs"] = [{"files": [str(pods)]}]
     configuration["rule_files"] = [str(RULES)]
-    path = tmp_path / "prometheus.yml"
-    path.write_text(yaml.safe_dump(configuration))
-    promtool(programs, "check", "config", path)
+    with PrometheusServer(programs, tmp_path, configuration) as prometheus:
+        wait_for(lambda: bool(prometheus.targets()), "the pods are found")
+        (target,) = prometheus.targets()
+    assert target["labels"] == {
+        "job": "sparklag",
+        "namespace": "streams",
+        "pod": "kept",
+        "instance": "kept:1",
+    }
+
+
+def pod(
+    name: str, phase: str = "Running", *, app: str = "sparklag", port: str = "sparklag-http"
+) -> dict[str, Any]:
+    meta = {
+        "namespace": "streams",
+        "pod_name": name,
+        "pod_phase": phase,
+        "pod_label_app_kubernetes_io_name": app,
+        "pod_container_port_name": port,
+    }
+    return {
+        "targets": [f"{name}:1"],
+        "labels": {f"__meta_kubernetes_{key}": value for key, value in meta.items()},
+    }
 
 
 @pytest.mark.packaging

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer
-from tests.end_to_end import START_S, Topics, process
+from tests.end_to_end import START_S, Topics, answer, process
 from tests.waiting import wait_for
 
 _RULES = DEPLOY / "prometheus" / "sparklag.rules.yml"
@@ -29,7 +28,7 @@ def serving(topics: Topics, kafka: LocalKafka, folder: Path, configuration: str)
     with process(topics, log, "sparklag_service", "serve", "--config", str(path), *arguments):
         wait_for(lambda: "serving http://" in log.read_text(), "the service serves", START_S)
         url = log.read_text().partition("serving ")[2].split()[0]
-        wait_for(lambda: _is_ready(url), "the service is ready", START_S)
+        wait_for(lambda: answer(f"{url}/health/ready") is not None, "it is ready", START_S)
         yield url
 
 
@@ -60,10 +59,3 @@ def _hasty(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 def _soon(rule: Mapping[str, Any]) -> dict[str, str]:
     return {"for": "1s"} if "for" in rule else {}
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health/ready", timeout=30).is_success
-    except httpx.HTTPError:
-        return False
