@@ -44,8 +44,8 @@ def lag(
     """Show how far behind a query is, whether that gets better, and why.
 
     As a probe, with --max-lag or --max-age: exit code 0 when it is within both, 1 when it is not
-    or that is not known (one line on standard error says which), 2 when there is no answer: no
-    service, no such query, a wrong option.
+    or that is not known, as when it was measured more than a minute ago (one line on standard error
+    says which), 2 when there is no answer: no service, no such query, a wrong option.
     """
     event, document = get_lag(url, query)
     now_ms = epoch_ms()
