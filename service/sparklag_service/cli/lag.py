@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Annotated
 
 import typer
@@ -47,6 +48,9 @@ def lag(
     or that is not known, as when it was measured more than a minute ago (one line on standard error
     says which), 2 when there is no answer: no service, no such query, a wrong option.
     """
+    if max_age is not None and isnan(max_age):
+        # Nothing is older than that, so that all would be well.
+        raise typer.BadParameter("it takes a number of seconds", param_hint="--max-age")
     event, document = get_lag(url, query)
     now_ms = epoch_ms()
     if json:
