@@ -12,6 +12,8 @@ NAMES = (
     "listener_cost",
     "event_latency",
     "measuring_pass",
+    "evaluation",
+    "time_lag",
     "group_offsets",
     "checkpoint_polling",
     "checkpoint_delay",

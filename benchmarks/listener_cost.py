@@ -25,10 +25,10 @@ from pyspark.sql.streaming.listener import (
 
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
+from benchmarks.quiet_spark import quiet_spark
 from sparklag_listener.py4j_listener import Py4jListener
 from sparklag_listener.query_events import QueryEvent
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.topics import TopicSpec
 
@@ -60,7 +60,7 @@ class StockListener(StreamingQueryListener):
 
 def run() -> list[Row]:
     """A row for each number of partitions."""
-    with LocalKafka() as broker, _session() as spark, tempfile.TemporaryDirectory() as folder:
+    with LocalKafka() as broker, quiet_spark() as spark, tempfile.TemporaryDirectory() as folder:
         return [
             _compare(spark, broker.bootstrap_servers, partitions, Path(folder), reach)
             for partitions, reach in REACH.items()
@@ -156,29 +156,6 @@ async def _write_record(bootstrap_servers: str, topic: str) -> None:
 def _wrapped(spark: SparkSession, listener: Py4jListener) -> Any:
     jvm: Any = spark._jvm
     return jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    with tempfile.TemporaryDirectory() as folder:
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .appName("listener-cost")
-            .config("spark.jars", ",".join(str(jar) for jar in spark_kafka_jars()))
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            # An idle event in between would be measured too.
-            .config("spark.sql.streaming.noDataProgressEventInterval", "1h")
-            .config("spark.sql.warehouse.dir", folder)
-            .getOrCreate()
-        )
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
-            yield spark
-        finally:
-            spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,218 @@
+"""How far the time lag that is told is from the truth: a real query, records of known times.
+
+The query falls behind as records come in waves, in bursts and hardly at all, and then catches up.
+Two services measure it: one may read the records, the other only sees where logs end. The truth of
+an event is how long before `measured_at` the first unprocessed record was written, as it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+from pyspark.sql import SparkSession
+
+from benchmarks.comparison import Row, print_table, say
+from benchmarks.quiet_spark import quiet_spark
+from benchmarks.service_process import service_process, wait_for
+from sparklag_listener import observe
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.topics import TopicSpec
+
+TOPIC: Final = "orders"
+REFRESH_S: Final = 1.0
+SHARE: Final = 0.05
+"""Of the age itself."""
+_PARTITIONS: Final = 4
+_BEHIND_S: Final = 60.0
+_CATCHING_UP_S: Final = 30.0
+_TICK_S: Final = 0.05
+_MOST_A_BATCH: Final = 200
+_BATCH_S: Final = 2.0
+
+Written = dict[int, list[int]]
+"""The timestamp of each record, epoch milliseconds, by partition and offset."""
+
+
+def run() -> list[Row]:
+    """A row for each method."""
+    with LocalKafka() as broker:
+        servers = broker.bootstrap_servers
+        specs = [TopicSpec(TOPIC, _PARTITIONS, 1, frozenset({"delete"}))]
+        asyncio.run(create_topics(servers, specs))
+        with (
+            _service(servers, "sampled", sample=True),
+            _service(servers, "interpolated", sample=False),
+            quiet_spark() as spark,
+            observe(spark, servers),
+            _query(spark, servers),
+        ):
+            say(f"time_lag: a query falls behind for {_BEHIND_S:g} s, and catches up")
+            written = asyncio.run(_write(servers))
+            time.sleep(REFRESH_S)
+        reach: dict[TimeLagMethod, float] = {"sampled": 1.0, "interpolated": REFRESH_S}
+        return [
+            _row(method, allowed_s, written, asyncio.run(_events(servers, method)))
+            for method, allowed_s in reach.items()
+        ]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The age of a partition, as an event tells it, and as it was."""
+
+    told_s: float
+    true_s: float
+
+    @property
+    def error_s(self) -> float:
+        return abs(self.told_s - self.true_s)
+
+    def is_within(self, allowed_s: float) -> bool:
+        return self.error_s <= max(allowed_s, SHARE * self.true_s)
+
+
+def _row(
+    method: TimeLagMethod, allowed_s: float, written: Written, events: Sequence[LagEvent]
+) -> Row:
+    told = list(_told(method, written, events))
+    if len(told) < 2:
+        raise RuntimeError(f"{len(events)} events, {len(told)} ages by {method}")
+    within = sum(one.is_within(allowed_s) for one in told)
+    errors = [one.error_s for one in told]
+    oldest_s = max(one.true_s for one in told)
+    middle_s, p99_s = (quantiles(errors, n=100)[index] for index in (49, 98))
+    return Row(
+        f"time lag, {method}: error of {len(told):,} ages up to {oldest_s:.0f} s",
+        f"{middle_s:.2f} s, p99 {p99_s:.2f} s, worst {max(errors):.2f} s",
+        "the records' own times",
+        f"{within / len(told):.1%} within",
+        f"{'1 s or' if method == 'sampled' else 'a refresh or'} {SHARE:.0%}",
+        within == len(told),
+    )
+
+
+def _told(method: TimeLagMethod, written: Written, events: Sequence[LagEvent]) -> Iterator[_Told]:
+    for event in events:
+        for topic in event.topics:
+            for one in topic.partitions:
+                at, told_s = one.processed_offset, one.time_lag_s
+                if one.time_lag_method != method or not one.lag or at is None or told_s is None:
+                    continue
+                yield _Told(told_s, (event.measured_at - written[one.partition][at]) / 1_000)
+
+
+@contextmanager
+def _service(servers: str, name: str, *, sample: bool) -> Iterator[None]:
+    environment = {
+        "SPARKLAG_LAG_TOPIC": name,
+        "SPARKLAG_GROUP_ID": name,
+        "SPARKLAG_TOPIC_PARTITIONS": "1",
+        "SPARKLAG_TIME_LAG__SAMPLE": str(sample).lower(),
+        "SPARKLAG_TIME_LAG__SAMPLE_INTERVAL_S": "1",
+        "SPARKLAG_REFRESH_INTERVAL_S": str(REFRESH_S),
+    }
+    with service_process(servers, publish_interval_s=1, environment=environment):
+        yield
+
+
+@contextmanager
+def _query(spark: SparkSession, servers: str) -> Iterator[None]:
+    """It takes at most so many records in a batch, and its time for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        query = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", servers)
+            .option("subscribe", TOPIC)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", _MOST_A_BATCH)
+            .load()
+            .writeStream.queryName(TOPIC)
+            .foreachBatch(_take_time)
+            .option("checkpointLocation", str(Path(folder) / "checkpoint"))
+            .start()
+        )
+        try:
+            wait_for(lambda: query.isActive and (query.lastProgress or None))
+            yield
+        finally:
+            query.stop()
+
+
+def _take_time(batch: Any, batch_id: int) -> None:
+    batch.count()
+    time.sleep(_BATCH_S)
+
+
+async def _write(servers: str) -> Written:
+    """What comes in, with the time at which it does."""
+    written: Written = {number: [] for number in range(_PARTITIONS)}
+    producer = AIOKafkaProducer(bootstrap_servers=servers, linger_ms=0)
+    await producer.start()
+    try:
+        began_s = time.monotonic()
+        while (elapsed_s := time.monotonic() - began_s) < _BEHIND_S + _CATCHING_UP_S:
+            share = 1.0 if elapsed_s < _BEHIND_S else 0.1
+            sending, places = [], []
+            for number, count in _come(elapsed_s, share).items():
+                for _ in range(count):
+                    now_ms = epoch_ms()
+                    sending.append(
+                        await producer.send(TOPIC, b"x", partition=number, timestamp_ms=now_ms)
+                    )
+                    places.append((number, len(written[number])))
+                    written[number].append(now_ms)
+            sent = await asyncio.gather(*sending)
+            if [(one.partition, one.offset) for one in sent] != places:
+                raise RuntimeError("the records are not in the order in which they were sent")
+            await asyncio.sleep(_TICK_S)
+    finally:
+        await producer.stop()
+    return written
+
+
+def _come(elapsed_s: float, share: float) -> Mapping[int, int]:
+    """Records for each partition in one tick: steadily, in waves, in bursts, and hardly any."""
+    wave = 1 + math.sin(elapsed_s / 3)
+    is_burst = elapsed_s % 5 < _TICK_S
+    return {
+        0: round(3 * share),
+        1: round(4 * wave * share),
+        2: round(100 * share) if is_burst else 0,
+        3: 1 if elapsed_s % 7 < _TICK_S else 0,
+    }
+
+
+async def _events(servers: str, topic: str) -> list[LagEvent]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers)
+    await consumer.start()
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        end = (await consumer.end_offsets([partition]))[partition]
+        events = []
+        while await consumer.position(partition) < end:
+            record = await consumer.getone(partition)
+            if record.value is not None:
+                events.append(decode_lag_event(record.value))
+        return events
+    finally:
+        await consumer.stop()
+
+
+if __name__ == "__main__":
+    print_table(run())

@@ -1,0 +1,172 @@
+"""What is said of real queries that hang, go back, and lose data; the service is in the driver."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparklag_listener import ObserverHandle
+from tests.listener.conftest import Driver
+from tests.listener.drivers import read_kafka
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+Event = dict[str, Any]
+
+
+class Gate:
+    """A foreachBatch function that waits wherever it is told to."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._open.set()
+        self._closes_behind = False
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def close_after_one(self) -> None:
+        """The next batch passes; the one behind it waits."""
+        self._closes_behind = True
+
+    def pass_through(self, batch: Any, batch_id: int) -> None:
+        batch.count()
+        self._open.wait()
+        if self._closes_behind:
+            self._closes_behind = False
+            self.close()
+
+
+class Watched:
+    """A query, and what the service says of it."""
+
+    def __init__(self, driver: Driver, handle: ObserverHandle, gate: Gate) -> None:
+        self._driver = driver
+        self._handle = handle
+        self.gate = gate
+        self.query: StreamingQuery
+
+    def start(self, **options: str) -> None:
+        driver = self._driver
+        frame = read_kafka(driver.spark, driver.servers, subscribe=driver.topic, **options)
+        writer = frame.writeStream.queryName("orders").foreachBatch(self.gate.pass_through)
+        checkpoint = str(driver.checkpoints / "query")
+        self.query = driver.keep(writer.option("checkpointLocation", checkpoint).start())
+
+    def complete_batch(self) -> Event:
+        """One with ten records, and nothing is left."""
+        self._driver.send()
+        self.query.processAllAvailable()
+        return self.says(lambda event: event["total_lag"] == 0, "it keeps up")
+
+    def says(self, condition: Callable[[Event], bool], what: str) -> Event:
+        """The first event that keeps it."""
+        found: list[Event] = []
+
+        def seen() -> bool:
+            event = self._event()
+            if event is not None and condition(event):
+                found.append(event)
+            return bool(found)
+
+        wait_for(seen, what)
+        return found[0]
+
+    def _event(self) -> Event | None:
+        try:
+            with urllib.request.urlopen(f"{self._handle.stats().url}/lag/{self.query.id}") as reply:
+                found: Event = json.load(reply)
+                return found
+        except urllib.error.HTTPError:
+            return None
+
+
+@pytest.fixture
+def watched(driver: Driver) -> Iterator[Watched]:
+    gate = Gate()
+    handle = driver.observe(
+        driver.servers,
+        embedded=True,
+        http_port=0,
+        lag_topic=f"{driver.topic}-lag",
+        refresh_interval_s=0.2,
+        publish_interval_s=0.2,
+        earliest_interval_s=0.2,
+        heartbeat_s=2,
+        thresholds={".*": {"stall_after_s": 2}},
+    )
+    wait_for(lambda: handle.stats().url is not None, "the service answers")
+    yield Watched(driver, handle, gate)
+    gate.open()
+
+
+def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: Driver) -> None:
+    watched.start()
+    for _ in range(3):
+        watched.complete_batch()
+    watched.gate.close()
+    driver.send(7)
+    stalled = watched.says(lambda event: event["status"] == "STALL", "it stalls")
+    assert stalled["reason"].startswith("no batch for ")
+    assert stalled["reason"].endswith("; 7 records wait")
+    assert stalled["total_lag"] == 7
+    assert stalled["max_time_lag_s"] > 1
+    watched.says(lambda event: event["activity"] == "running", "it is in a batch")
+    watched.gate.open()
+    watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
+
+
+def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_again(
+    watched: Watched, driver: Driver
+) -> None:
+    checkpoint, older = driver.checkpoints / "query", driver.checkpoints / "older"
+    watched.start(maxOffsetsPerTrigger="10")
+    watched.complete_batch()
+    watched.query.stop()
+    shutil.copytree(checkpoint, older)
+    watched.start(maxOffsetsPerTrigger="10")
+    for _ in range(3):
+        watched.complete_batch()
+    watched.query.stop()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(older, checkpoint)
+    driver.send()
+    watched.gate.close_after_one()
+    watched.start(maxOffsetsPerTrigger="10")
+    back = watched.says(lambda event: event["status"] == "REWIND", "it went back")
+    assert "went back from" in back["reason"]
+    assert any(one["rewound_from"] for one in back["topics"][0]["partitions"])
+    watched.gate.open()
+    watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
+
+
+def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
+    watched: Watched, driver: Driver
+) -> None:
+    watched.start(failOnDataLoss="false")
+    watched.complete_batch()
+    at = driver.client.end_offsets(driver.topic)
+    watched.gate.close()
+    driver.send()
+    watched.says(lambda event: event["total_lag"] == 10, "they are there")
+    driver.client.delete_records(driver.topic, driver.client.end_offsets(driver.topic))
+    lost = watched.says(lambda event: event["status"] == "DATA_LOSS", "they are gone")
+    assert lost["lost_records"] == 10
+    starts = {p["partition"]: p["earliest_offset"] for p in lost["topics"][0]["partitions"]}
+    assert {number: start - at[number] for number, start in starts.items()} == {
+        one["partition"]: one["lost_records"] or 0 for one in lost["topics"][0]["partitions"]
+    }
+    watched.gate.open()
+    watched.says(lambda event: event["status"] == "OK", "it goes on behind the gap")
