@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sparklag_service.evaluation.status import in_words as span
 
-__all__ = [
-    "ago",
-    "catch_up",
-    "clock_time",
-    "number",
-    "per_second",
-    "records",
-    "size",
-    "span",
-    "trend",
-]
+def span(seconds: float) -> str:
+    """A span of time as a person says it."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3_600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"
 
 
 def records(lag: int | None) -> str:

@@ -23,8 +23,8 @@ from sparklag_schemas import LagEvent, Status, Thresholds, TopicLag
 from sparklag_service.evaluation.course import Place
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.moment import Moment
-from sparklag_service.evaluation.status import in_words
 from sparklag_service.query_state import QueryState
+from sparklag_service.words import span
 
 _ENDS: Final = 10
 _ENDS_EVERY_S: Final = 10.0
@@ -111,8 +111,8 @@ class Window:
         last = commits[-1].offset
         stands_s, lasted_s = now_s - times_s[-1], times_s[-1] - times_s[0]
         if stands_s > lasted_s and not self._was_at_end(place, number, last):
-            took = f"the {len(commits)} before took {in_words(lasted_s)}"
-            return Finding("STOP", f"no commit for {in_words(stands_s)}, {took}; {waits}")
+            took = f"the {len(commits)} before took {span(lasted_s)}"
+            return Finding("STOP", f"no commit for {span(stands_s)}, {took}; {waits}")
         farthest = _went_back_from([one.offset for one in commits])
         if farthest is not None:
             told = f"went back from {farthest} to older offsets, it is at {last}"

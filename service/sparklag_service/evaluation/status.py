@@ -15,6 +15,7 @@ from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.evaluation.topic_measure import NO_BATCH
 from sparklag_service.query_state import QueryState
+from sparklag_service.words import span
 
 # From good to bad: a query is as bad as its worst partition.
 _SEVERITY: tuple[Status, ...] = (
@@ -80,28 +81,15 @@ def past_findings(
     if room.loss_expected_at_ms is not None:
         left_s = (room.loss_expected_at_ms - moment.now_ms) / 1000
         if left_s <= thresholds.min_headroom_s:
-            yield Finding("WARN", f"retention deletes unread records in {in_words(left_s)}")
+            yield Finding("WARN", f"retention deletes unread records in {span(left_s)}")
     if thresholds.max_lag is not None and (total_lag or 0) > thresholds.max_lag:
         yield Finding("WARN", f"lag is {total_lag:,} records, {thresholds.max_lag:,} are allowed")
     allowed_s = thresholds.max_time_lag_s
     if allowed_s is not None and (max_time_lag_s or 0) > allowed_s:
-        oldest = in_words(max_time_lag_s or 0)
-        yield Finding("WARN", f"an unread record is {oldest} old, {in_words(allowed_s)} is allowed")
+        oldest = span(max_time_lag_s or 0)
+        yield Finding("WARN", f"an unread record is {oldest} old, {span(allowed_s)} is allowed")
     if course.flag is not None:
         yield course.flag
-
-
-def in_words(seconds: float) -> str:
-    """A span of time as a person says it."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7_200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3_600:.1f} h"
-    return f"{seconds / 86_400:.1f} days"
 
 
 def _beyond_lag(state: QueryState, *, silent: bool) -> Finding | None:
@@ -146,11 +134,11 @@ def _standing(
     if stands_s <= max(factor * usual_s, thresholds.stall_after_s):
         return None
     what = "batch" if state.origin != "group" else "commit"
-    told = f"no {what} for {in_words(stands_s)}"
+    told = f"no {what} for {span(stands_s)}"
     if usual.interval_s is not None:
-        told += f", usually one each {in_words(usual.interval_s)}"
+        told += f", usually one each {span(usual.interval_s)}"
     if usual.batch_s is not None:
-        told += f" that takes up to {in_words(usual.batch_s)}"
+        told += f" that takes up to {span(usual.batch_s)}"
     if total_lag is not None:
         told += f"; {total_lag:,} records wait"
     return Finding("STALL" if state.run_id is not None else "STOP", told)
