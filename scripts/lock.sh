@@ -21,6 +21,7 @@ resolve "$@" ../pyproject.toml bootstrap.in build.in \
 resolve ../pyproject.toml -c dev.txt -o driver.txt
 resolve ../pyproject.toml --extra service -c dev.txt -o service.txt
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
+resolve kubernetes.in -c dev.txt -o kubernetes.txt
 
 without_spark=$(mktemp)
 trap 'rm -f "$without_spark"' EXIT

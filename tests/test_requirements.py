@@ -43,6 +43,7 @@ def test_the_lock_files_are_there() -> None:
         "demo.txt",
         "dev.txt",
         "driver.txt",
+        "kubernetes.txt",
         "service.txt",
         *LANES,
     }

@@ -23,7 +23,7 @@ KEDA: Final = sorted((DEPLOY / "keda").glob("*.yaml"))
 HPA: Final = DEPLOY / "hpa" / "horizontal-pod-autoscaler.yaml"
 ADAPTER: Final = DEPLOY / "hpa" / "prometheus-adapter-values.yaml"
 SERVICE: Final = DEPLOY / "kubernetes" / "sparklag.yaml"
-_LOCK: Final = Path(__file__).with_name("kubernetes-validate.txt")
+_LOCK: Final = Path(__file__).parents[2] / "requirements" / "kubernetes.txt"
 _BUILD_S: Final = 600.0
 
 
