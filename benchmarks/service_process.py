@@ -35,8 +35,15 @@ class ServiceProcess:
 
     def peak_mb(self) -> float:
         """The most memory it has held."""
+        return self._memory_mb("VmHWM")
+
+    def held_mb(self) -> float:
+        """The memory it holds now."""
+        return self._memory_mb("VmRSS")
+
+    def _memory_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
         if found is None:
             raise RuntimeError("the system does not say how much memory a process takes")
         return int(found.group(1)) / 1024

@@ -90,7 +90,7 @@ class Reader:
             if self._ring.lacks(self._number, self.query_id):
                 self.cut_off()
                 return
-            chunk, is_last = self._next_chunk()
+            chunk, is_last = self.next_chunk()
             if chunk:
                 yield chunk
                 if is_last:
@@ -104,7 +104,8 @@ class Reader:
                 self._keep_alive = False
                 yield frames.KEEP_ALIVE
 
-    def _next_chunk(self) -> tuple[bytes, bool]:
+    def next_chunk(self) -> tuple[bytes, bool]:
+        """What comes next, empty if there is nothing yet; and whether the stream ends with it."""
         while self._number < self._alone_until:
             chunk, is_last = self._own_chunk()
             if chunk:

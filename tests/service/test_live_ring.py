@@ -1,0 +1,184 @@
+"""The frames that readers of the live stream are told from."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklag_schemas import Settings, encode
+from sparklag_schemas.settings import LiveSettings
+from sparklag_service.counters import Counters
+from sparklag_service.live.connections import Wire
+from sparklag_service.live.feed import Arrival, Feed
+from sparklag_service.live.hub import LiveHub
+from sparklag_service.live.places import format_id, parse_id
+from sparklag_service.live.ring import Ring
+from sparklag_service.view import Entry, View
+from tests.messages import lag_event
+
+PARTITIONS = 3
+
+
+def test_an_id_is_the_places_in_it() -> None:
+    places = {3: 1207, 0: 88}
+    assert format_id(places) == b"0:88,3:1207"
+    assert parse_id("0:88,3:1207") == places
+    assert format_id({0: -1}) == b""
+
+
+def test_what_is_no_id_is_told_apart() -> None:
+    for text in ("", "x", "0", "0:", ":1", "0:1,", "0:-1", "0:1 ", "0:1\n", "9" * 40 + ":1"):
+        assert parse_id(text) is None, text
+
+
+def put(ring: Ring, query_id: str, partition: int, offset: int, size: int = 10) -> bool:
+    return ring.put(query_id, partition, offset, b"x" * size, is_last=False)
+
+
+def test_it_holds_no_more_than_it_may_and_knows_what_it_lacks() -> None:
+    ring = Ring(100_000)
+    for offset in range(1_000):
+        put(ring, "often" if offset % 100 else "rare", 0, offset, 1_000)
+    assert ring.held_bytes <= 100_000
+    assert ring.end == 1_000
+    assert ring.lacks(0, None)
+    assert ring.lacks(0, "rare")
+    assert not ring.lacks(ring.first, None)
+    # The last one of this query that went was its last.
+    assert ring.lacks(900, "rare")
+    assert not ring.lacks(901, "rare")
+    assert not ring.reaches({0: ring.first - 2}, 0)
+    assert ring.reaches({0: ring.first - 1}, 0)
+    assert ring.number_after({0: 990}) == 991
+
+
+def test_a_frame_larger_than_all_of_it_is_still_told() -> None:
+    ring = Ring(1_000)
+    put(ring, "a", 0, 0, 50_000)
+    assert [frame.offset for _, frame in ring.frames(0, None)] == [0]
+
+
+def test_what_is_read_again_after_a_failure_is_told_once() -> None:
+    ring = Ring(100_000)
+    ring.begin({0: 0}, {0: 0})
+    for offset in range(10):
+        assert put(ring, "a", 0, offset)
+    ring.begin({0: 5}, {0: 10})
+    assert not any(put(ring, "a", 0, offset) for offset in range(5, 10))
+    assert put(ring, "a", 0, 10)
+    assert ring.reaches({0: 2}, None)
+
+
+def test_another_topic_of_that_name_begins_anew() -> None:
+    ring = Ring(100_000)
+    for offset in range(10):
+        put(ring, "a", 0, offset)
+    ring.begin({0: 0}, {0: 3})
+    assert put(ring, "a", 0, 0)
+    assert not ring.reaches({0: 9}, None)
+    assert ring.reaches({0: 0}, None)
+
+
+def test_what_was_left_out_between_two_readings_is_not_called_complete() -> None:
+    ring = Ring(100_000)
+    for offset in range(10):
+        put(ring, "a", 0, offset)
+    ring.begin({0: 50}, {0: 60})
+    assert not ring.reaches({0: 9}, None)
+    assert ring.reaches({0: 49}, None)
+
+
+class Instance:
+    """Of the service, as far as its live stream goes."""
+
+    def __init__(self) -> None:
+        self.view = View()
+        counters = Counters()
+        settings = Settings(live=LiveSettings(resume_mb=1))
+        self.hub = LiveHub(settings, self.view, counters)
+        self._feed = Feed(counters)
+        self._feed.add(self.hub)
+        starts = dict.fromkeys(range(PARTITIONS), 0)
+        self._feed.begin(starts, starts)
+
+    def take(self, arrival: Arrival) -> None:
+        """As its view does."""
+        if arrival.event is None:
+            self.view.remove(arrival.query_id)
+        else:
+            self.view.put(Entry(arrival.event, arrival.document, 0.0))
+        self._feed.hand_on(arrival)
+
+    def knows(self) -> dict[str, int | None]:
+        """Query id to lag."""
+        return {entry.event.query_id: entry.event.total_lag for entry in self.view}
+
+
+class Client:
+    """Keeps what it is told, across connections."""
+
+    def __init__(self) -> None:
+        self.knows: dict[str, int | None] = {}
+        self.last_id: str | None = None
+
+    def read(self, instance: Instance, most: int) -> None:
+        """From a new connection, as many frames as it gets before it loses that."""
+        with instance.hub.reader(Wire({}), None, self.last_id) as (reader, opening):
+            told = b"".join(opening)
+            while (chunk := reader.next_chunk()[0]) and not reader.ended:
+                told += chunk
+        for frame in told.decode().split("\n\n")[:-1][:most]:
+            fields = dict(line.split(": ", 1) for line in frame.split("\n"))
+            self.last_id = fields.get("id", self.last_id)
+            document = json.loads(fields.get("data", "null"))
+            if fields.get("event") == "lag":
+                self.knows[document["query_id"]] = document["total_lag"]
+            elif fields.get("event") == "forgotten":
+                self.knows.pop(document["query_id"], None)
+
+
+queries = st.integers(0, 5)
+steps = st.lists(
+    st.tuples(queries, st.sampled_from(["small", "small", "large", "forget"])), max_size=40
+)
+
+
+@given(
+    steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
+)
+@settings(max_examples=60, deadline=None)
+def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
+    steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
+) -> None:
+    offsets = [0] * PARTITIONS
+    topic: list[Arrival] = []
+    for number, (query, kind) in enumerate(steps):
+        partition = query % PARTITIONS
+        event = None
+        if kind != "forget":
+            reason = "x" * (300_000 if kind == "large" else 10)
+            event = lag_event(
+                query_id=f"query-{query}", total_lag=number, reason=reason, measured_at=number
+            )
+        document = b"" if event is None else encode(event)
+        topic.append(
+            Arrival(f"query-{query}", partition, offsets[partition], number, event, document)
+        )
+        offsets[partition] += 1
+    # One has read in the order of writing, the other partition by partition.
+    first, second, client = Instance(), Instance(), Client()
+    read = 0
+    for until, is_first, most in sorted(visits):
+        part, read = topic[read:until], max(read, min(until, len(topic)))
+        for arrival in part:
+            first.take(arrival)
+        for arrival in sorted(part, key=lambda a: a.partition):
+            second.take(arrival)
+        client.read(first if is_first else second, most)
+    for arrival in topic[read:]:
+        first.take(arrival)
+        second.take(arrival)
+    client.read(second, 10_000)
+    assert client.knows == second.knows() == first.knows()
