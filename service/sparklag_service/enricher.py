@@ -10,9 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
-
-from aiokafka.structs import TopicPartition
+from typing import NamedTuple
 
 from sparklag_schemas import LagEvent, Settings
 from sparklag_service.evaluation.moment import Moment
@@ -20,10 +18,8 @@ from sparklag_service.log_offsets.leader_channel import Hold
 from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
 from sparklag_service.offsets import Offsets
 from sparklag_service.query_state import QueryState
+from sparklag_service.record_times.record_times import RecordTimes
 from sparklag_service.tasks import run_together
-
-_NOTED: Final = 0.9
-"""Times the refresh interval: how far apart rows of end offsets are taken, events or not."""
 
 
 class Measured(NamedTuple):
@@ -53,6 +49,11 @@ class Enricher:
             alias: cluster.offsets for alias, cluster in self._clusters.items()
         }
         """What each cluster said last, by alias; it changes as they answer."""
+        self.record_times = {
+            alias: RecordTimes(alias, cluster, settings.time_lag)
+            for alias, cluster in self._clusters.items()
+        }
+        """What finds out when records came, and counts it."""
         self._measured: dict[str, tuple[QueryState, float]] = {}
         self._any_measured = asyncio.Event()
 
@@ -68,7 +69,9 @@ class Enricher:
     async def run(self) -> None:
         """Keep what is known of every cluster up to date until cancelled."""
         await run_together(
-            *(cluster.run() for cluster in self._clusters.values()), patience_s=CANCEL_AGAIN_S
+            *(cluster.run() for cluster in self._clusters.values()),
+            *(times.run() for times in self.record_times.values()),
+            patience_s=CANCEL_AGAIN_S,
         )
 
     def ask(self, states: Iterable[QueryState]) -> None:
@@ -93,6 +96,9 @@ class Enricher:
         for state in states:
             del self._measured[state.query_id]
         self._note_ends(states, first_s)
+        for state in states:
+            for times in self.record_times.values():
+                times.offer(state)
         return Measured(states, first_s)
 
     def resume(self, event: LagEvent, moment: Moment) -> None:
@@ -119,20 +125,11 @@ class Enricher:
                 if said is None:
                     continue
                 for name in source.watched_topics():
-                    topic = said.topics.get(name)
-                    times = said.times_of(source.isolation_level, name)
-                    last_s = times.last_s
-                    if topic is None or (
-                        last_s is not None and asked_s - last_s < _NOTED * interval_s
-                    ):
-                        continue
-                    latest = said.latest[source.isolation_level]
-                    numbers = range(topic.partitions[-1] + 1) if topic.partitions else ()
-                    ends = [latest.get(TopicPartition(name, number)) for number in numbers]
-                    times.take(asked_s, ends, interval_s)
+                    said.note_ends(source.isolation_level, name, asked_s, interval_s)
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
+        await asyncio.gather(*(times.aclose() for times in self.record_times.values()))
         await asyncio.gather(*(cluster.aclose() for cluster in self._clusters.values()))
 
     def _take_measured(self, state: QueryState, asked_s: float) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Final, Literal
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.wire import PreparedRequest, Versions, newest, string
 
-Moment = Literal[-1, -2]
+Moment = int
+"""A time in epoch milliseconds: asked for is the first offset whose record has it, or a later one;
+-1 where there is none. Or one of these two."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -42,12 +44,13 @@ class TopicPart:
         self._encoded: dict[Moment, bytes] = {}
 
     def encoded(self, moment: Moment) -> bytes:
-        """Its place in a ListOffsets request. Kept: it is asked for every second."""
+        """Its place in a ListOffsets request. Kept where it is asked for every second."""
         known = self._encoded.get(moment)
         if known is None:
             asked = (_ASKED.pack(number, moment) for number in self.numbers)
             known = b"".join((string(self.topic), _INT32.pack(len(self.numbers)), *asked))
-            self._encoded[moment] = known
+            if moment < 0:
+                self._encoded[moment] = known
         return known
 
     def cut(self, size: int) -> Sequence[TopicPart]:

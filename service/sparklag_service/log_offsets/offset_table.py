@@ -151,6 +151,10 @@ class OffsetTable:
             self._whole[name] = parts
         return parts
 
+    def leader(self, topic: str, number: int) -> Address | None:
+        """Where a partition's leader is; None where it has none, or none that is known."""
+        return self.brokers.get(self._leaders.get(topic, {}).get(number, -1))
+
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
         """The same part each time, with what it has encoded."""
         parts = self._parts.setdefault(topic, {})

@@ -82,6 +82,14 @@ class WatchedCluster:
         """What the cluster said last."""
         return self._table.offsets
 
+    def leader(self, topic: str, partition: int) -> Address | None:
+        """Where the partition's leader is; None where it has none."""
+        return self._table.leader(topic, partition)
+
+    def new_link(self, address: Address) -> BrokerLink:
+        """A connection of the caller's own, who closes it."""
+        return BrokerLink(*address, self._options, self._settings.measure_timeout_s)
+
     async def run(self) -> None:
         """Keep metadata and earliest offsets up to date until cancelled."""
         cluster = f"Kafka cluster {self.alias}"
@@ -292,7 +300,7 @@ class WatchedCluster:
     def _channel(self, leader: int) -> LeaderChannel:
         channel = self._channels.get(leader)
         if channel is None:
-            link = self._new_link(self._table.brokers[leader])
+            link = self.new_link(self._table.brokers[leader])
             timeout_s = self._settings.measure_timeout_s
             channel = LeaderChannel(leader, link, LATEST, timeout_s, self, self._turn)
             self._channels[leader] = channel
@@ -300,11 +308,8 @@ class WatchedCluster:
 
     def _side_link(self, address: Address) -> BrokerLink:
         if address not in self._side_links:
-            self._side_links[address] = self._new_link(address)
+            self._side_links[address] = self.new_link(address)
         return self._side_links[address]
-
-    def _new_link(self, address: Address) -> BrokerLink:
-        return BrokerLink(*address, self._options, self._settings.measure_timeout_s)
 
     async def _follow_addresses(self) -> None:
         """A broker that moved is connected to anew, one that left no more."""

@@ -1,0 +1,262 @@
+"""What it costs to read when the first unprocessed record of 1,000 lagging partitions came.
+
+The service's reader against aiokafka's consumer, which seeks to the same positions and takes one
+record of each partition. Records lie in batches as producers make them, compressed; every query
+stands at the beginning of a batch, and in a second run in the midst of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+from unittest.mock import patch
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.structs import TopicPartition
+
+from benchmarks.comparison import Row, at_most, ms, print_table, say, times
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.topics import TopicSpec
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.record_times.batch_sizes import BatchSizes
+from sparklag_service.record_times.byte_budget import ByteBudget
+from sparklag_service.record_times.counts import RecordTimeCounts
+from sparklag_service.record_times.leader_reader import LeaderReader
+from sparklag_service.record_times.search import Search
+from sparklag_service.record_times.time_lookup import Behind, look_up
+
+REACH: Final = 0.5
+"""Times what the consumer takes."""
+_TOPICS: Final = 20
+_PARTITIONS: Final = 50
+_ALL: Final = _TOPICS * _PARTITIONS
+_BATCHES: Final = 6
+_RECORDS: Final = 40
+_VALUE: Final = b'{"order": 4711, "customer": "a name of some length", "amount": 12.34, "items": 3}'
+_ROUNDS: Final = 8
+_WARM_UP: Final = 2
+_TICK_S: Final = 0.0005
+_TIMEOUT_S: Final = 60.0
+
+Times = dict[TopicPartition, int]
+Step = Callable[[dict[TopicPartition, int]], Awaitable[Times]]
+
+
+@dataclass
+class _Samples:
+    """Of each round. The stall is the most CPU time between two turns of another task."""
+
+    wall_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    stall_ms: list[float] = field(default_factory=list)
+    kib: list[float] = field(default_factory=list)
+
+
+class _Received:
+    """Counts the bytes of every answer that comes on a connection of aiokafka's."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @asynccontextmanager
+    async def counting(self) -> AsyncIterator[None]:
+        taken: Any = AIOKafkaConnection._handle_frame
+
+        def handle_frame(connection: Any, answer: bytes) -> None:
+            self.bytes += len(answer)
+            taken(connection, answer)
+
+        with patch.object(AIOKafkaConnection, "_handle_frame", handle_frame):
+            yield
+
+
+def run() -> list[Row]:
+    """Rows for positions at the beginning of a batch, in the midst of one, and for the lookup."""
+    quiet_client_logs()
+    with LocalKafka(properties={"log.index.size.max.bytes": "65536"}) as broker:
+        say(f"record_times: {_ALL:,} partitions with {_BATCHES * _RECORDS} records each")
+        topics = [
+            TopicSpec(_topic(n), _PARTITIONS, 1, frozenset({"delete"})) for n in range(_TOPICS)
+        ]
+        asyncio.run(create_topics(broker.bootstrap_servers, topics))
+        asyncio.run(_write(broker.bootstrap_servers))
+        return asyncio.run(_compare(broker.bootstrap_servers))
+
+
+async def _compare(servers: str) -> list[Row]:
+    rows = []
+    received = _Received()
+    host, _, port = servers.partition(":")
+    link = BrokerLink(host, int(port), {}, _TIMEOUT_S)
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
+    await consumer.start()
+    try:
+        async with received.counting():
+            for what, first in (("at a batch's beginning", 0), ("within a batch", _RECORDS // 2)):
+                say(f"record_times: {what}")
+                ours, theirs = await _in_turn(_ours(link), _by_consumer(consumer), first, received)
+                what = f"{_ALL:,} record times, {what}"
+                against = "aiokafka's consumer"
+                rows += [
+                    at_most(f"{what}: time", ours.wall_ms, against, theirs.wall_ms, REACH),
+                    at_most(f"{what}: CPU", ours.cpu_ms, against, theirs.cpu_ms, REACH),
+                    Row(
+                        *(f"{what}: read", f"{median(ours.kib):,.0f} KiB"),
+                        *(f"{median(theirs.kib):,.0f} KiB, {against}",),
+                        times(median(ours.kib) / median(theirs.kib)),
+                    ),
+                    Row(
+                        f"{what}: stall (CPU)",
+                        ms(ours.stall_ms),
+                        f"{ms(theirs.stall_ms)}, {against}",
+                    ),
+                ]
+            rows += await _lookups(link)
+    finally:
+        await consumer.stop()
+        await link.aclose()
+    return rows
+
+
+def _ours(link: BrokerLink) -> Step:
+    sizes = BatchSizes()
+
+    async def sample(positions: dict[TopicPartition, int]) -> Times:
+        found: Times = {}
+        done = asyncio.Event()
+
+        def take(search: Search) -> None:
+            if search.ending != "found":
+                raise RuntimeError(f"{search.partition}: {search.ending}, {search.reason}")
+            sizes.learn(search.partition.topic, search.batch_bytes or 0)
+            found[search.partition] = search.timestamp_ms
+            if len(found) == _ALL:
+                done.set()
+
+        # Not held back: what is measured is what it takes.
+        budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
+        reader = LeaderReader(link, budget, RecordTimeCounts(), take)
+        for partition, position in positions.items():
+            size = sizes.usual(partition.topic)
+            reader.want(Search(partition, "read_uncommitted", position, size))
+        await asyncio.wait_for(done.wait(), _TIMEOUT_S)
+        return found
+
+    return sample
+
+
+def _by_consumer(consumer: AIOKafkaConsumer) -> Step:
+    async def read(positions: dict[TopicPartition, int]) -> Times:
+        consumer.assign(list(positions))
+        for partition, position in positions.items():
+            consumer.seek(partition, position)
+        return {partition: (await consumer.getone(partition)).timestamp for partition in positions}
+
+    return read
+
+
+async def _in_turn(
+    ours: Step, theirs: Step, first: int, received: _Received
+) -> tuple[_Samples, _Samples]:
+    samples = {ours: _Samples(), theirs: _Samples()}
+    for number in range(_WARM_UP + _ROUNDS):
+        # A position of its own in each round: nobody has seen it before.
+        offset = first + _RECORDS * (number % (_BATCHES - 1))
+        positions = {
+            TopicPartition(_topic(topic), partition): offset
+            for topic in range(_TOPICS)
+            for partition in range(_PARTITIONS)
+        }
+        answers = []
+        for step in (ours, theirs) if number % 2 else (theirs, ours):
+            taken = await _measured(step, positions, received, samples[step])
+            answers.append(taken)
+        if answers[0] != answers[1]:
+            raise RuntimeError("both must find the same times")
+        if number == _WARM_UP - 1:
+            samples = {step: _Samples() for step in samples}
+    return samples[ours], samples[theirs]
+
+
+async def _measured(
+    step: Step, positions: dict[TopicPartition, int], received: _Received, samples: _Samples
+) -> Times:
+    longest_s = 0.0
+
+    async def tick() -> None:
+        nonlocal longest_s
+        last_s = time.thread_time()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_s = time.thread_time()
+            longest_s = max(longest_s, now_s - last_s)
+            last_s = now_s
+
+    ticking = asyncio.create_task(tick())
+    before = received.bytes
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    found = await step(positions)
+    samples.cpu_ms.append((time.process_time() - cpu_s) * 1e3)
+    samples.wall_ms.append((time.perf_counter() - wall_s) * 1e3)
+    samples.kib.append((received.bytes - before) / 1024)
+    ticking.cancel()
+    await asyncio.gather(ticking, return_exceptions=True)
+    samples.stall_ms.append(longest_s * 1e3)
+    return found
+
+
+async def _lookups(link: BrokerLink) -> list[Row]:
+    """Where the logs ended at earlier times: what is asked once after a start."""
+    wanted = [
+        Behind(_topic(topic), partition, 0, _BATCHES * _RECORDS)
+        for topic in range(_TOPICS)
+        for partition in range(_PARTITIONS)
+    ]
+    wall_ms, cpu_ms = [], []
+    for _ in range(_ROUNDS):
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        await look_up(link, "read_uncommitted", wanted, epoch_ms())
+        cpu_ms.append((time.process_time() - cpu_s) * 1e3)
+        wall_ms.append((time.perf_counter() - wall_s) * 1e3)
+    what = f"{_ALL:,} partitions, earlier ends by time"
+    return [Row(f"{what}: time", ms(wall_ms), ""), Row(f"{what}: CPU", ms(cpu_ms), "")]
+
+
+async def _write(servers: str) -> None:
+    """The same to every partition: batches half an hour apart, their records a second."""
+    producer = AIOKafkaProducer(bootstrap_servers=servers, compression_type="lz4")
+    await producer.start()
+    began_ms = epoch_ms() - _BATCHES * 1_800_000
+    try:
+        for number in range(_BATCHES):
+            for topic in range(_TOPICS):
+                sent = []
+                for partition in range(_PARTITIONS):
+                    batch = producer.create_batch()
+                    for record in range(_RECORDS):
+                        time_ms = began_ms + number * 1_800_000 + record * 1_000
+                        batch.append(key=None, value=_VALUE, timestamp=time_ms)
+                    sent.append(
+                        await producer.send_batch(batch, _topic(topic), partition=partition)
+                    )
+                for one in sent:
+                    await one
+    finally:
+        await producer.stop()
+
+
+def _topic(number: int) -> str:
+    return f"sampled-{number:02d}"
+
+
+if __name__ == "__main__":
+    print_table(run())

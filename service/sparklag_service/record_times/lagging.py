@@ -1,0 +1,67 @@
+"""Which partitions of a query lag, and how much is known of when their records came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import IsolationLevel
+from sparklag_service.offsets import ClusterOffsets
+from sparklag_service.query_state import SourceState
+from sparklag_service.record_times.asked import Position
+
+Lookup = tuple[str | None, IsolationLevel, TopicPartition]
+"""A topic's id, and a partition of it as it is read at a level."""
+
+
+class Lagging(NamedTuple):
+    """A partition with unprocessed records, the first of them at `position`."""
+
+    partition: TopicPartition
+    level: IsolationLevel
+    position: int
+    latest: int
+    topic_id: str | None
+    is_floor: bool
+    """When that one came is not known, but for the least it can be."""
+
+    @property
+    def asked(self) -> Position:
+        return self.topic_id, self.level, self.position
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.topic_id, self.level, self.partition
+
+
+def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[Lagging | None]:
+    """Those of a source, and None for each other of its partitions.
+
+    One whose position is before the log's start is none: what was lost has no time any more.
+    """
+    level = source.isolation_level
+    for name in source.watched_topics():
+        topic = said.topics.get(name)
+        if topic is None or topic.missing is not None:
+            continue
+        positions = (source.processed or {}).get(name, {})
+        times = said.times[level].get(name)
+        for number in source.watched_partitions(name, topic.partitions):
+            partition = TopicPartition(name, number)
+            latest, earliest = said.latest[level].get(partition), said.earliest.get(partition)
+            position = positions.get(number)
+            if position is None and source.processed is not None:
+                # Added: it is read from its first record on.
+                position = earliest
+            if (
+                latest is None
+                or position is None
+                or latest.offset <= position
+                or (earliest is not None and position < earliest)
+            ):
+                yield None
+                continue
+            is_floor = times is None or times.bracket(number, position, latest).older_s is None
+            yield Lagging(partition, level, position, latest.offset, topic.topic_id, is_floor)

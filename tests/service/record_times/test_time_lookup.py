@@ -1,0 +1,140 @@
+"""Where real logs ended at earlier times, and what that says of what lags since then."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from aiokafka.structs import TopicPartition
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import TimeLagSettings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.record_times.time_lookup import AGES_S, Behind, look_up
+from tests.second_client import SecondClient
+from tests.service.record_times.sampling import sampling, standing, write_batches
+from tests.service.second_broker import frozen, place, second_broker
+
+pytestmark = pytest.mark.kafka
+
+OFF: Any = TimeLagSettings(sample=False, sample_interval_s=0.1)
+BETWEEN_S = (30, 150, 600, 2_000, 7_000, 15_000, 30_000, 60_000, 100_000)
+"""Ages, one between each two that are asked for."""
+
+
+async def test_each_record_is_found_between_the_two_ages_it_came_between(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    """Partition n stands at record n of nine, the oldest first."""
+    second_client.create(topic_name, 9)
+    now_ms = epoch_ms()
+    batches = [[now_ms - age_s * 1_000] for age_s in reversed(BETWEEN_S)]
+    await write_batches(kafka.bootstrap_servers, topic_name, batches, partitions=range(9))
+    state = standing({topic_name: {number: number for number in range(9)}})
+    async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
+        counts = sampled.record_times.counts
+        await sampled.until(lambda: counts.looked_up == 9, "they are looked up", state)
+        said = sampled.enricher.offsets["default"]
+        times, latest = said.times["read_uncommitted"][topic_name], said.latest["read_uncommitted"]
+        await sampled.until(lambda: len(times) > len(AGES_S), "with all the rows", state)
+        now_s = time.monotonic()
+        for number, age_s in enumerate(reversed(BETWEEN_S)):
+            bracket = times.bracket(number, number, latest[TopicPartition(topic_name, number)])
+            if number == 0:
+                assert bracket.older_s is None, "older than anybody asked"
+                assert now_s - bracket.newer_s > AGES_S[-1]
+                continue
+            assert bracket.older_s is not None
+            assert now_s - bracket.older_s > age_s > now_s - bracket.newer_s - 10
+        for _ in range(20):
+            await sampled.until(lambda: True, "measured", state)
+        assert counts.looked_up == 9, "once is enough"
+
+
+async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_is_left_out(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    now_ms = epoch_ms()
+    batches = [[now_ms - age_s * 1_000] for age_s in (600, 5)]
+    await write_batches(kafka.bootstrap_servers, topic_name, batches, partitions=[0, 1])
+    host, port = kafka.bootstrap_servers.split(":")
+    asked: list[int] = []
+
+    class Counting(BrokerLink):
+        async def ask(self, request: Any) -> Any:
+            asked.append(1)
+            return await super().ask(request)
+
+    link = Counting(host, int(port), {}, 30.0)
+    try:
+        wanted = [
+            Behind(topic_name, 0, 0, 2),
+            Behind(topic_name, 1, 1, 2),
+            Behind(topic_name, 7, 0, 2),
+        ]
+        ends = await look_up(link, "read_uncommitted", wanted, now_ms)
+    finally:
+        await link.aclose()
+    # Halving: of eight ages four at most, for each of the two.
+    assert len(asked) <= 7
+    found = {
+        number: {
+            age_s: some[topic_name][number]
+            for age_s, some in ends.items()
+            if number in some[topic_name]
+        }
+        for number in (0, 1)
+    }
+    assert found[0][900] == 0
+    assert found[0][300] == 1
+    assert found[1][60] == 1
+    assert all(7 not in some[topic_name] for some in ends.values())
+
+
+async def test_a_log_without_newer_records_ended_where_it_ends(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    old_ms = epoch_ms() - 5_000_000
+    await write_batches(kafka.bootstrap_servers, topic_name, [[old_ms], [old_ms], [old_ms]])
+    state = standing({topic_name: {0: 1}})
+    async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
+        counts = sampled.record_times.counts
+        await sampled.until(lambda: counts.looked_up == 1, "it is looked up", state)
+        said = sampled.enricher.offsets["default"]
+        times = said.times["read_uncommitted"][topic_name]
+
+        def is_between() -> bool:
+            latest = said.latest["read_uncommitted"][TopicPartition(topic_name, 0)]
+            bracket = times.bracket(0, 1, latest)
+            now_s = time.monotonic()
+            return (
+                bracket.older_s is not None
+                and 10_800 <= now_s - bracket.older_s < 10_900
+                and 3_600 <= now_s - bracket.newer_s < 3_700
+            )
+
+        await sampled.until(is_between, "between three hours and one", state)
+
+
+async def test_a_frozen_leader_keeps_nobody_from_looking_up_and_is_asked_again() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
+        await place(first, {"here": [1], "there": [2]})
+        servers = first.bootstrap_servers
+        for topic in ("here", "there"):
+            await write_batches(servers, topic, [[epoch_ms() - 200_000], [epoch_ms()]])
+        measured = standing({"here": {0: 2}, "there": {0: 2}}, "measured")
+        behind = standing({"here": {0: 0}, "there": {0: 0}}, "behind")
+        async with sampling(servers, time_lag=OFF, measure_timeout_s=3.0) as sampled:
+            latest = sampled.enricher.offsets["default"].latest["read_uncommitted"]
+            there = TopicPartition("there", 0)
+            await sampled.until(
+                lambda: there in latest and latest[there].offset == 2, "measured", measured
+            )
+            counts = sampled.record_times.counts
+            with frozen(second_node):
+                await sampled.until(lambda: counts.looked_up == 1, "one is looked up", behind)
+            await sampled.until(lambda: counts.looked_up == 2, "the other too", behind)
