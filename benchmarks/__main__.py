@@ -14,6 +14,7 @@ NAMES = (
     "measuring_pass",
     "evaluation",
     "time_lag",
+    "record_times",
     "group_offsets",
     "checkpoint_polling",
     "checkpoint_delay",

@@ -29,8 +29,10 @@ from sparklag_service.tasks import keep_on, run_together
 
 _log = logging.getLogger(__name__)
 
-_STOOD_S: Final = 2.0
+_STOOD_S: Final = 1.0
 """The record's time of a position that moves on at once is of no use to anybody."""
+_FIRST_KAFKA_MS: Final = 1_293_840_000_000
+"""2011. What is earlier is no time at which a record came: zero, or seconds for milliseconds."""
 _BREATHE_PARTITIONS: Final = 250
 _TIDY_S: Final = 60.0
 _AGAIN_S: Final = 2.0
@@ -166,7 +168,6 @@ class RecordTimes:
         if search.ending not in ("found", "replaced"):
             _log.debug("%s at %s is not sampled: %s", partition, search.position, search.reason)
         if search.ending == "found":
-            counts.sampled += 1
             self._refusals.end(partition.topic)
             self._keep(search, now_s)
         elif search.ending == "unusable":
@@ -185,6 +186,10 @@ class RecordTimes:
             self._asked.again(partition, asked, now_s)
 
     def _keep(self, search: Search, now_s: float) -> None:
+        if search.timestamp_ms < _FIRST_KAFKA_MS:
+            self.counts.unusable += 1
+            return
+        self.counts.sampled += 1
         topic = self._said.topics.get(search.partition.topic)
         # Not of a topic that had this name before.
         if topic is not None and topic.topic_id == search.topic_id:

@@ -10,6 +10,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas.clock import epoch_ms
 from tests.second_client import SecondClient
 from tests.service.record_times.sampling import sampling, standing, write_batches
 from tests.service.test_security import grant, login
@@ -40,7 +41,9 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
     for topic in (secret, open_topic):
         internal.create(topic, 3)
         grant(secured_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-        await write_batches(secured_kafka.internal_servers, topic, [[7], [8]], partitions=range(3))
+        await write_batches(
+            secured_kafka.internal_servers, topic, [[epoch_ms()], [epoch_ms()]], partitions=range(3)
+        )
     grant(secured_kafka, ResourceType.TOPIC, open_topic, AclOperation.READ)
     states = [
         standing({topic: dict.fromkeys(range(3), 0)}, topic) for topic in (secret, open_topic)
