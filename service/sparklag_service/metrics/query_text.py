@@ -1,4 +1,4 @@
-"""One query's labels and partitions as text: kept, and made again where its event has changed."""
+"""One query as text. Its partitions' lines are kept, and made again where its event has changed."""
 
 from __future__ import annotations
 
@@ -29,28 +29,35 @@ class Rendered(NamedTuple):
         return self.named.event
 
 
+class _Kept(NamedTuple):
+    # Not the event: it would stay until the next scrape, beside the one that replaced it.
+    event_id: str
+    group: str
+    blocks: Sequence[Sequence[bytes]]
+
+
 class QueryText:
     """One query in one scheme. Two scrapes may render at once: what is kept is replaced whole."""
 
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme = scheme
         self._selection = selection
-        self._rendered: Rendered | None = None
+        self._kept: _Kept | None = None
         self._lines: dict[str, TopicLines] = {}
 
     async def render(self, named: Named, turns: Turns) -> Rendered:
         """As of that event."""
-        known = self._rendered
-        if known is not None and known.event is named.event and known.named.group == named.group:
-            return known
         labels = self._scheme.query_labels(named)
         topics = self._topics(named) if self._selection.topics else []
-        blocks: list[list[bytes]] = []
-        if self._selection.partitions:
-            blocks = await self._partitions(topics, turns)
         shown = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
-        self._rendered = Rendered(named, labels, shown, blocks)
-        return self._rendered
+        blocks: Sequence[Sequence[bytes]] = ()
+        if self._selection.partitions:
+            event_id, kept = named.event.event_id, self._kept
+            if kept is None or kept[:2] != (event_id, named.group):
+                kept = _Kept(event_id, named.group, await self._partitions(topics, turns))
+                self._kept = kept
+            blocks = kept.blocks
+        return Rendered(named, labels, shown, blocks)
 
     def _topics(self, named: Named) -> list[tuple[str, TopicLag]]:
         return [

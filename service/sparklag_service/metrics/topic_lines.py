@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import attrgetter
 
 from sparklag_schemas import PartitionLag
@@ -63,16 +64,18 @@ class _PartitionLines:
 
     def _text(self, family: Gauge[PartitionLag], values: tuple[Number | None, ...]) -> bytes:
         template = self._templates.get(family.name)
-        if template is None:
-            template = self._templates[family.name] = self._template(family, self._numbers)
-        try:
+        if template is not None:
             # One call in C for all of them: this is most of what a scrape costs.
-            return template % values
-        except TypeError:
-            pairs = zip(self._numbers, values, strict=True)
-            numbers = [number for number, value in pairs if value is not None]
-            known = [value for value in values if value is not None]
-            return self._template(family, numbers) % tuple(known)
+            with suppress(TypeError):
+                return template % values
+        pairs = zip(self._numbers, values, strict=True)
+        numbers = [number for number, value in pairs if value is not None]
+        if not numbers:
+            return b""
+        template = self._template(family, numbers)
+        if len(numbers) == len(values):
+            self._templates[family.name] = template
+        return template % tuple([value for value in values if value is not None])
 
     def _template(self, family: Gauge[PartitionLag], numbers: Sequence[int]) -> bytes:
         begin = f"\n{family.name}{self._begin}".replace("%", "%%")

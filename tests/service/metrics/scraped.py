@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as open_metrics_parser
 from prometheus_client.parser import text_string_to_metric_families
@@ -86,6 +88,8 @@ class Scrape:
     """Samples by name and labels, from both formats: they must say the same."""
 
     def __init__(self, series: QuerySeries, *events: LagEvent, **fields: Any) -> None:
+        # Each event has an id of its own: what is kept of another is not shown for it.
+        events = tuple(replace(event, event_id=uuid4().hex) for event in events)
         text = text_of(series, events, **fields)
         open_text = text_of(series, events, open_metrics=True, **fields)
         self.families = {family.name: family for family in parse_text(text)}

@@ -132,6 +132,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
         # One partition more each time: labels change too.
         return [
             lag_event(
+                event_id=f"{number} {lag}",
                 query_id=str(number),
                 query=f"q{number}",
                 observed_at=NOW_MS + lag,

@@ -1,0 +1,466 @@
+"""What a scrape of 10,000 partitions costs while all of them change; how soon it shows a record.
+
+First the rendering in this process, every query's event being new each time, in turn with
+`prometheus_client.generate_latest` of the same series; then `GET /metrics` of a real service, whose
+10,000 partitions are published anew every second; then the time from a record's acknowledgement to
+the scrape that shows it, of a real topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from aiokafka import AIOKafkaProducer
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from benchmarks.comparison import Row, ms, print_table, say, times
+from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import (
+    LagEvent,
+    Observation,
+    PartitionLag,
+    Settings,
+    SourcePosition,
+    TopicLag,
+    decode_lag_event,
+    encode,
+)
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.topics import TopicSpec, key_of, own_topics
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.metrics.native import NATIVE
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.view import Entry
+
+TIME_BUDGET_MS: Final = 25.0
+CPU_BUDGET_MS: Final = 15.0
+HELD_BUDGET_MS: Final = 5.0
+FRESH_BUDGET_S: Final = 0.1
+"""More than the refresh interval."""
+
+_QUERIES: Final = 100
+_TOPICS_EACH: Final = 2
+_PARTITIONS_EACH: Final = 50
+_ROUNDS: Final = 30
+_WARM_UP: Final = 3
+_SCRAPES: Final = 20
+_VARIANTS: Final = 3
+_RECORDS: Final = 30
+_TICK_S: Final = 0.001
+_DEADLINE_S: Final = 60.0
+_TOPIC: Final = "watched"
+
+
+def run() -> list[Row]:
+    """Rows for the rendering, for the service, and for a record."""
+    quiet_client_logs()
+    rows = asyncio.run(_rendering())
+    with LocalKafka() as broker:
+        with _fed_service(broker.bootstrap_servers) as service:
+            rows += _over_http(service)
+    with LocalKafka() as broker:
+        rows += _freshness(broker.bootstrap_servers)
+    return rows
+
+
+@dataclass
+class _Samples:
+    cpu_ms: list[float] = field(default_factory=list)
+    wall_ms: list[float] = field(default_factory=list)
+
+    def take(self, cpu_s: float, wall_s: float) -> None:
+        """A sample of each."""
+        self.cpu_ms.append(cpu_s * 1e3)
+        self.wall_ms.append(wall_s * 1e3)
+
+
+async def _rendering() -> list[Row]:
+    rows: list[Row] = []
+    for series in (4, 6):
+        say(f"scrape: rendering {_partitions():,} partitions × {series} series")
+        ours, theirs, again = _Samples(), _Samples(), _Samples()
+        pipeline = _pipeline()
+        exposition = Exposition(pipeline)
+        for number in range(_WARM_UP + _ROUNDS):
+            events = _events(number, full=series == 6)
+            sides: list[Callable[[bool], Any]] = [
+                lambda keep: _ours(exposition, pipeline, events, ours, again, keep),  # noqa: B023
+                lambda keep: _theirs(events, series, theirs, keep),  # noqa: B023
+            ]
+            for side in sides[:: 1 - 2 * (number % 2)]:
+                taken = side(number >= _WARM_UP)
+                if taken is not None:
+                    await taken
+        what = f"scrape, {_partitions():,} × {series}, all changed"
+        against = "generate_latest"
+        rows += [
+            _budget(f"{what}: CPU", ours.cpu_ms, against, theirs.cpu_ms, CPU_BUDGET_MS),
+            _budget(f"{what}: time", ours.wall_ms, against, theirs.wall_ms, TIME_BUDGET_MS),
+            _budget("  unchanged: CPU", again.cpu_ms, against, theirs.cpu_ms, None),
+        ]
+        held_ms = await _held(exposition, pipeline, full=series == 6)
+        rows.append(
+            Row(
+                "  longest the loop was held (CPU), events coming in",
+                f"{max(held_ms):.2f} ms, median {median(held_ms):.2f}",
+                "",
+                reach=f"≤ {HELD_BUDGET_MS:g} ms",
+                reached=max(held_ms) <= HELD_BUDGET_MS,
+            )
+        )
+    return rows
+
+
+async def _ours(
+    exposition: Exposition,
+    pipeline: Pipeline,
+    events: Sequence[LagEvent],
+    samples: _Samples,
+    again: _Samples,
+    keep: bool,
+) -> None:
+    for event in events:
+        pipeline.view.put(Entry(event, b"", time.monotonic()))
+    for taken in (samples, again):
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        answer = await exposition.answer("", "")
+        if keep:
+            taken.take(time.process_time() - cpu_s, time.perf_counter() - wall_s)
+        del answer
+
+
+def _theirs(events: Sequence[LagEvent], series: int, samples: _Samples, keep: bool) -> None:
+    registry = CollectorRegistry()
+    registry.register(_Bare(events, series))
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    text = generate_latest(registry)
+    if keep:
+        samples.take(time.process_time() - cpu_s, time.perf_counter() - wall_s)
+    if text.count(b"\nsparklag_") < series * _partitions():
+        raise RuntimeError("generate_latest left some out")
+
+
+class _Bare(Collector):
+    """The partitions' series as prometheus_client has them made; queries and topics left out."""
+
+    def __init__(self, events: Sequence[LagEvent], series: int) -> None:
+        self._events, self._series = events, series
+
+    def collect(self) -> Iterator[Metric]:
+        names = ["cluster", "query", "query_id", "topic", "partition"]
+        for gauge in NATIVE.partition if self._series == 6 else NATIVE.partition[:4]:
+            family = GaugeMetricFamily(gauge.name, gauge.meaning, labels=names)
+            for event in self._events:
+                for topic in event.topics:
+                    for each in topic.partitions:
+                        value = gauge.read(each)
+                        if value is not None:
+                            labels = (event.cluster, event.display_name, event.query_id)
+                            family.add_metric((*labels, topic.topic, str(each.partition)), value)
+            yield family
+
+
+async def _held(exposition: Exposition, pipeline: Pipeline, *, full: bool) -> list[float]:
+    """The most CPU between two turns of another task, of each scrape, gzip and all, while all
+    events are decoded and put into the view again every second."""
+    documents = [encode(event) for event in _events(_ROUNDS, full=full)]
+
+    async def feed() -> None:
+        number = 0
+        while True:
+            number += 1
+            document = documents[number % len(documents)]
+            event = decode_lag_event(document)
+            pipeline.view.put(Entry(event, document, time.monotonic()))
+            await asyncio.sleep(1 / len(documents))
+
+    held: list[float] = []
+    feeding = asyncio.create_task(feed())
+    for _ in range(_ROUNDS):
+        for event in _events(random.randrange(1_000), full=full):
+            pipeline.view.put(Entry(event, b"", time.monotonic()))
+            await asyncio.sleep(0)
+        longest = _Longest()
+        ticking = asyncio.create_task(longest.tick())
+        await asyncio.sleep(0)
+        await exposition.answer("", "gzip")
+        await asyncio.sleep(_TICK_S)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        held.append(longest.gap_s * 1e3)
+    feeding.cancel()
+    await asyncio.gather(feeding, return_exceptions=True)
+    return held
+
+
+class _Longest:
+    def __init__(self) -> None:
+        self.gap_s = 0.0
+
+    async def tick(self) -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.gap_s = max(self.gap_s, now - last)
+            last = now
+
+
+def _over_http(service: ServiceProcess) -> list[Row]:
+    rows: list[Row] = []
+    for encoding in ("identity", "gzip"):
+        say(f"scrape: over HTTP, {encoding}")
+        took_ms, cpu_ms, size = [], [], 0
+        for _ in range(_SCRAPES):
+            # At any moment, and most partitions have changed by then.
+            time.sleep(0.5 + random.random())
+            began_s, cpu_s = time.perf_counter(), _cpu_s(service.pid)
+            size = len(_scrape(service.url, encoding))
+            took_ms.append((time.perf_counter() - began_s) * 1e3)
+            cpu_ms.append((_cpu_s(service.pid) - cpu_s) * 1e3)
+        is_plain = encoding == "identity"
+        rows += [
+            Row(
+                f"scrape over HTTP, {encoding}, 10,000 × 4, all changing each second: time",
+                f"{ms(took_ms)}, worst {max(took_ms):.0f}",
+                f"{size / 1e6:.2f} MB",
+                reach=f"≤ {TIME_BUDGET_MS:g} ms" if is_plain else "",
+                reached=median(took_ms) <= TIME_BUDGET_MS if is_plain else None,
+            ),
+            Row("  CPU of the service meanwhile", ms(cpu_ms), ""),
+        ]
+    return rows
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of all threads so far, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _scrape(url: str, encoding: str = "identity") -> bytes:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        connection.request("GET", "/metrics", headers={"accept-encoding": encoding})
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _fed_service(bootstrap_servers: str) -> Iterator[ServiceProcess]:
+    """A service in whose view 10,000 partitions change every second."""
+    settings = Settings(bootstrap_servers=bootstrap_servers)
+    asyncio.run(create_topics(bootstrap_servers, own_topics(settings)))
+    stopping = threading.Event()
+    feeding = threading.Thread(
+        target=lambda: asyncio.run(_feed(bootstrap_servers, settings.lag_topic, stopping))
+    )
+    with service_process(bootstrap_servers, publish_interval_s=1) as service:
+        feeding.start()
+        try:
+            wait_for(lambda: _all_known(service.url))
+            yield service
+        finally:
+            stopping.set()
+            feeding.join()
+
+
+def _all_known(url: str) -> bool | None:
+    return f"sparklag_queries {float(_QUERIES)}".encode() in (_answers(url) or b"") or None
+
+
+async def _feed(bootstrap_servers: str, topic: str, stopping: threading.Event) -> None:
+    # Encoding them is not what is measured.
+    rounds = [[encode(event) for event in _events(n, full=False)] for n in range(_VARIANTS)]
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4")
+    await producer.start()
+    try:
+        number = 0
+        due_s = time.monotonic()
+        while not stopping.is_set():
+            number += 1
+            for query, document in enumerate(rounds[number % _VARIANTS]):
+                # The version rises, or the view would keep the older one.
+                value = document.replace(b'"observed_at":0', b'"observed_at":%d' % epoch_ms())
+                await producer.send(topic, value, key=key_of(_query_id(query)))
+                due_s += 1 / _QUERIES
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+    finally:
+        await producer.stop()
+
+
+def _freshness(bootstrap_servers: str) -> list[Row]:
+    say("scrape: from a record to the scrape that shows it")
+    settings = Settings(bootstrap_servers=bootstrap_servers)
+    topics = [*own_topics(settings), TopicSpec(_TOPIC, 1, 1, frozenset({"delete"}))]
+    asyncio.run(create_topics(bootstrap_servers, topics))
+    with service_process(
+        bootstrap_servers, publish_interval_s=settings.publish_interval_s
+    ) as service:
+        took_s = asyncio.run(_shown_after(bootstrap_servers, settings, service.url))
+    budget_s = settings.refresh_interval_s + FRESH_BUDGET_S
+    return [
+        Row(
+            f"record acknowledged → in the scrape, refresh {settings.refresh_interval_s:g} s",
+            f"{median(took_s):.2f} s, worst {max(took_s):.2f} of {len(took_s)}",
+            "",
+            reach=f"≤ {budget_s:g} s",
+            reached=max(took_s) <= budget_s,
+        )
+    ]
+
+
+async def _shown_after(bootstrap_servers: str, settings: Settings, url: str) -> list[float]:
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
+    await producer.start()
+    took_s: list[float] = []
+    try:
+        await asyncio.to_thread(wait_for, lambda: _answers(url))
+        observation = _observation()
+        await producer.send_and_wait(
+            settings.offsets_topic, encode(observation), key=key_of(observation.query_id)
+        )
+        for number in range(_RECORDS + 1):
+            # At any moment of the refresh, and not faster than events are published.
+            await asyncio.sleep(1.5 + random.random())
+            await producer.send_and_wait(_TOPIC, b"record", partition=0)
+            began_s = time.perf_counter()
+            await asyncio.to_thread(_until_lag, url, number + 1)
+            if number:
+                took_s.append(time.perf_counter() - began_s)
+    finally:
+        await producer.stop()
+    return took_s
+
+
+def _answers(url: str) -> bytes | None:
+    try:
+        return _scrape(url)
+    except OSError:
+        # It says where it serves before it does.
+        return None
+
+
+def _until_lag(url: str, lag: int) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while True:
+        for line in _scrape(url).splitlines():
+            if line.startswith(b"sparklag_partition_lag{") and line.endswith(b" %d" % lag):
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a lag of {lag} is not shown after {_DEADLINE_S:g} s")
+        time.sleep(0.01)
+
+
+def _observation() -> Observation:
+    return Observation(
+        observation_id=str(uuid4()),
+        query_id=_query_id(0),
+        run_id=str(uuid4()),
+        query="watched",
+        cause="progress",
+        observed_at=epoch_ms(),
+        batch_id=1,
+        sources=[SourcePosition(source=0, processed={_TOPIC: {0: 0}})],
+    )
+
+
+def _pipeline() -> Pipeline:
+    """Not running: what it shows is put into its view."""
+    servers = "127.0.0.1:1"
+    settings = Settings(bootstrap_servers=servers)
+    return Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
+
+
+def _events(number: int, *, full: bool) -> list[LagEvent]:
+    """Of every query, all values other than in another round. `full`: times too."""
+    return [_event(query, number, full=full) for query in range(_QUERIES)]
+
+
+def _event(query: int, number: int, *, full: bool) -> LagEvent:
+    topics = [_topic(query, topic, number, full=full) for topic in range(_TOPICS_EACH)]
+    return LagEvent(
+        event_id=str(uuid4()),
+        query_id=_query_id(query),
+        run_id=str(uuid4()),
+        query=f"query-{query}",
+        batch_id=number,
+        cause="progress",
+        # An embedded service's: nobody else measures it.
+        measured_by="embedded",
+        status="OK",
+        total_lag=sum(topic.total_lag or 0 for topic in topics),
+        max_lag=number + _PARTITIONS_EACH,
+        observed_at=0,
+        processed_at=epoch_ms(),
+        measured_at=epoch_ms(),
+        topics=topics,
+    )
+
+
+def _topic(query: int, topic: int, number: int, *, full: bool) -> TopicLag:
+    base = 1_000_000_000 + 1_000 * number
+    return TopicLag(
+        topic=f"topic-{query}-{topic}",
+        source=0,
+        total_lag=_PARTITIONS_EACH * number,
+        partitions=[
+            PartitionLag(
+                partition=n,
+                processed_offset=base + n,
+                latest_offset=base + 2 * n + number,
+                earliest_offset=base - 1_000_000 + n,
+                lag=n + number,
+                time_lag_s=(n + number) / 7 if full else None,
+                headroom_s=3_600 + n / 7 if full else None,
+                status="OK",
+            )
+            for n in range(_PARTITIONS_EACH)
+        ],
+    )
+
+
+def _query_id(query: int) -> str:
+    return f"00000000-0000-4000-8000-{query:012d}"
+
+
+def _partitions() -> int:
+    return _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+
+
+def _budget(
+    what: str, ours: list[float], against: str, other: list[float], budget_ms: float | None
+) -> Row:
+    return Row(
+        what,
+        ms(ours),
+        f"{ms(other)}, {against}",
+        times(median(ours) / median(other)),
+        f"≤ {budget_ms:g} ms" if budget_ms else "",
+        median(ours) <= budget_ms if budget_ms else None,
+    )
+
+
+if __name__ == "__main__":
+    print_table(run())
