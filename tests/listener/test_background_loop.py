@@ -61,7 +61,7 @@ def test_what_is_given_while_it_stops_is_refused_or_ends() -> None:
             while True:
                 given.append(loop.submit(nothing()))
 
-    for _ in range(50):
+    for _ in range(15):
         loop = BackgroundLoop()
         given: list[Future[None]] = []
         givers = [threading.Thread(target=give_until_refused, args=(loop, given)) for _ in range(4)]
