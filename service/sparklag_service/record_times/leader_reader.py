@@ -6,10 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
-from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel
@@ -18,11 +16,13 @@ from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.fetch import FetchAnswer, FetchRequest, Place
 from sparklag_service.record_times.search import MOST_BYTES, Search
+from sparklag_service.tasks import end
 
 _log = logging.getLogger(__name__)
 
 _MOST_PARTITIONS: Final = 500
 """In one request."""
+_CANCEL_AGAIN_S: Final = 1.0
 _BREATHE_PARTITIONS: Final = 25
 """Reading so many holds the loop for some milliseconds, where they are in the midst of batches."""
 
@@ -66,9 +66,7 @@ class LeaderReader:
     async def aclose(self) -> None:
         """End the round under way, and close the connection."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task, patience_s=_CANCEL_AGAIN_S)
         await self.link.aclose()
 
     async def _run_rounds(self) -> None:
@@ -96,34 +94,29 @@ class LeaderReader:
         self._counts.requests += 1
         try:
             answer: FetchAnswer = await self.link.ask(FetchRequest(level, places, MOST_BYTES))
-        except BROKER_FAILURES:
-            self._give_up(searches, "the leader does not answer")
-            raise
-        size = len(answer.data)
-        self._counts.bytes_read += size
-        self._budget.spend(size, time.monotonic())
-        await self._take(searches, answer)
+            size = len(answer.data)
+            self._counts.bytes_read += size
+            self._budget.spend(size, time.monotonic())
+            await self._take(searches, answer)
+        finally:
+            self._give_up(searches, "the leader gave no answer, or holds it back: a quota")
 
     async def _take(self, searches: dict[TopicPartition, Search], answer: FetchAnswer) -> None:
-        try:
-            for count, fetched in enumerate(answer.read(), start=1):
-                # Equal to the TopicPartition, and made in less time.
-                search = searches.pop((fetched.topic, fetched.partition), None)
-                if search is None:
-                    continue
-                search.take(fetched)
-                if search.ending is None and search.partition in self._wanted:
-                    search.give_way()
-                if search.ending is not None:
-                    self._taker(search)
-                else:
-                    self._wanted[search.partition] = search
-                if count % _BREATHE_PARTITIONS == 0:
-                    await asyncio.sleep(0)
-        except KafkaError as error:
-            self._give_up(searches, str(error) or type(error).__name__)
-            return
-        self._give_up(searches, "the broker holds it back: a quota")
+        """Go on with each of `searches` that is answered, and take it out."""
+        for count, fetched in enumerate(answer.read(), start=1):
+            # Equal to the TopicPartition, and made in less time.
+            search = searches.pop((fetched.topic, fetched.partition), None)
+            if search is None:
+                continue
+            search.take(fetched)
+            if search.ending is None and search.partition in self._wanted:
+                search.give_way()
+            if search.ending is not None:
+                self._taker(search)
+            else:
+                self._wanted[search.partition] = search
+            if count % _BREATHE_PARTITIONS == 0:
+                await asyncio.sleep(0)
 
     def _next_ones(self) -> tuple[IsolationLevel, dict[TopicPartition, Search]]:
         """Those of one level that have their answer in one that is not too large."""

@@ -30,6 +30,8 @@ _DELETE_HORIZON: Final = 0x40
 """Its base timestamp is no record's: the cleaner keeps there when it may delete."""
 _ABORT: Final = 0
 _MOST_DECODED_BYTES: Final = 4 * 1024 * 1024
+_UNREADABLE: Final = (KafkaError, CutShort, ValueError, IndexError, OverflowError)
+"""What aiokafka's readers raise, in C and in Python, of bytes that are no records."""
 _NEAR_MS: Final = 1_000
 """Where a batch cannot be decoded, and its records are no further apart, any of them will do."""
 
@@ -91,7 +93,7 @@ def first_record_time(records: bytes, position: int, aborted: Sequence[Aborted])
         while to_come and to_come[-1].first_offset <= last_offset:
             dead.add(to_come.pop().producer_id)
         if header.attributes & _CONTROL:
-            if header.producer_id in dead and _is_abort(records[at : at + size]):
+            if header.producer_id in dead and _is_abort(header, records, at):
                 dead.discard(header.producer_id)
         elif (
             last_offset >= position
@@ -117,7 +119,7 @@ def _time_in(header: _Header, records: bytes, at: int, position: int) -> int | N
         for record in batch:
             if record.offset >= position:
                 return int(record.timestamp)
-    except (Undecodable, KafkaError, ValueError, IndexError) as error:
+    except (Undecodable, *_UNREADABLE) as error:
         if at_log:
             return header.max_timestamp
         if 0 <= header.max_timestamp - header.base_timestamp <= _NEAR_MS:
@@ -143,12 +145,11 @@ def _uncompressed(header: _Header, records: bytes, at: int) -> bytes:
     )
 
 
-def _is_abort(batch: bytes) -> bool:
-    """Whether a control batch ends its transaction without a commit."""
+def _is_abort(header: _Header, records: bytes, at: int) -> bool:
+    """Whether the control batch that begins at `at` ends its transaction without a commit."""
     try:
-        for record in DefaultRecordBatch(batch):
-            key = record.key or b""
-            return bool(_INT16.unpack_from(key, 2)[0] == _ABORT)
-    except (KafkaError, CutShort, ValueError, IndexError):
+        for record in DefaultRecordBatch(_uncompressed(header, records, at)):
+            return bool(_INT16.unpack_from(record.key or b"", 2)[0] == _ABORT)
+    except (Undecodable, *_UNREADABLE):
         return False
     return False

@@ -65,6 +65,8 @@ class RecordTimes:
         self._budget = ByteBudget(time.monotonic())
         self._refusals = Refusals(alias)
         self._sizes = BatchSizes()
+        self._told: set[str] = set()
+        """Topics with a record that has no time that is of use."""
         self._asked = Asked()
         self._leaders = Leaders(
             cluster, lambda link: LeaderReader(link, self._budget, self.counts, self._take)
@@ -115,6 +117,7 @@ class RecordTimes:
             turn = self._turns.get(state.query_id)
             if turn is not None:
                 await self._take_turn(state, turn)
+            await asyncio.sleep(0)
 
     async def _take_turn(self, state: QueryState, turn: _Turn) -> None:
         samples = self._settings.sample and turn.has_stood(time.monotonic())
@@ -171,7 +174,7 @@ class RecordTimes:
             self._refusals.end(partition.topic)
             self._keep(search, now_s)
         elif search.ending == "unusable":
-            counts.unusable += 1
+            self._count_unusable(search, search.reason)
         elif search.ending == "nothing":
             counts.nothing_there += 1
             self._asked.again(partition, asked, now_s + SOON_S)
@@ -185,9 +188,20 @@ class RecordTimes:
                 counts.forbidden += 1
             self._asked.again(partition, asked, now_s)
 
+    def _count_unusable(self, search: Search, why: str) -> None:
+        """Told of once for each topic."""
+        self.counts.unusable += 1
+        topic, number = search.partition
+        if topic not in self._told:
+            self._told.add(topic)
+            _log.info(
+                "Kafka cluster %s: no time for the record at %d of %s partition %d: %s",
+                *(self._alias, search.position, topic, number, why),
+            )
+
     def _keep(self, search: Search, now_s: float) -> None:
         if search.timestamp_ms < _FIRST_KAFKA_MS:
-            self.counts.unusable += 1
+            self._count_unusable(search, f"its time is {search.timestamp_ms}")
             return
         self.counts.sampled += 1
         topic = self._said.topics.get(search.partition.topic)
@@ -202,6 +216,7 @@ class RecordTimes:
         now_s = time.monotonic()
         self._asked.tidy(now_s)
         self._sizes.keep_only({*self._said.topics})
+        self._told &= self._said.topics.keys()
         self._earlier_ends.tidy()
         await self._leaders.close_idle()
         over_s = now_s - max(_TIDY_S, 3 * self._settings.sample_interval_s)

@@ -12,6 +12,7 @@ from sparklag_service.record_times.fetch import Aborted
 from sparklag_service.record_times.record_batch import RecordsUnreadable, first_record_time
 from tests.service.record_times.batches import (
     CODECS,
+    CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -104,15 +105,17 @@ def test_older_message_formats_are_refused(magic: int) -> None:
         time_of(bytes(records), 0)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(200))
 def test_whatever_the_bytes_are_nothing_else_is_raised(seed: int) -> None:
     chance = random.Random(seed)
     codec = chance.choice(list(CODECS))
-    records = bytearray(batch(0, [number * HOUR_MS for number in range(20)], codec=codec))
+    flags = chance.choice([0, LOG_APPEND_TIME, DELETE_HORIZON, CONTROL])
+    times = [number * HOUR_MS for number in range(20)]
+    records = bytearray(batch(0, times, codec=codec, flags=flags))
     for _ in range(chance.randint(1, 5)):
         records[chance.randrange(12, len(records))] = chance.randrange(256)
     with suppress(RecordsUnreadable):
-        first_record_time(bytes(records), chance.randrange(22), ())
+        first_record_time(bytes(records), chance.randrange(22), (Aborted(-1, 0),))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
