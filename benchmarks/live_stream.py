@@ -153,10 +153,12 @@ async def _watch(
         produced = await _produce(producer, rate, _WATCHED_S)
         watched.cpu_share = (service.cpu_s() - cpu_s) / (time.monotonic() - began_s)
         watched.grown_mb = service.held_mb() - watched.before_mb
+        # What is on its way is measured still.
+        await asyncio.sleep(2)
         deadline_s = time.monotonic() + _CUT_OFF_S
         while slow and time.monotonic() < deadline_s and watched.cut_off < slow:
             # Small events: it takes some until their sockets are full.
-            await _produce(producer, _FAST_RATE, 1.0, wide=True)
+            await _produce(producer, _RATE, 1.0, wide=True)
             watched.cut_off = _counter(service, "stream_cut_off") - cut_off
         ours.send(produced * readers)
         latencies_ms: list[float] = await asyncio.to_thread(ours.recv)

@@ -37,3 +37,9 @@ class HttpServer(uvicorn.Server):
         """Called by uvicorn."""
         self._live.close()
         await super().shutdown(sockets)
+
+    def let_go(self) -> None:
+        """End streams and listen no more. Where serving is cancelled uvicorn does not."""
+        self._live.close()
+        for server in getattr(self, "servers", ()):
+            server.close()

@@ -65,7 +65,10 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
 
     async def serve_http() -> None:
         # uvicorn owns the signals, in the main thread.
-        await http.serve(sockets=[listening])
+        try:
+            await http.serve(sockets=[listening])
+        finally:
+            http.let_go()
         if not await pipeline.drain(_SHARE_OF_DRAINING * timeout_s):
             _log.warning("ended before every observation was published; they are read again")
 

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -48,15 +49,19 @@ class Wire:
     def show_slowness(self) -> None:
         """From now on the kernel takes little that it cannot send."""
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-        if self._transport is not None and option is not None:
-            connection = self._transport.get_extra_info("socket")
-            connection.setsockopt(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
+        if option is not None:
+            self._set(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
 
     def cut(self) -> None:
         """End it now, whatever was not sent: the kernel forgets it too, and the reader is reset."""
         if self._transport is not None and not self.is_cut:
             self.is_cut = True
-            if not self._transport.is_closing():
-                connection = self._transport.get_extra_info("socket")
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._set(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
+
+    def _set(self, level: int, option: int, value: int | bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            connection = self._transport.get_extra_info("socket")
+            # Where it is none of TCP the stream works as well, only less well guarded.
+            with suppress(OSError):
+                connection.setsockopt(level, option, value)

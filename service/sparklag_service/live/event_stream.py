@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from sparklag_service.live import frames
 from sparklag_service.live.connections import Wire
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, in_chunks
+from sparklag_service.live.reader import Reader, in_pieces
 from sparklag_service.tasks import end
 
 _CANCEL_AGAIN_S: Final = 3.0
@@ -50,7 +50,9 @@ class EventStream(Response):
                         "headers": self.raw_headers,
                     }
                 )
-                await _write(reader, opening, send)
+                await _write_opening(reader, opening, send)
+                async for chunk in reader.chunks():
+                    await _send(reader, chunk, send)
                 if not wire.is_cut:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 else:
@@ -60,14 +62,13 @@ class EventStream(Response):
                 await end(going, patience_s=_CANCEL_AGAIN_S)
 
 
-async def _write(reader: Reader, opening: Iterable[bytes], send: Send) -> None:
-    for chunk in in_chunks(chain([frames.OPENING], opening)):
+async def _write_opening(reader: Reader, opening: Iterable[bytes], send: Send) -> None:
+    # By itself, so that nobody holds its last chunk for as long as the stream lasts.
+    for chunk in in_pieces(chain([frames.OPENING], opening)):
         if reader.ended:
             return
         await _send(reader, chunk, send)
         await asyncio.sleep(0)
-    async for chunk in reader.chunks():
-        await _send(reader, chunk, send)
 
 
 async def _send(reader: Reader, chunk: bytes, send: Send) -> None:
