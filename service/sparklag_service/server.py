@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -47,6 +48,8 @@ async def serve(settings: Settings) -> None:
     )
     _log.info("serving http://%s:%d", *listening.getsockname()[:2])
     _survive_signals()
+    # What was imported stays: each time Python's collector looked through it, the loop stood still.
+    gc.freeze()
     await run_until_http_ends(pipeline, listening)
 
 

@@ -9,9 +9,8 @@ those beyond 2,000 into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.sdk.metrics.export import (
     Gauge,
@@ -24,26 +23,24 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from sparklag_schemas import LagEvent, TopicLag
+from sparklag_schemas import LagEvent
 from sparklag_service.metrics.family import Family, Labelled, Number
 from sparklag_service.metrics.native import AGES, NATIVE, query_labels, topic_labels
 from sparklag_service.metrics.scheme import Named, as_group_reads, logs_of, offset_sum
 from sparklag_service.metrics.selection import Selection
 from sparklag_service.version import VERSION
 
-BATCH_POINTS: Final = 5_000
-"""In one request: a collector takes no more than some megabytes."""
+BATCH_POINTS: Final = 2_000
+"""In one request: some hundred kilobytes. Making it holds the interpreter for a moment."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 _SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 
 Attributes = dict[str, str | int]
-Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     cluster: str | None
     """Whose resource it is in. None: sparklag's own."""
     name: str
@@ -96,57 +93,47 @@ def _metric(first: _Point, points: Sequence[NumberDataPoint]) -> Metric:
 
 
 def _points(shown: Sequence[Named], selection: Selection, now_ms: int) -> Iterator[_Point]:
-    events = [named.event for named in shown]
-    yield from _own(events, selection, now_ms)
-    if selection.topics:
-        yield from _of_groups(shown, selection)
-        yield from _of_logs(events, selection)
+    # Topic after topic: a list of every partition would make Python's collector stop the service.
+    for named in shown:
+        yield from _of_query(named.event, now_ms)
+        if selection.topics:
+            yield from _of_topics(named.event, selection)
+            yield from _of_group(named, selection)
+    if selection.partitions:
+        for cluster, log in logs_of((named.event for named in shown), selection.takes_topic):
+            for partition in log.partitions:
+                attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
+                yield from _of_receiver(_LOG_PARTITION, cluster, attributes, partition)
 
 
-def _own(events: Sequence[LagEvent], selection: Selection, now_ms: int) -> Iterator[_Point]:
-    queries: list[tuple[Any, LagEvent]] = [(query_labels(event), event) for event in events]
+def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
+    labels: Attributes = {**query_labels(event)}
     for age in AGES:
-        for attributes, event in queries:
-            if (at_ms := age.read(event)) is not None:
-                yield _own_point(age, attributes, max(0, now_ms - at_ms) / 1000)
+        if (at_ms := age.read(event)) is not None:
+            yield _own(age, labels, max(0, now_ms - at_ms) / 1000)
     for family in NATIVE.query:
         if isinstance(family, Labelled):
-            for attributes, event in queries:
-                for more, value in family.read(event):
-                    yield _own_point(family, {**attributes, **more}, value)
-        else:
-            yield from _read(family, family.read, queries)
-    if not selection.topics:
-        return
-    topics = [
-        (labels, topic)
-        for event in events
-        for labels, topic in topic_labels(event)
-        if selection.takes_topic(topic.topic)
-    ]
-    for of_topic in NATIVE.topic:
-        yield from _read(of_topic, of_topic.read, topics)
-    if selection.partitions:
-        partitions = [
-            ({**labels, "partition": partition.partition}, partition)
-            for labels, topic in topics
-            for partition in topic.partitions
-        ]
-        for of_partition in NATIVE.partition:
-            yield from _read(of_partition, of_partition.read, partitions)
+            for more, value in family.read(event):
+                yield _own(family, {**labels, **more}, value)
+        elif (known := family.read(event)) is not None:
+            yield _own(family, labels, known)
 
 
-def _read(
-    family: Family,
-    read: Callable[[Subject], Number | None],
-    subjects: Iterable[tuple[Any, Subject]],
-) -> Iterator[_Point]:
-    for attributes, subject in subjects:
-        if (value := read(subject)) is not None:
-            yield _own_point(family, attributes, value)
+def _of_topics(event: LagEvent, selection: Selection) -> Iterator[_Point]:
+    for labels, topic in topic_labels(event):
+        if not selection.takes_topic(topic.topic):
+            continue
+        for of_topic in NATIVE.topic:
+            if (value := of_topic.read(topic)) is not None:
+                yield _own(of_topic, {**labels}, value)
+        for partition in topic.partitions if selection.partitions else ():
+            attributes: Attributes = {**labels, "partition": partition.partition}
+            for family in NATIVE.partition:
+                if (value := family.read(partition)) is not None:
+                    yield _own(family, attributes, value)
 
 
-def _own_point(family: Family, attributes: Attributes, value: Number) -> _Point:
+def _own(family: Family, attributes: Attributes, value: Number) -> _Point:
     # `sparklag.query.lag_seconds` in `s` is what a Prometheus exporter calls as /metrics does.
     name = ".".join(family.name.split("_", 2))
     # A flag is a number: the SDK would take it for one too.
@@ -154,11 +141,13 @@ def _own_point(family: Family, attributes: Attributes, value: Number) -> _Point:
     return _Point(None, name, family.meaning, _UNITS.get(family.unit, ""), attributes, value)
 
 
-_GROUP_TOPIC: Final = (
+_Receiver = tuple[tuple[str, str, Callable[[Any], Number | None]], ...]
+
+_GROUP_TOPIC: Final[_Receiver] = (
     ("kafka.consumer_group.lag_sum", "Sum of a group's lag in a topic", attrgetter("total_lag")),
     ("kafka.consumer_group.offset_sum", "Sum of a group's offsets in a topic", offset_sum),
 )
-_GROUP_PARTITION: Final = (
+_GROUP_PARTITION: Final[_Receiver] = (
     ("kafka.consumer_group.lag", "A group's lag in a partition", attrgetter("lag")),
     (
         "kafka.consumer_group.offset",
@@ -166,45 +155,26 @@ _GROUP_PARTITION: Final = (
         attrgetter("processed_offset"),
     ),
 )
-_LOG_PARTITION: Final = (
+_LOG_PARTITION: Final[_Receiver] = (
     ("kafka.partition.current_offset", "End of a partition's log", attrgetter("latest_offset")),
     ("kafka.partition.oldest_offset", "Start of a partition's log", attrgetter("earliest_offset")),
 )
 
 
-def _of_groups(shown: Sequence[Named], selection: Selection) -> Iterator[_Point]:
-    topics = [
-        (topic.cluster, {"group": named.group, "topic": topic.topic}, topic)
-        for named in shown
-        for topic in as_group_reads(named.event)
-        if selection.takes_topic(topic.topic)
-    ]
-    yield from _of_receiver(_GROUP_TOPIC, topics)
-    if selection.partitions:
-        yield from _of_receiver(_GROUP_PARTITION, _partitions(topics))
-
-
-def _of_logs(events: Iterable[LagEvent], selection: Selection) -> Iterator[_Point]:
-    if not selection.partitions:
-        return
-    logs = logs_of(events, selection.takes_topic)
-    topics = [(cluster, {"topic": log.topic}, log) for cluster, log in logs]
-    yield from _of_receiver(_LOG_PARTITION, _partitions(topics))
-
-
-def _partitions(topics: Iterable[tuple[Any, Any, TopicLag]]) -> list[tuple[Any, Any, Any]]:
-    return [
-        (cluster, {**attributes, "partition": partition.partition}, partition)
-        for cluster, attributes, topic in topics
-        for partition in topic.partitions
-    ]
+def _of_group(named: Named, selection: Selection) -> Iterator[_Point]:
+    for topic in as_group_reads(named.event):
+        if not selection.takes_topic(topic.topic):
+            continue
+        group: Attributes = {"group": named.group, "topic": topic.topic}
+        yield from _of_receiver(_GROUP_TOPIC, topic.cluster, group, topic)
+        for partition in topic.partitions if selection.partitions else ():
+            attributes: Attributes = {**group, "partition": partition.partition}
+            yield from _of_receiver(_GROUP_PARTITION, topic.cluster, attributes, partition)
 
 
 def _of_receiver(
-    metrics: Iterable[tuple[str, str, Callable[[Any], Number | None]]],
-    subjects: Sequence[tuple[Any, Any, Any]],
+    metrics: _Receiver, cluster: str | None, attributes: Attributes, subject: object
 ) -> Iterator[_Point]:
     for name, meaning, read in metrics:
-        for cluster, attributes, subject in subjects:
-            if (value := read(subject)) is not None:
-                yield _Point(cluster, name, meaning, "1", attributes, value)
+        if (value := read(subject)) is not None:
+            yield _Point(cluster, name, meaning, "1", attributes, value)

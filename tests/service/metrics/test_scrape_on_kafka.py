@@ -1,0 +1,85 @@
+"""Scrapes of a real service, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import Settings
+from sparklag_schemas.topics import TopicSpec
+from sparklag_service.metrics.exposition import Exposition
+from tests.messages import seen
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, running, settings_for
+from tests.service.metrics.scraped import parse_text
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+async def series_of(exposition: Exposition, query_id: str) -> dict[str, float]:
+    """A query's samples, by their names; of partitions, 0's."""
+    answer = await exposition.answer("", "")
+    return {
+        sample.name: sample.value
+        for family in parse_text(b"".join(answer.pieces).decode())
+        for sample in family.samples
+        if sample.labels.get("query_id") == query_id and sample.labels.get("partition", "0") == "0"
+    }
+
+
+async def shows(exposition: Exposition, query_id: str, name: str, value: float) -> None:
+    async def shown() -> bool:
+        return (await series_of(exposition, query_id)).get(name) == value
+
+    await eventually(shown, f"{name} {value}")
+
+
+async def test_what_is_produced_shows_in_the_scrape_without_any_event_of_the_query(
+    service: RunningService, kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    await create_topics(
+        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
+    )
+    second_client.produce(topic_name, [b"record"] * 7)
+    observation = seen(topic_name, {0: 3})
+    service.observe(observation)
+    exposition = Exposition(service.pipeline)
+    await shows(exposition, observation.query_id, "sparklag_partition_lag", 4.0)
+    second_client.produce(topic_name, [b"record"] * 2)
+    await shows(exposition, observation.query_id, "sparklag_partition_lag", 6.0)
+    found = await series_of(exposition, observation.query_id)
+    assert found["sparklag_partition_processed_offset"] == 3.0
+    assert found["sparklag_partition_latest_offset"] == 9.0
+    assert found["sparklag_query_lag"] == 6.0
+    assert found["sparklag_query_measured_age_seconds"] < 60.0
+
+
+async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings: Settings = settings_for(kafka.bootstrap_servers, keep_s=0.0)
+    await create_topics(
+        kafka.bootstrap_servers, [TopicSpec(topic_name, 1, 1, frozenset({"delete"}))]
+    )
+    observation = seen(topic_name, {0: 0})
+    async with running(settings, second_client) as one, running(settings, second_client) as other:
+        expositions = [Exposition(service.pipeline) for service in (one, other)]
+        one.observe(observation)
+        for exposition in expositions:
+            await shows(exposition, observation.query_id, "sparklag_partition_lag", 0.0)
+        ended = seen(
+            topic_name,
+            {0: 0},
+            query_id=observation.query_id,
+            cause="terminated",
+            observed_at=observation.observed_at + 1,
+        )
+        one.observe(ended)
+        for exposition in expositions:
+
+            async def gone(exposition: Exposition = exposition) -> bool:
+                return not await series_of(exposition, observation.query_id)
+
+            await eventually(gone, "no series of the query")
