@@ -15,6 +15,7 @@ NAMES = (
     "evaluation",
     "time_lag",
     "record_times",
+    "scrape",
     "group_offsets",
     "checkpoint_polling",
     "checkpoint_delay",
