@@ -31,13 +31,18 @@ class EarlierEnds:
         self._wanted: dict[Lookup, Lagging] = {}
         self._any_wanted = asyncio.Event()
 
-    def want(self, lagging: Lagging) -> bool:
-        """Look it up, unless it was; whether it will be."""
-        if lagging.lookup in self._known:
-            return False
+    def has(self, lagging: Lagging) -> bool:
+        """Whether it was looked up, or need not be."""
+        return lagging.lookup in self._known
+
+    def leave(self, lagging: Lagging) -> None:
+        """It need not be: its records came while somebody looked."""
+        self._known.add(lagging.lookup)
+
+    def want(self, lagging: Lagging) -> None:
+        """Look it up."""
         self._wanted[lagging.lookup] = lagging
         self._any_wanted.set()
-        return True
 
     def tidy(self) -> None:
         """Forget what nobody watches any more."""
@@ -52,9 +57,9 @@ class EarlierEnds:
         await asyncio.sleep(0)
         wanted, self._wanted = self._wanted, {}
         by_leader: dict[tuple[LeaderReader, IsolationLevel], list[Lagging]] = {}
-        for lookup, lagging in wanted.items():
+        for lagging in wanted.values():
             # It may have been wanted again while it was under way.
-            reader = self._leaders.of(lagging.partition) if lookup not in self._known else None
+            reader = self._leaders.of(lagging.partition) if not self.has(lagging) else None
             if reader is not None:
                 by_leader.setdefault((reader, lagging.level), []).append(lagging)
         now_ms, now_s = epoch_ms(), time.monotonic()
@@ -69,7 +74,7 @@ class EarlierEnds:
     ) -> Ends:
         """Nothing where the leader does not answer: it may be wanted again."""
         behind = [
-            Behind(one.partition.topic, one.partition.partition, one.position, one.latest)
+            Behind(one.partition.topic, one.partition.partition, one.position, one.latest.offset)
             for one in some
         ]
         try:

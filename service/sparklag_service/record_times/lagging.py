@@ -1,13 +1,14 @@
-"""Which partitions of a query lag, and how much is known of when their records came. Pure."""
+"""Which partitions of a query lag, and whether anyone saw their records come. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from aiokafka.structs import TopicPartition
+from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
+from sparklag_service.offset_times import Latest
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.query_state import SourceState
 from sparklag_service.record_times.asked import Position
@@ -16,16 +17,14 @@ Lookup = tuple[str | None, IsolationLevel, TopicPartition]
 """A topic's id, and a partition of it as it is read at a level."""
 
 
-class Lagging(NamedTuple):
+class Lagging(Struct, frozen=True, gc=False):  # there are thousands
     """A partition with unprocessed records, the first of them at `position`."""
 
     partition: TopicPartition
     level: IsolationLevel
     position: int
-    latest: int
+    latest: Latest
     topic_id: str | None
-    is_floor: bool
-    """When that one came is not known, but for the least it can be."""
 
     @property
     def asked(self) -> Position:
@@ -47,7 +46,6 @@ def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[La
         if topic is None or topic.missing is not None:
             continue
         positions = (source.processed or {}).get(name, {})
-        times = said.times[level].get(name)
         for number in source.watched_partitions(name, topic.partitions):
             partition = TopicPartition(name, number)
             latest, earliest = said.latest[level].get(partition), said.earliest.get(partition)
@@ -63,5 +61,14 @@ def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[La
             ):
                 yield None
                 continue
-            is_floor = times is None or times.bracket(number, position, latest).older_s is None
-            yield Lagging(partition, level, position, latest.offset, topic.topic_id, is_floor)
+            yield Lagging(partition, level, position, latest, topic.topic_id)
+
+
+def came_unseen(lagging: Lagging, said: ClusterOffsets) -> bool:
+    """Whether its record was there before anyone looked: its age is known for the least it can
+    be."""
+    topic, number = lagging.partition
+    times = said.times[lagging.level].get(topic)
+    if times is None:
+        return True
+    return times.bracket(number, lagging.position, lagging.latest).older_s is None

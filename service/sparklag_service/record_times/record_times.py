@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from sparklag_schemas import TimeLagSettings
@@ -20,7 +21,7 @@ from sparklag_service.record_times.batch_sizes import BatchSizes
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.earlier_ends import EarlierEnds
-from sparklag_service.record_times.lagging import Lagging, lagging_partitions
+from sparklag_service.record_times.lagging import Lagging, came_unseen, lagging_partitions
 from sparklag_service.record_times.leader_reader import LeaderReader
 from sparklag_service.record_times.leaders import Cluster, Leaders
 from sparklag_service.record_times.refusals import Refusals
@@ -122,7 +123,8 @@ class RecordTimes:
     async def _take_turn(self, state: QueryState, turn: _Turn) -> None:
         samples = self._settings.sample and turn.has_stood(time.monotonic())
         turn.unlooked = False
-        wanted: list[Lagging] = []
+        unseen: list[Lagging] = []
+        others: list[Lagging] = []
         count = 0
         for source in state.sources:
             if source.cluster != self._alias:
@@ -133,13 +135,20 @@ class RecordTimes:
                     await asyncio.sleep(0)
                 if lagging is None:
                     continue
-                if lagging.is_floor and self._earlier_ends.want(lagging):
+                is_worth_it = samples and self._is_worth_it(lagging)
+                is_looked_up = self._earlier_ends.has(lagging)
+                if is_looked_up and not is_worth_it:
+                    continue
+                is_unseen = came_unseen(lagging, self._said)
+                if not is_unseen:
+                    self._earlier_ends.leave(lagging)
+                elif not is_looked_up:
                     turn.unlooked = True
-                if samples and self._is_worth_it(lagging):
-                    wanted.append(lagging)
+                    self._earlier_ends.want(lagging)
+                if is_worth_it:
+                    (unseen if is_unseen else others).append(lagging)
         # Those first of which least is known.
-        wanted.sort(key=lambda one: not one.is_floor)
-        for count, lagging in enumerate(wanted, start=1):
+        for count, lagging in enumerate(chain(unseen, others), start=1):
             self._sample(lagging)
             if count % _BREATHE_PARTITIONS == 0:
                 await asyncio.sleep(0)
@@ -154,13 +163,13 @@ class RecordTimes:
         )
 
     def _sample(self, lagging: Lagging) -> None:
-        partition, level, position, _, topic_id, _ = lagging
+        partition = lagging.partition
         reader = self._leaders.of(partition)
         if reader is None:
             return
         self._asked.begin(partition, lagging.asked, time.monotonic())
         size = self._sizes.usual(partition.topic)
-        reader.want(Search(partition, level, position, size, topic_id))
+        reader.want(Search(partition, lagging.level, lagging.position, size, lagging.topic_id))
 
     def _take(self, search: Search) -> None:
         """A search has come to its end."""

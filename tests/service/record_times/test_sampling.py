@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
+from sparklag_service.brokers.broker_link import BrokerLink
+from sparklag_service.record_times.byte_budget import ByteBudget
+from sparklag_service.record_times.counts import RecordTimeCounts
+from sparklag_service.record_times.leader_reader import LeaderReader
+from sparklag_service.record_times.search import Search
 from tests.second_client import SecondClient
 from tests.service.record_times.sampling import first_times, sampling, standing, write_batches
 from tests.service.second_broker import frozen, place, second_broker
@@ -339,3 +345,27 @@ async def test_two_thousand_partitions_are_sampled_in_some_requests(
         counts = sampled.record_times.counts
         assert counts.requests <= 20
         assert counts.bytes_read < 2_000 * 400
+
+
+async def test_no_more_is_read_than_the_budget_allows(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    servers = kafka.bootstrap_servers
+    await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
+    host, port = servers.split(":")
+    budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
+    found: asyncio.Queue[Search] = asyncio.Queue()
+    link = BrokerLink(host, int(port), {}, 30.0)
+    reader = LeaderReader(link, budget, RecordTimeCounts(), found.put_nowait)
+    try:
+        began_s = time.monotonic()
+        for number in (0, 1):
+            partition = TopicPartition(topic_name, number)
+            reader.want(Search(partition, "read_uncommitted", 0, 60_000))
+            search = await asyncio.wait_for(found.get(), 60)
+            assert (search.ending, search.timestamp_ms) == ("found", T)
+        # The second waited for what the first had taken, less than a byte of it being saved.
+        assert time.monotonic() - began_s >= 0.99
+    finally:
+        await reader.aclose()
