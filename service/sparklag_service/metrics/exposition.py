@@ -13,7 +13,7 @@ from sparklag_service.metrics.own import OwnMetrics
 from sparklag_service.metrics.series import QuerySeries
 from sparklag_service.pipeline import Pipeline
 
-_PIECE_BYTES = 512 * 1024
+_PIECE_BYTES = 1024 * 1024
 _FASTEST = 1
 """Ten times smaller; a level more is 3 % smaller."""
 _GZIP_FORMAT = 31

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
 from sparklag_service.metrics.family import Family, Gauge, Labelled, Number
 from sparklag_service.metrics.label_text import label_set, pairs
-from sparklag_service.metrics.scheme import Scheme
+from sparklag_service.metrics.scheme import Named, Scheme
 
 
 @dataclass(frozen=True)
@@ -312,22 +313,44 @@ def query_labels(event: LagEvent) -> dict[str, str]:
 
 def topic_labels(event: LagEvent) -> Iterable[tuple[dict[str, str], TopicLag]]:
     """What a query reads, with its labels: the source only where it reads a topic through two."""
-    sources = Counter((topic.cluster, topic.topic) for topic in event.topics)
-    for topic in event.topics:
-        labels = {
-            **query_labels(event),
-            "cluster": topic.cluster or "",
-            "topic": topic.topic,
-        }
-        if sources[topic.cluster, topic.topic] > 1:
-            labels["source"] = str(topic.source)
-        yield labels, topic
+    for topic, source in _with_sources(event):
+        labels = {**query_labels(event), "cluster": topic.cluster or "", "topic": topic.topic}
+        yield labels if source is None else {**labels, "source": str(source)}, topic
 
 
-NATIVE = Scheme(
-    _QUERY,
-    _TOPIC,
-    _PARTITION,
-    lambda named: label_set(**query_labels(named.event)),
-    lambda named: ((pairs(**labels), topic) for labels, topic in topic_labels(named.event)),
-)
+def _with_sources(event: LagEvent) -> Iterable[tuple[TopicLag, int | None]]:
+    names = [(topic.cluster, topic.topic) for topic in event.topics]
+    if len(names) == len(set(names)):
+        return [(topic, None) for topic in event.topics]
+    readers = Counter(names)
+    return [
+        (topic, topic.source if readers[name] > 1 else None)
+        for name, topic in zip(names, event.topics, strict=True)
+    ]
+
+
+# Asked for with each event of a query, and nearly always what they were.
+@lru_cache(maxsize=16_384)
+def _query_set(cluster: str, query: str, query_id: str) -> str:
+    return label_set(cluster=cluster, query=query, query_id=query_id)
+
+
+@lru_cache(maxsize=16_384)
+def _topic_pairs(cluster: str, query: str, query_id: str, topic: str, source: int | None) -> str:
+    labels = {"cluster": cluster, "query": query, "query_id": query_id, "topic": topic}
+    return pairs(**labels) if source is None else pairs(**labels, source=str(source))
+
+
+def query_set(event: LagEvent) -> str:
+    """A query's labels as text, with braces."""
+    return _query_set(event.cluster, event.display_name, event.query_id)
+
+
+def _topics(named: Named) -> Iterable[tuple[str, TopicLag]]:
+    event = named.event
+    query, query_id = event.display_name, event.query_id
+    for topic, source in _with_sources(event):
+        yield _topic_pairs(topic.cluster or "", query, query_id, topic.topic, source), topic
+
+
+NATIVE = Scheme(_QUERY, _TOPIC, _PARTITION, lambda named: query_set(named.event), _topics)

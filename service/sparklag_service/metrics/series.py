@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from sparklag_schemas import LagEvent, Settings
 from sparklag_service.metrics.kafka_exporter import kafka_exporter
-from sparklag_service.metrics.label_text import label_set
 from sparklag_service.metrics.lag_exporter import LAG_EXPORTER
-from sparklag_service.metrics.native import AGES, NATIVE, query_labels
+from sparklag_service.metrics.native import AGES, NATIVE, query_set
 from sparklag_service.metrics.scheme import Scheme, group_names
 from sparklag_service.metrics.scheme_text import Blocks, SchemeText
 from sparklag_service.metrics.selection import Selection
@@ -36,7 +35,7 @@ class QuerySeries:
             if (measured is None or named.event.query_id in measured)
             and self._selection.takes(named.event)
         ]
-        of_queries = [(label_set(**query_labels(named.event)), named.event) for named in shown]
+        of_queries = [(query_set(named.event), named.event) for named in shown]
         found: list[Blocks] = [(age, [age.block(of_queries, now_ms)]) for age in AGES]
         for scheme in self._schemes:
             await turns.rest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from operator import attrgetter
 
 from sparklag_schemas import PartitionLag
@@ -65,13 +64,16 @@ class _PartitionLines:
     def _text(self, family: Gauge[PartitionLag], values: tuple[Number | None, ...]) -> bytes:
         template = self._templates.get(family.name)
         if template is not None:
-            # One call in C for all of them: this is most of what a scrape costs.
-            with suppress(TypeError):
+            try:
+                # One call in C for all of them: this is most of what a scrape costs.
                 return template % values
+            except TypeError:
+                # Some are null by now.
+                pass
+        if values.count(None) == len(values):
+            return b""
         pairs = zip(self._numbers, values, strict=True)
         numbers = [number for number, value in pairs if value is not None]
-        if not numbers:
-            return b""
         template = self._template(family, numbers)
         if len(numbers) == len(values):
             self._templates[family.name] = template
