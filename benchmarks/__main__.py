@@ -19,6 +19,8 @@ NAMES = (
     "group_offsets",
     "checkpoint_polling",
     "checkpoint_delay",
+    "live_stream",
+    "history_memory",
     "restart",
     "first_event",
 )

@@ -42,6 +42,7 @@ _FAST_RATE: Final = 50.0
 _WATCHED_S: Final = 20.0
 _CUT_OFF_S: Final = 60.0
 _ARRIVED_S: Final = 20.0
+_SETTLED_S: Final = 1.0
 _SMALL_BYTES: Final = 4 * 1024
 _MARK: Final = b'"event_id":"'
 
@@ -74,6 +75,11 @@ async def _measure(bootstrap_servers: str, service: ServiceProcess) -> list[Row]
         await producer.stop()
     return [
         *_latency(f"live stream, {READERS:,} readers, {_RATE:g} events/s", many, alone, True),
+        Row(
+            f"live stream, {READERS:,} readers come at once: until all are told what stands",
+            f"{many.joined_s:.1f} s",
+            f"{alone.joined_s * 1e3:.0f} ms, one reader",
+        ),
         Row(
             f"live stream, {READERS:,} readers: memory of the service",
             f"+{many.grown_mb:.1f} MB",
@@ -113,6 +119,7 @@ class _Watched:
         self.grown_mb = 0.0
         self.cpu_share = 0.0
         self.cut_off = 0
+        self.joined_s = 0.0
 
 
 def _latency(what: str, many: _Watched, alone: _Watched, budgeted: bool) -> list[Row]:
@@ -148,6 +155,7 @@ async def _watch(
     )
     process.start()
     try:
+        watched.joined_s = await asyncio.to_thread(ours.recv)
         await asyncio.to_thread(ours.recv)
         cpu_s, began_s = service.cpu_s(), time.monotonic()
         produced = await _produce(producer, rate, _WATCHED_S)
@@ -224,6 +232,7 @@ def _readers_process(address: tuple[str, int], readers: int, slow: int, pipe: Co
 async def _read(address: tuple[str, int], readers: int, slow: int, pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
     latencies_ms: list[float] = []
+    began_s = time.monotonic()
     reading = [
         (await loop.create_connection(lambda: _Reader(latencies_ms), *address))[1]
         for _ in range(readers)
@@ -237,14 +246,20 @@ async def _read(address: tuple[str, int], readers: int, slow: int, pipe: Connect
         idle.append(connection)
     for reader in reading:
         await reader.told_first.wait()
+    pipe.send(time.monotonic() - began_s)
     # What stood before is not news.
+    await asyncio.sleep(_SETTLED_S)
     latencies_ms.clear()
     pipe.send("ready")
     expected = await asyncio.to_thread(pipe.recv)
-    deadline_s = time.monotonic() + _ARRIVED_S
-    while len(latencies_ms) < expected and time.monotonic() < deadline_s:
-        await asyncio.sleep(0.1)
+    await asyncio.to_thread(_until_many, latencies_ms, expected)
     pipe.send(latencies_ms)
+
+
+def _until_many(found: list[float], expected: int) -> None:
+    deadline_s = time.monotonic() + _ARRIVED_S
+    while len(found) < expected and time.monotonic() < deadline_s:
+        time.sleep(0.1)
 
 
 class _Reader(asyncio.Protocol):
@@ -272,7 +287,8 @@ class _Reader(asyncio.Protocol):
         else:
             at = max(at, len(data) - len(_MARK))
         self._rest = data[at:]
-        if b"query-" in data:
+        # Of what it is told first the last event carries the id.
+        if b"id: " in data:
             self.told_first.set()
 
 
