@@ -1,0 +1,52 @@
+"""What the view hands on to whoever follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sparklag_schemas import encode
+from sparklag_service.counters import Counters
+from sparklag_service.live.feed import Arrival, Feed
+from tests.messages import lag_event
+
+
+class Broken:
+    """A follower that fails with everything."""
+
+    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        raise RuntimeError("at the beginning")
+
+    def arrived(self, arrival: Arrival) -> None:
+        raise RuntimeError(f"at {arrival.offset}")
+
+
+class Recorder:
+    """One that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.starts: Mapping[int, int] = {}
+        self.offsets: list[int] = []
+
+    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self.starts = starts
+
+    def arrived(self, arrival: Arrival) -> None:
+        self.offsets.append(arrival.offset)
+
+
+def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counters, recorder = Counters(), Recorder()
+    feed = Feed(counters)
+    feed.add(Broken())
+    feed.add(recorder)
+    feed.begin({0: 3}, {0: 5})
+    event = lag_event()
+    for offset in (3, 4):
+        feed.hand_on(Arrival("a", 0, offset, 0, event, encode(event)))
+    assert (recorder.starts, recorder.offsets) == ({0: 3}, [3, 4])
+    assert counters.followers_failed == 3
+    assert len(caplog.records) == 1
