@@ -81,6 +81,9 @@ async def test_an_id_of_one_instance_is_understood_by_another_that_read_in_anoth
             told = await reader.next()
             assert told is not None
             assert (told.id, json.loads(told.data)["query_id"]) == ("0:1,1:1", "query-1")
+            # What it has seen of the other partition came later here, and is not told again.
+            comes = other.show(lag_event(query_id="query-0", total_lag=1), 0)
+            assert await reader.next() == ("lag", "0:2,1:1", comes.decode())
 
 
 async def test_one_who_missed_more_than_is_kept_is_told_so_and_the_newest_of_what_changed() -> None:
