@@ -43,7 +43,7 @@ class Counters:
     reads_failed: int = _count("Times one of the two topics could not be read; it is tried again.")
     commits_failed: int = _count("Commits that failed; what they say is said again by the next.")
 
-    stream_readers: int = _count("Readers of the live stream that were let in.")
+    stream_accepted: int = _count("Readers of the live stream that were let in.")
     stream_refused: int = _count("Readers of the live stream beyond `live.max_readers`.")
     stream_cut_off: int = _count("Readers of the live stream that were too slow, and cut off.")
     stream_gaps: int = _count("Readers that came back for more than was kept for them.")

@@ -56,6 +56,18 @@ async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_every
             await read_all(idle)
 
 
+async def test_that_nobody_reads_is_seen_before_megabytes_are_in_the_kernel(
+    live: LiveServer,
+) -> None:
+    async with live.not_reading("/stream", SMALL_BYTES):
+        await live.has(lambda: live.hub.reading == 1, "it reads")
+        (connection,) = live.http.server_state.connections
+        transport = connection.transport
+        # 400 KB: without a bound the kernel takes 2.8 MB here.
+        await fill(live, 20)
+        await live.has(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+
+
 async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
     live: LiveServer,
 ) -> None:

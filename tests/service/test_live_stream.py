@@ -160,7 +160,7 @@ async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
         async with live.reading("/stream") as reader:
             assert reader.status == 200
         counters = live.pipeline.counters
-        assert (counters.stream_readers, counters.stream_refused) == (2, 1)
+        assert (counters.stream_accepted, counters.stream_refused) == (2, 1)
 
 
 async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:

@@ -92,7 +92,7 @@ class LiveHub:
         if self.reading >= self._max_readers:
             self._counters.stream_refused += 1
             raise TooManyReaders
-        self._counters.stream_readers += 1
+        self._counters.stream_accepted += 1
         self.reading += 1
         reader = Reader(self._ring, self._shared, wire, query_id)
         self._readers.setdefault(query_id, set()).add(reader)

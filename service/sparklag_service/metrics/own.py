@@ -60,6 +60,12 @@ class SelfMetrics(Collector):
                 "Since when it is not known that every observation was taken in.",
                 None if intake.heard_all_s is None else now_s - intake.heard_all_s,
             ),
+            ("stream_readers", "Readers of the live stream there are.", pipeline.live.reading),
+            (
+                "history_bytes",
+                "Memory that the history takes.",
+                pipeline.history.archive.held_bytes,
+            ),
         ]
         for name, meaning, value in found:
             # Missing is not zero: what is not known has no sample.
