@@ -7,51 +7,14 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
-def _count(meaning: str) -> Any:
+def count(meaning: str) -> Any:
+    """A count that begins with 0."""
     return field(default=0, metadata={"meaning": meaning})
 
 
 @dataclass
-class Counters:
-    """Counts since the start of this instance."""
-
-    observations: int = _count("Observations taken in.")
-    malformed: int = _count(
-        "Messages that do not keep the contract; each is logged with its position, and skipped."
-    )
-    superseded: int = _count(
-        "Observations that gave way to a newer one of their query, for lag only."
-    )
-    stale: int = _count(
-        "Observations that were read again, or older than the last one of their query."
-    )
-    measured: int = _count("Measurements: of one query, once.")
-    published: int = _count("Lag events and tombstones Kafka acknowledged.")
-    too_large: int = _count(
-        "Lag events dropped: the topic refuses their size. The first of each query is logged."
-    )
-    publish_failures: int = _count(
-        "Lag events that were not acknowledged; their query is measured and published again."
-    )
-    tombstones: int = _count("Queries forgotten.")
-    rebalances: int = _count("Times the group shared its partitions anew.")
-    adopted: int = _count("Queries taken over from the view.")
-    released: int = _count("Queries given up to another instance, or forgotten.")
-    outdated_events: int = _count(
-        "Lag events that came after a newer one of their query; the view keeps the newer."
-    )
-    reads_failed: int = _count("Times one of the two topics could not be read; it is tried again.")
-    commits_failed: int = _count("Commits that failed; what they say is said again by the next.")
-
-    stream_accepted: int = _count("Readers of the live stream that were let in.")
-    stream_refused: int = _count("Readers of the live stream beyond `live.max_readers`.")
-    stream_cut_off: int = _count("Readers of the live stream that were too slow, and cut off.")
-    stream_gaps: int = _count("Readers that came back for more than was kept for them.")
-    history_left_out: int = _count("Events without a place in the history: its memory is full.")
-    otlp_failures: int = _count("Pushes to the OpenTelemetry collector that failed.")
-    followers_failed: int = _count(
-        "Failures in what follows the view, history or live stream; the first is logged."
-    )
+class Counts:
+    """What is made of these."""
 
     def as_dict(self) -> dict[str, int]:
         """Name to count."""
@@ -61,3 +24,46 @@ class Counters:
     def meanings(cls) -> dict[str, str]:
         """Name to what is counted."""
         return {counter.name: counter.metadata["meaning"] for counter in fields(cls)}
+
+
+@dataclass
+class Counters(Counts):
+    """Counts since the start of this instance."""
+
+    observations: int = count("Observations taken in.")
+    malformed: int = count(
+        "Messages that do not keep the contract; each is logged with its position, and skipped."
+    )
+    superseded: int = count(
+        "Observations that gave way to a newer one of their query, for lag only."
+    )
+    stale: int = count(
+        "Observations that were read again, or older than the last one of their query."
+    )
+    measured: int = count("Measurements: of one query, once.")
+    published: int = count("Lag events and tombstones Kafka acknowledged.")
+    too_large: int = count(
+        "Lag events dropped: the topic refuses their size. The first of each query is logged."
+    )
+    publish_failures: int = count(
+        "Lag events that were not acknowledged; their query is measured and published again."
+    )
+    tombstones: int = count("Queries forgotten.")
+    rebalances: int = count("Times the group shared its partitions anew.")
+    adopted: int = count("Queries taken over from the view.")
+    released: int = count("Queries given up to another instance, or forgotten.")
+    outdated_events: int = count(
+        "Lag events that came after a newer one of their query; the view keeps the newer."
+    )
+    reads_failed: int = count("Times one of the two topics could not be read; it is tried again.")
+    commits_failed: int = count("Commits that failed; what they say is said again by the next.")
+
+    stream_accepted: int = count("Readers of the live stream that were let in.")
+    stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
+    stream_cut_off: int = count("Readers of the live stream that were too slow, and cut off.")
+    stream_gaps: int = count("Readers that came back for more than was kept for them.")
+    history_left_out: int = count("Events without a place in the history: its memory is full.")
+    otlp_failures: int = count("Pushes to the OpenTelemetry collector that failed.")
+    followers_failed: int = count(
+        "Failures in what follows the view, history or live stream; the first is logged."
+    )

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 SPACING: Final = 0.05
 """Of a row's age: how far it may lie from the next one, older than the rows were taken."""
-KEEP_S: Final = 86_400.0
+KEEP_S: Final = 90_000.0
+"""A day, and what a row of that age may lie apart from the next."""
 _THIN_EVERY: Final = 32
 """Rows taken between two thinnings."""
 

@@ -109,6 +109,7 @@ async def test_where_retention_took_the_beginning_it_says_since_when_nothing_is_
     second_client.create(service_settings.lag_topic)
     write(second_client, service_settings, "a", range(8 * HOUR, 4 * HOUR, -10 * MINUTE))
     second_client.delete_records(service_settings.lag_topic, {0: 12})
+    write_heartbeats(second_client, service_settings)
     write(second_client, service_settings, "a", [5 * S, 4 * S])
     async with refilled(service_settings) as instance:
         assert instance.ages("a", MINUTE)[0] == 6 * 60

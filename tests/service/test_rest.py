@@ -138,6 +138,7 @@ async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not
 ) -> None:
     show(pipeline)
     pipeline.counters.malformed = 3
+    pipeline.enricher.record_times["default"].counts.sampled = 2
     answer = await http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     samples = dict(
@@ -147,6 +148,7 @@ async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not
     assert samples["sparklag_queries"] == "1.0"
     assert samples["sparklag_ready"] == "0.0"
     assert samples['sparklag_cluster_up{cluster="default"}'] == "0.0"
+    assert samples['sparklag_record_times_sampled_total{cluster="default"}'] == "2.0"
     assert "sparklag_intake_behind" not in samples
     assert set(pipeline.counters.as_dict()) <= {
         name.removeprefix("sparklag_").removesuffix("_total") for name in samples

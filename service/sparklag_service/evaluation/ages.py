@@ -14,6 +14,8 @@ from sparklag_service.offsets import ClusterOffsets
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
 """A timestamp so much earlier than the record itself says when something happened, not when it
 could have been processed: somebody filled the topic with old data."""
+_OLDEST_S: Final = 31_536_000.0
+"""A year. Of a record that nobody saw come no more is believed: it is its event's time."""
 _UNSEEN: Final = OffsetTimes()
 
 
@@ -72,8 +74,11 @@ class TopicAges:
         if sampled is None or sampled.offset != offset:
             return None
         at_s = self._moment.monotonic_s(sampled.timestamp_ms)
-        older_s = bracket.older_s
-        if older_s is not None and at_s < older_s - _OLDER_THAN_ITS_ARRIVAL_S:
+        if bracket.older_s is not None:
+            earliest_s = bracket.older_s - _OLDER_THAN_ITS_ARRIVAL_S
+        else:
+            earliest_s = self._moment.now_s - _OLDEST_S
+        if at_s < earliest_s:
             return None
         # A clock that is ahead: the record was there before.
         return at_s if at_s <= bracket.newer_s else None

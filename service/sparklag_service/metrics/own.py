@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from sparklag_service.counters import Counters
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.record_times.counts import RecordTimeCounts
 
 
 class SelfMetrics(Collector):
@@ -34,6 +35,20 @@ class SelfMetrics(Collector):
         for cluster in self._pipeline.enricher.offsets:
             up.add_metric([cluster], cluster not in self._pipeline.enricher.unreachable)
         yield up
+        yield from self._record_times()
+
+    def _record_times(self) -> Iterator[Metric]:
+        counts = {
+            cluster: times.counts.as_dict()
+            for cluster, times in self._pipeline.enricher.record_times.items()
+        }
+        for name, meaning in RecordTimeCounts.meanings().items():
+            family = CounterMetricFamily(
+                f"sparklag_record_times_{name}", meaning, labels=["cluster"]
+            )
+            for cluster, counted in counts.items():
+                family.add_metric([cluster], counted[name])
+            yield family
 
     def _gauges(self) -> Iterator[Metric]:
         pipeline = self._pipeline

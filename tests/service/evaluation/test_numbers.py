@@ -109,6 +109,17 @@ def test_a_timestamp_that_cannot_be_when_the_record_came_is_not_believed(off_s: 
     assert trace.one().time_lag_s == (known.time_lag_s or 0.0) + 1
 
 
+@pytest.mark.parametrize(("days", "method"), [(300, "sampled"), (400, "floor")])
+def test_of_what_was_there_before_anyone_looked_a_year_is_believed(days: int, method: str) -> None:
+    trace = Trace(ends=[1_000])
+    trace.at[0] = 500
+    trace.say("progress", batch_id=3)
+    trace.sampled(0, trace.now_ms - round(days * DAY_S * 1000))
+    trace.pass_time(10)
+    assert trace.one().time_lag_method == method
+    assert (trace.one().time_lag_s or 0) < 366 * DAY_S
+
+
 def test_a_leader_that_is_away_widens_what_is_known_and_invents_nothing() -> None:
     trace = Trace(produce=lambda _: [1])
     trace.steady(2)
