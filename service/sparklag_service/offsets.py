@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from aiokafka.structs import TopicPartition
@@ -34,6 +35,11 @@ class Topic:
     missing: str | None = None
     gone: bool = False
     """Kafka says that there is no such topic; without it, `missing` may pass."""
+
+    @cached_property
+    def numbers(self) -> frozenset[int]:
+        """The same partitions, to look one up."""
+        return frozenset(self.partitions)
 
 
 @dataclass

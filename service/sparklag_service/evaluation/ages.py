@@ -39,6 +39,7 @@ class TopicAges:
         self._times = said.times[level].get(name, _UNSEEN)
         self._sampled = said.record_times
         self._moment = moment
+        self._now_s = moment.now_s
         self._bracket: Bracket | None = None
 
     def age(self, number: int, offset: int, latest: Latest) -> tuple[float, TimeLagMethod]:
@@ -55,7 +56,7 @@ class TopicAges:
             sampled_s = self._sampled_s(number, offset, bracket)
             if sampled_s is not None:
                 at_s, method = sampled_s, "sampled"
-        age_ms = int((self._moment.now_s - at_s) * 1000 + 0.5)
+        age_ms = int((self._now_s - at_s) * 1000 + 0.5)
         return age_ms / 1000 if age_ms > 0 else 0.0, method
 
     @property

@@ -223,9 +223,9 @@ class _Measure:
         elif topic_id is None and before is not None and not _was_recreated(before):
             topic_id = before.topic_id
         one = TopicMeasure(source, name, topic, topic_id, said, self._moment, self._max_age_s)
-        olds: dict[int, PartitionLag] = {}
+        olds: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (topic_id, None):
-            olds = {old.partition: old for old in before.partitions}
+            olds = before.partitions
         trends = self._course.trends.get((source.source, name))
         flags = trends.flags if trends is not None else {}
         since_s = max(0.0, self._moment.now_s - self._course.at_s)

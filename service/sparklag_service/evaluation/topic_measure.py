@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, TimeLagMethod
 from sparklag_service.evaluation.ages import TopicAges, in_ms
+from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.offset_times import Latest
@@ -24,7 +25,7 @@ _ANEW = "the topic was deleted and created anew: the position is one of the topi
 class Before(NamedTuple):
     """What was said of a topic's partitions last, while it was the same topic."""
 
-    partitions: Mapping[int, PartitionLag]
+    partitions: Sequence[PartitionLag]
     since_s: float
     """How long ago."""
     flags: Mapping[int, Finding]
@@ -46,7 +47,7 @@ class TopicMeasure:
     ) -> None:
         self._name = name
         self._topic = topic
-        self._existing = frozenset(topic.partitions)
+        self._existing = topic.numbers
         self._has_ids = topic_id is not None
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
@@ -74,17 +75,16 @@ class TopicMeasure:
 
     def partition_lags(self, numbers: list[int], before: Before) -> list[PartitionLag]:
         """Of the partitions `numbers`, in their order."""
-        name, obstacle, olds, flags = self._name, self._obstacle, before.partitions, before.flags
+        name, obstacle, flags = self._name, self._obstacle, before.flags
         latest, earliest, advances = self._latest, self._earliest, self._advances
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
         since_s, age_of, is_sampled = before.since_s, self._ages.age, self._ages.is_sampled
         sampled, looks_again = self._ages.any_sampled, self._looks_again(since_s)
         arrived = moved = 0
         found: list[PartitionLag] = []
-        for number in numbers:
+        for number, old in zip(numbers, aligned(before.partitions, numbers), strict=True):
             # Equal to the TopicPartition, and made in less time.
             key = (name, number)
-            old = olds.get(number)
             read = latest.get(key)
             first = earliest.get(key)
             at = processed.get(number)
@@ -106,7 +106,7 @@ class TopicMeasure:
                     )
                 )
             ):
-                found.append(self._partition_lag(number, at, read, first, before))
+                found.append(self._partition_lag(number, at, read, first, old, before))
                 continue
             end = read.offset
             plan = planned.get(number)
@@ -169,9 +169,9 @@ class TopicMeasure:
         processed: int | None,
         latest: Latest | None,
         earliest: int | None,
+        old: PartitionLag | None,
         before: Before,
     ) -> PartitionLag:
-        old = before.partitions.get(number)
         rewound_from = _rewound_from(processed, old)
         partition = TopicPartition(self._name, number)
         found = self._judge(partition, processed, latest, earliest, rewound_from)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from sparklag_schemas import Thresholds, TopicLag
+from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import Finding
 
 
@@ -55,9 +56,9 @@ class Trends:
         standing: dict[int, int] = {}
         flags: dict[int, Finding] = {}
         allowed_lag = thresholds.allowed_lag
-        befores = {one.partition: one for one in self.last.partitions}
-        for one in topic.partitions:
-            number, lag, before = one.partition, one.lag, befores.get(one.partition)
+        befores = aligned(self.last.partitions, [one.partition for one in topic.partitions])
+        for one, before in zip(topic.partitions, befores, strict=True):
+            number, lag = one.partition, one.lag
             if lag is None or lag <= allowed_lag or before is None:
                 continue
             if before.lag is None or before.lag <= allowed_lag:
