@@ -15,10 +15,10 @@ from typing import Any
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_service.errors import PortInUse, ServiceError
-from sparklag_service.http_server import HttpServer
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)

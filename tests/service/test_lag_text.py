@@ -9,7 +9,7 @@ import pytest
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
 from sparklag_service.cli import lag_text
 from sparklag_service.cli.probe import objection
-from sparklag_service.page import rows
+from sparklag_service.rest.page import rows
 from sparklag_service.words import ago, catch_up, clock_time, number, size, trend
 from tests.messages import lag_event
 

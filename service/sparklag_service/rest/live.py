@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request, Response
 
-from sparklag_service import problems
 from sparklag_service.live.event_stream import EventStream
 from sparklag_service.live.hub import TooManyReaders
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import problems
+from sparklag_service.rest.openapi import AMBIGUOUS, NO_SUCH_QUERY, refused
 
 _EVENTS: dict[str, Any] = {
     "description": "Server-Sent Events without an end",
@@ -20,10 +21,7 @@ _EVENTS: dict[str, Any] = {
         }
     },
 }
-_PROBLEM: dict[str, Any] = {
-    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
-_FULL = _PROBLEM | {"description": "As many readers as `live.max_readers` allows read already"}
+_FULL = refused("As many readers as `live.max_readers` allows read already")
 LastId = Annotated[
     str | None,
     Header(
@@ -57,14 +55,14 @@ def add_live(app: FastAPI, pipeline: Pipeline) -> None:
         response_class=Response,
         responses={
             200: _EVENTS,
-            404: _PROBLEM | {"description": "No query has this name or id"},
-            409: _PROBLEM | {"description": "More than one query has this name"},
+            404: NO_SUCH_QUERY,
+            409: AMBIGUOUS,
             503: _FULL,
         },
     )
     async def stream_query(query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""
-        event = problems.one_query(pipeline.view, query)
+        event = problems.one_query(pipeline.view, query).event
         return EventStream(pipeline.live, event.query_id, last_id)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparklag_schemas.settings import LiveSettings
 from tests.messages import lag_event
-from tests.service.live_server import LiveServer, live_server
+from tests.service.live.live_server import LiveServer, live_server
 
 A, B = "query-a", "query-b"
 

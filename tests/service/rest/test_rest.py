@@ -14,7 +14,7 @@ import pytest
 from sparklag_schemas import Settings, encode
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest import create_app
+from sparklag_service.rest.app import create_app
 from sparklag_service.view import Entry
 from tests.messages import QUERY_ID, lag_event
 

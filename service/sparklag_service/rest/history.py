@@ -8,15 +8,12 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas.clock import epoch_ms
-from sparklag_service import problems
 from sparklag_service.history.answer import HistoryPage
 from sparklag_service.history.question import BadQuestion, question
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import problems
+from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
 
-_JSON = "application/json"
-_PROBLEM: dict[str, Any] = {
-    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
 _MOMENT = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
 
@@ -29,10 +26,10 @@ def add_history(app: FastAPI, pipeline: Pipeline) -> None:
         summary="One query's totals over time",
         response_class=Response,
         responses={
-            200: {"content": {_JSON: {"schema": _schema()}}},
-            404: _PROBLEM | {"description": "No query has this name or id"},
-            409: _PROBLEM | {"description": "More than one query has this name"},
-            422: _PROBLEM | {"description": "A parameter is not what it may be"},
+            200: {"content": {JSON: {"schema": _schema()}}},
+            404: NO_SUCH_QUERY,
+            409: AMBIGUOUS,
+            422: REFUSED,
         },
     )
     async def get_history(
@@ -46,14 +43,14 @@ def add_history(app: FastAPI, pipeline: Pipeline) -> None:
     ) -> Response:
         """By name or by id, from memory. A step without a measurement has no point: a gap is a
         gap, and not 0."""
-        event = problems.one_query(pipeline.view, query)
+        event = problems.one_query(pipeline.view, query).event
         now_ms = epoch_ms()
         try:
             asked = question(since, until, step, now_ms)
         except BadQuestion as error:
             raise problems.invalid_parameter(error.parameter, str(error)) from error
         page = pipeline.history.answer(event, asked, now_ms)
-        return Response(msgspec.json.encode(page), media_type=_JSON)
+        return Response(msgspec.json.encode(page), media_type=JSON)
 
 
 def _schema() -> dict[str, Any]:

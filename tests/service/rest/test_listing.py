@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.listing import BadCursor, Filter, page
+from sparklag_service.rest.listing import BadCursor, Filter, page
 from tests.messages import lag_event
 
 EVENTS = [

@@ -20,7 +20,7 @@ from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
-from tests.service.live_server import StreamReader, deadline
+from tests.service.live.live_server import StreamReader, deadline
 from tests.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kafka

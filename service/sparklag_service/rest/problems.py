@@ -9,8 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from sparklag_schemas import LagEvent
-from sparklag_service.view import View
+from sparklag_service.view import Entry, View
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "tag:sparklag,2026:problem/"
@@ -52,14 +51,14 @@ def ambiguous_name(name: str, query_ids: list[str]) -> Problem:
     )
 
 
-def one_query(view: View, name_or_id: str) -> LagEvent:
-    """The newest event of the query that is meant. Raises Problem."""
+def one_query(view: View, name_or_id: str) -> Entry:
+    """What stands of the query that is meant. Raises Problem."""
     entries = view.find(name_or_id)
     if not entries:
         raise unknown_query(name_or_id)
     if len(entries) > 1:
         raise ambiguous_name(name_or_id, [entry.event.query_id for entry in entries])
-    return entries[0].event
+    return entries[0]
 
 
 async def answer_problem(request: Request, problem: Exception) -> JSONResponse:

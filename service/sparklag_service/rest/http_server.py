@@ -9,7 +9,7 @@ import uvicorn
 
 from sparklag_service.live.connections import Connection
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest import create_app
+from sparklag_service.rest.app import create_app
 
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""

@@ -12,7 +12,7 @@ import pytest
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.settings import HistorySettings
 from tests.messages import lag_event
-from tests.service.live_server import LiveServer, live_server
+from tests.service.live.live_server import LiveServer, live_server
 
 MINUTE_MS = 60_000
 

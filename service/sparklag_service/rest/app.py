@@ -1,0 +1,91 @@
+"""The application: its routes, and those too small for a module of their own."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from sparklag_schemas.clock import epoch_ms
+from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import problems
+from sparklag_service.rest.history import add_history
+from sparklag_service.rest.lag import add_lag
+from sparklag_service.rest.live import add_live
+from sparklag_service.rest.openapi import document
+from sparklag_service.rest.page import rows
+from sparklag_service.version import VERSION
+
+
+def create_app(pipeline: Pipeline) -> FastAPI:
+    """The application that answers from `pipeline`'s view."""
+    # Its files come from the wheel: many clusters have no way to a content network.
+    app = FastAPIOffline(title="sparklag", version=VERSION, redoc_url=None)
+    app.add_exception_handler(problems.Problem, problems.answer_problem)
+    app.add_exception_handler(HTTPException, problems.answer_http_error)
+    app.add_exception_handler(RequestValidationError, problems.answer_invalid)
+    add_lag(app, pipeline)
+    add_history(app, pipeline)
+    add_live(app, pipeline)
+    _add_health(app, pipeline)
+    _add_metrics(app, pipeline)
+    _add_page(app, pipeline)
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's own way
+    return app
+
+
+def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
+    @app.get("/health/live", tags=["health"], summary="Whether the process answers")
+    async def live() -> dict[str, str]:
+        """200 as long as the loop runs."""
+        return {"status": "live"}
+
+    @app.get(
+        "/health/ready",
+        tags=["health"],
+        summary="Whether its answers are complete",
+        responses={503: {"description": "The parts that are not ready, each with its reason"}},
+    )
+    async def ready(response: Response) -> dict[str, Any]:
+        """503 until the view is complete and Kafka answers. `degraded` names other clusters that
+        cannot be reached, checkpoints and groups that cannot be read: only their queries suffer."""
+        failing = pipeline.not_ready()
+        response.status_code = 503 if failing else 200
+        return {
+            "status": "not ready" if failing else "ready",
+            "failing": failing,
+            "degraded": pipeline.degraded(),
+            "queries": len(pipeline.view),
+            "counters": pipeline.counters.as_dict(),
+        }
+
+
+def _add_metrics(app: FastAPI, pipeline: Pipeline) -> None:
+    exposition = Exposition(pipeline)
+
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        summary="Every query's lag, and what the service says of itself, for Prometheus",
+        responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
+    )
+    async def metrics(
+        accept: Annotated[str, Header()] = "", accept_encoding: Annotated[str, Header()] = ""
+    ) -> Response:
+        """Prometheus text, or OpenMetrics to whoever accepts it; compressed likewise."""
+        answer = await exposition.answer(accept, accept_encoding)
+        return StreamingResponse(answer.stream(), headers=answer.headers)
+
+
+def _add_page(app: FastAPI, pipeline: Pipeline) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index() -> HTMLResponse:
+        template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
+        found = rows((entry.event for entry in pipeline.view), epoch_ms())
+        return HTMLResponse(template.replace("{rows}", found))

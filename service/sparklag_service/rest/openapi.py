@@ -1,0 +1,78 @@
+"""What the interface says of itself: the OpenAPI document, and what its routes have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from sparklag_schemas.documents import lag_event_components
+from sparklag_service.rest import problems
+from sparklag_service.version import VERSION
+
+
+def ref(name: str) -> dict[str, str]:
+    """To a schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def refused(why: str) -> dict[str, Any]:
+    """A problem document as the answer."""
+    return {"description": why, "content": {problems.MEDIA_TYPE: {"schema": ref("Problem")}}}
+
+
+JSON = "application/json"
+REFUSED = refused("A parameter is not what it may be")
+NO_SUCH_QUERY = refused("No query has this name or id")
+AMBIGUOUS = refused("More than one query has this name")
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """Of all routes, with the messages' own schemas."""
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title="sparklag",
+            version=VERSION,
+            description="Consumer lag of Spark Structured Streaming queries.",
+            routes=app.routes,
+        )
+        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        schemas.update(lag_event_components("#/components/schemas/{name}"))
+        schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
+        schemas["LagPage"] = {
+            "type": "object",
+            "required": ["queries", "next_cursor"],
+            "properties": {
+                "queries": {"type": "array", "items": ref("LagSummary")},
+                "next_cursor": {"type": ["string", "null"]},
+            },
+        }
+        schemas["Problem"] = {
+            "type": "object",
+            "description": "RFC 9457. `type` names the problem and never changes.",
+            "required": ["type", "title", "status", "detail"],
+            "properties": {
+                "type": {"type": "string"},
+                "title": {"type": "string"},
+                "status": {"type": "integer"},
+                "detail": {"type": "string"},
+                "query_ids": {"type": "array", "items": {"type": "string"}},
+            },
+        }
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:
+    topics = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Names of the topics it reads.",
+    }
+    return {
+        **event,
+        "title": "LagSummary",
+        "description": "A lag event without its partitions.",
+        "properties": {**event["properties"], "topics": topics},
+    }
