@@ -26,6 +26,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say
+from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
@@ -50,7 +51,6 @@ _ALL: Final = _GROUPS * _PARTITIONS
 _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20
-_TICK_S: Final = 0.0005
 _RECORDS: Final = 4 * (_WARM_UP + _ROUNDS) + _WATCHED_S + 10
 _CREATED_S: Final = 600.0
 _FRAME = Struct(">ihhih")
@@ -294,31 +294,13 @@ async def _in_turn(one: Step, other: Step, before: Step | None) -> tuple[_Sample
             cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
             if before is not None:
                 await before()
-            stall_s = await _longest_stall_s(step)
+            async with longest_stall() as stall:
+                await step()
             if number >= _WARM_UP:
                 samples[step].cpu_ms.append(cpu_s * 1e3)
                 samples[step].wall_ms.append(wall_s * 1e3)
-                samples[step].stall_ms.append(stall_s * 1e3)
+                samples[step].stall_ms.append(stall.longest_s * 1e3)
     return samples[one], samples[other]
-
-
-async def _longest_stall_s(step: Step) -> float:
-    longest_s = 0.0
-
-    async def tick() -> None:
-        nonlocal longest_s
-        last_s = time.thread_time()
-        while True:
-            await asyncio.sleep(_TICK_S)
-            now_s = time.thread_time()
-            longest_s = max(longest_s, now_s - last_s)
-            last_s = now_s
-
-    ticking = asyncio.create_task(tick())
-    await step()
-    ticking.cancel()
-    await asyncio.gather(ticking, return_exceptions=True)
-    return longest_s
 
 
 async def _whole_service(committer: _Committer, service: ServiceProcess) -> list[Row]:

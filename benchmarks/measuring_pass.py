@@ -25,6 +25,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
+from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
@@ -57,7 +58,6 @@ _WATCHED_S: Final = 20.0
 _CREATED_S: Final = 600.0
 _CREATED_AT_ONCE: Final = 100
 """Topics in one request."""
-_TICK_S: Final = 0.001
 
 Pass = Callable[[], Awaitable[None]]
 
@@ -212,22 +212,21 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             if enricher.offsets["default"].unknown:
                 raise RuntimeError(f"not measured: {enricher.offsets['default'].unknown}")
         # The same with everything that is usually read every 10 or 30 s read all the time.
-        busy = _Longest()
+        busy_s = 0.0
         async with _enriching(
             bootstrap_servers, metadata_interval_s=1.0, earliest_interval_s=1.0
         ) as enricher:
             await _until_measurable(enricher, states, len(partitions))
             for _ in range(_ROUNDS):
-                ticking = asyncio.create_task(busy.tick())
-                enricher.ask(states)
-                async for _ in _all_measured(enricher, len(states)):
-                    pass
-                await asyncio.sleep(0.2)
-                ticking.cancel()
-                await asyncio.gather(ticking, return_exceptions=True)
+                async with longest_stall() as stall:
+                    enricher.ask(states)
+                    async for _ in _all_measured(enricher, len(states)):
+                        pass
+                    await asyncio.sleep(0.2)
+                busy_s = max(busy_s, stall.longest_s)
     finally:
         await consumer.stop()
-    return _Passes(queries, alone, whole, theirs, busy.gap_s * 1e3)
+    return _Passes(queries, alone, whole, theirs, busy_s * 1e3)
 
 
 @asynccontextmanager
@@ -270,10 +269,7 @@ async def _until_measurable(
 
 @dataclass
 class _Samples:
-    """Milliseconds of each pass. The stall is the most CPU between two turns of another task.
-
-    In CPU time, because other processes' turns on a busy machine are not a stall of ours.
-    """
+    """Milliseconds of each pass."""
 
     cpu_ms: list[float] = field(default_factory=list)
     wall_ms: list[float] = field(default_factory=list)
@@ -284,28 +280,12 @@ class _Samples:
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         await run_pass()
         cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-        longest = _Longest()
-        ticking = asyncio.create_task(longest.tick())
-        await run_pass()
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
+        async with longest_stall() as stall:
+            await run_pass()
         if keep:
             self.cpu_ms.append(cpu_s * 1e3)
             self.wall_ms.append(wall_s * 1e3)
-            self.stall_ms.append(longest.gap_s * 1e3)
-
-
-class _Longest:
-    def __init__(self) -> None:
-        self.gap_s = 0.0
-
-    async def tick(self) -> None:
-        last = time.thread_time()
-        while True:
-            await asyncio.sleep(_TICK_S)
-            now = time.thread_time()
-            self.gap_s = max(self.gap_s, now - last)
-            last = now
+            self.stall_ms.append(stall.longest_s * 1e3)
 
 
 async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> list[Row]:

@@ -21,6 +21,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
+from benchmarks.loop_stall import longest_stall
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.clock import epoch_ms
@@ -44,7 +45,6 @@ _RECORDS: Final = 40
 _VALUE: Final = b'{"order": 4711, "customer": "a name of some length", "amount": 12.34, "items": 3}'
 _ROUNDS: Final = 8
 _WARM_UP: Final = 2
-_TICK_S: Final = 0.0005
 _TIMEOUT_S: Final = 60.0
 
 Times = dict[TopicPartition, int]
@@ -190,27 +190,14 @@ async def _in_turn(
 async def _measured(
     step: Step, positions: dict[TopicPartition, int], received: _Received, samples: _Samples
 ) -> Times:
-    longest_s = 0.0
-
-    async def tick() -> None:
-        nonlocal longest_s
-        last_s = time.thread_time()
-        while True:
-            await asyncio.sleep(_TICK_S)
-            now_s = time.thread_time()
-            longest_s = max(longest_s, now_s - last_s)
-            last_s = now_s
-
-    ticking = asyncio.create_task(tick())
     before = received.bytes
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
-    found = await step(positions)
-    samples.cpu_ms.append((time.process_time() - cpu_s) * 1e3)
-    samples.wall_ms.append((time.perf_counter() - wall_s) * 1e3)
+    async with longest_stall() as stall:
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        found = await step(positions)
+        samples.cpu_ms.append((time.process_time() - cpu_s) * 1e3)
+        samples.wall_ms.append((time.perf_counter() - wall_s) * 1e3)
     samples.kib.append((received.bytes - before) / 1024)
-    ticking.cancel()
-    await asyncio.gather(ticking, return_exceptions=True)
-    samples.stall_ms.append(longest_s * 1e3)
+    samples.stall_ms.append(stall.longest_s * 1e3)
     return found
 
 

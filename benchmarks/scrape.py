@@ -30,6 +30,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from benchmarks.comparison import Row, ms, print_table, say, times
+from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
@@ -66,7 +67,6 @@ _WARM_UP: Final = 3
 _SCRAPES: Final = 20
 _VARIANTS: Final = 3
 _RECORDS: Final = 30
-_TICK_S: Final = 0.001
 _DEADLINE_S: Final = 60.0
 _TOPIC: Final = "watched"
 
@@ -203,30 +203,12 @@ async def _held(exposition: Exposition, pipeline: Pipeline, *, full: bool) -> li
         for event in _events(random.randrange(1_000), full=full):
             pipeline.view.put(Entry(event, b"", time.monotonic()))
             await asyncio.sleep(0)
-        longest = _Longest()
-        ticking = asyncio.create_task(longest.tick())
-        await asyncio.sleep(0)
-        await exposition.answer("", "gzip")
-        await asyncio.sleep(_TICK_S)
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
-        held.append(longest.gap_s * 1e3)
+        async with longest_stall() as stall:
+            await exposition.answer("", "gzip")
+        held.append(stall.longest_s * 1e3)
     feeding.cancel()
     await asyncio.gather(feeding, return_exceptions=True)
     return held
-
-
-class _Longest:
-    def __init__(self) -> None:
-        self.gap_s = 0.0
-
-    async def tick(self) -> None:
-        last = time.thread_time()
-        while True:
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            self.gap_s = max(self.gap_s, now - last)
-            last = now
 
 
 def _over_http(service: ServiceProcess) -> list[Row]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.maven import default_cache_dir
+from tests.commands import run_command
 
 _PACKAGES: Final = ("prometheus", "prometheus-alertmanager")
-_DEADLINE_S: Final = 300.0
 
 
 class ProgramsMissing(Exception):
@@ -79,37 +78,17 @@ def _unpack(folder: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         downloads, unpacked = Path(name) / "packages", Path(name) / "unpacked"
         downloads.mkdir()
-        said = _run(downloads, "apt-get", "download", "-q", *_PACKAGES)
+        download = ["apt-get", "download", "-q", *_PACKAGES]
+        said = run_command(download, folder=downloads)
         if said is not None:
             # Its lists are empty, or too old.
             as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-            _run(downloads, *as_root, "apt-get", "update", "-q")
-            said = _run(downloads, "apt-get", "download", "-q", *_PACKAGES)
+            run_command([*as_root, "apt-get", "update", "-q"])
+            said = run_command(download, folder=downloads)
         if said is not None:
             raise ProgramsMissing(f"apt-get download {' '.join(_PACKAGES)}: {said}")
         for package in sorted(downloads.glob("*.deb")):
-            said = _run(downloads, "dpkg-deb", "-x", str(package), str(unpacked))
+            said = run_command(["dpkg-deb", "-x", str(package), str(unpacked)])
             if said is not None:
                 raise ProgramsMissing(f"{package.name} cannot be unpacked: {said}")
         unpacked.rename(target)
-
-
-def _run(folder: Path, *command: str) -> str | None:
-    """None where it did well, else the last line it said."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_DEADLINE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    return (done.stdout.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.maven import default_cache_dir
+from tests.commands import run_command
 
 TOXIPROXY_VERSION: Final = "v2.12.0"
 _TOXIPROXY_MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@{TOXIPROXY_VERSION}"
-_DEADLINE_S: Final = 900.0
 
 Tell = Callable[[str], None]
 """Says to whoever waits what is waited for."""
@@ -46,7 +45,9 @@ def _build_toxiproxy(folder: Path, server: Path, tell: Tell) -> None:
     tell(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}, once: about a minute")
     built = folder / "building"
     built.mkdir(exist_ok=True)
-    said = _run([go, "install", _TOXIPROXY_MODULE], {"GOBIN": str(built), "GOFLAGS": ""})
+    said = run_command(
+        [go, "install", _TOXIPROXY_MODULE], environment={"GOBIN": str(built), "GOFLAGS": ""}
+    )
     if said is not None or not (built / "server").exists():
         raise ToolMissing(f"cannot build Toxiproxy: go install {_TOXIPROXY_MODULE}: {said}")
     (built / "server").rename(server)
@@ -59,15 +60,15 @@ def stepped_clock_library(folder: Path, tell: Tell) -> Path:
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
         tell("installing a C compiler, for a clock that can be stepped")
-        _run([*as_root, "apt-get", "update", "-qq"])
-        _run([*as_root, *install, "gcc", "libc6-dev"])
+        run_command([*as_root, "apt-get", "update", "-qq"])
+        run_command([*as_root, *install, "gcc", "libc6-dev"])
         compiler = _c_compiler()
     library = folder / "stepped_clock.so"
     source = Path(__file__).with_name("stepped_clock.c")
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
     if compiler is None:
         raise ToolMissing("no C compiler is here: sudo apt-get install gcc libc6-dev")
-    said = _run([compiler, *flags, "-o", str(library), str(source)])
+    said = run_command([compiler, *flags, "-o", str(library), str(source)])
     if said is not None:
         raise ToolMissing(f"cannot compile {source.name} with {compiler}: {said}")
     return library
@@ -75,27 +76,6 @@ def stepped_clock_library(folder: Path, tell: Tell) -> Path:
 
 def _c_compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-
-
-def _run(command: Sequence[str], more: dict[str, str] | None = None) -> str | None:
-    """None where it did well, else the last line it said."""
-    try:
-        done = subprocess.run(
-            command,
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"} | (more or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_DEADLINE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    return (done.stdout.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 @contextmanager

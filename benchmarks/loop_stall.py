@@ -1,0 +1,43 @@
+"""How long a loop was held from everybody else, in CPU time: other processes' turns on a busy
+machine are not a stall of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+_TICK_S: Final = 0.001
+
+
+@dataclass
+class Stall:
+    """The longest so far."""
+
+    longest_s: float = 0.0
+
+    async def _tick(self) -> None:
+        last_s = time.thread_time()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_s = time.thread_time()
+            self.longest_s = max(self.longest_s, now_s - last_s)
+            last_s = now_s
+
+
+@asynccontextmanager
+async def longest_stall() -> AsyncIterator[Stall]:
+    """The most CPU between two turns of another task on this loop, inside of it."""
+    stall = Stall()
+    ticking = asyncio.create_task(stall._tick())
+    await asyncio.sleep(0)
+    try:
+        yield stall
+        # What was held at the end counts too.
+        await asyncio.sleep(_TICK_S)
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
