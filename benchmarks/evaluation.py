@@ -1,7 +1,7 @@
 """What it costs to say the lag, the age, the rates and the status of 10,000 partitions: CPU.
 
-100 queries of two topics with 50 partitions each, a second apart, once as records arrive and no
-batch completes, and once as every query completes a batch in each pass. Beside it Burrow's rules as
+100 queries of two topics with 50 partitions each, a second apart: as records arrive and no batch
+completes, as some queries complete one, and as all do in every pass. Beside it Burrow's rules as
 they are written, over lists of the last ten commits of the same partitions.
 """
 
@@ -35,14 +35,15 @@ _EPOCH_MS: Final = 1_790_000_000_000
 def run() -> list[Row]:
     """A row for each course of things."""
     return [
-        _row("records arrive, no batch completes", batches=False),
-        _row("every query completes a batch in each pass", batches=True),
+        _row("records arrive, no batch completes", one_in=None),
+        _row("a tenth of the queries complete a batch in each pass", one_in=10),
+        _row("all of them do", one_in=1),
     ]
 
 
-def _row(what: str, *, batches: bool) -> Row:
+def _row(what: str, *, one_in: int | None) -> Row:
     say(f"evaluation: {what}")
-    ours, burrow = _Ours(batches=batches), _BurrowsRules(batches=batches)
+    ours, burrow = _Ours(one_in), _BurrowsRules(one_in)
     for _ in range(3 * _WINDOW):
         ours.one_pass()
         burrow.one_pass()
@@ -66,22 +67,28 @@ def _row(what: str, *, batches: bool) -> Row:
 class _Course:
     """Where logs end and queries are, pass by pass: 50 records a second come to each partition."""
 
-    def __init__(self, *, batches: bool) -> None:
-        self.batches = batches
+    def __init__(self, one_in: int | None) -> None:
+        """`one_in` so many queries completes a batch in each pass. None: no query does."""
+        self._one_in = one_in
         self.second = 0
         self.end = 5_000
-        self.at = 4_000
+        self.at = [4_000] * _QUERIES
+        self.batch = [1] * _QUERIES
+        """Of each query: the pass in which it was completed."""
 
     def go_on(self) -> None:
         self.second += 1
         self.end += 50
-        if self.batches:
-            self.at = self.end - 75
+        for query in (
+            range(self.second % self._one_in, _QUERIES, self._one_in) if self._one_in else ()
+        ):
+            self.at[query] = self.end - 75
+            self.batch[query] = self.second
 
 
 class _Ours(_Course):
-    def __init__(self, *, batches: bool) -> None:
-        super().__init__(batches=batches)
+    def __init__(self, one_in: int | None) -> None:
+        super().__init__(one_in)
         self._said = ClusterOffsets()
         self._offsets: Offsets = {"default": self._said}
         self._evaluator = Evaluator("service", 60.0)
@@ -117,9 +124,9 @@ class _Ours(_Course):
         return (time.process_time() - began_s) * 1_000
 
     def _state(self, query: int) -> QueryState:
-        at = dict.fromkeys(range(_PARTITIONS_EACH), self.at)
+        at = dict.fromkeys(range(_PARTITIONS_EACH), self.at[query])
         source = SourceState(0, "read_uncommitted", {name: dict(at) for name in _topics(query)})
-        number = self.second if self.batches else 1
+        number = self.batch[query]
         return QueryState(
             query_id=str(query),
             run_id="run",
@@ -134,26 +141,29 @@ class _Ours(_Course):
 
 
 class _BurrowsRules(_Course):
-    def __init__(self, *, batches: bool) -> None:
-        super().__init__(batches=batches)
-        count = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
-        self._commits: list[deque[tuple[int, float, int]]] = [
-            deque(maxlen=_WINDOW) for _ in range(count)
+    def __init__(self, one_in: int | None) -> None:
+        super().__init__(one_in)
+        count = _TOPICS_EACH * _PARTITIONS_EACH
+        self._commits: list[list[deque[tuple[int, float, int]]]] = [
+            [deque([(at, 0.0, self.end - at)], maxlen=_WINDOW) for _ in range(count)]
+            for at in self.at
         ]
-        self._ends: list[deque[int]] = [deque(maxlen=_WINDOW) for _ in range(count)]
-        for commits in self._commits:
-            commits.append((self.at, 0.0, self.end - self.at))
+        self._ends: list[list[deque[int]]] = [
+            [deque(maxlen=_WINDOW) for _ in range(count)] for _ in self.at
+        ]
 
     def one_pass(self) -> float:
         """Milliseconds of CPU."""
         self.go_on()
-        now_s, end, at = float(self.second), self.end, self.at
+        now_s, end = float(self.second), self.end
         began_s = time.process_time()
-        for commits, ends in zip(self._commits, self._ends, strict=True):
-            ends.append(end)
-            if self.batches:
-                commits.append((at, now_s, end - at))
-            _status(list(commits), ends, end, now_s)
+        for query, at in enumerate(self.at):
+            commit = (at, now_s, end - at) if self.batch[query] == self.second else None
+            for commits, ends in zip(self._commits[query], self._ends[query], strict=True):
+                ends.append(end)
+                if commit is not None:
+                    commits.append(commit)
+                _status(list(commits), ends, end, now_s)
         return (time.process_time() - began_s) * 1_000
 
 

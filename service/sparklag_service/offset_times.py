@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from operator import lt
 from typing import Final
 
 from msgspec import Struct
@@ -119,24 +120,16 @@ class OffsetTimes:
         if last_s is not None and at_s <= last_s:
             return
         before = self._rows[-1] if self._rows else array("q")
-        known = len(before)
-        row = array("q", bytes(8 * max(known, len(ends))))
-        row[:known] = before
-        shrunk = []
-        for number, end in enumerate(ends):
-            cell = before[number] if number < known else 0
-            if end is None or (last_s is not None and end.asked_s <= last_s):
-                row[number] = -cell if cell > 0 else cell
-                continue
-            row[number] = end.offset + 1
-            if end.offset + 1 < (cell if cell > 0 else -cell):
-                shrunk.append(number)
-        for number in range(len(ends), known):
-            row[number] = -abs(before[number])
-        for older in self._rows if shrunk else ():
-            for number in shrunk:
-                if number < len(older):
-                    older[number] = 0
+        sizes = [
+            end.offset + 1
+            for end in ends
+            if end is not None and (last_s is None or end.asked_s > last_s)
+        ]
+        if len(sizes) == len(ends) == len(before) and not any(map(lt, sizes, map(abs, before))):
+            # Mostly: all were read, and none has shrunk.
+            row = array("q", sizes)
+        else:
+            row = self._row_with_gaps(before, ends, last_s)
         self._times.append(at_s)
         self._rows.append(row)
         self._interval_s = interval_s
@@ -196,6 +189,29 @@ class OffsetTimes:
             else:
                 low = middle + 1
         return low
+
+    def _row_with_gaps(
+        self, before: array[int], ends: Sequence[Latest | None], last_s: float | None
+    ) -> array[int]:
+        known = len(before)
+        row = array("q", bytes(8 * max(known, len(ends))))
+        row[:known] = before
+        shrunk = []
+        for number, end in enumerate(ends):
+            cell = before[number] if number < known else 0
+            if end is None or (last_s is not None and end.asked_s <= last_s):
+                row[number] = -cell if cell > 0 else cell
+                continue
+            row[number] = end.offset + 1
+            if end.offset + 1 < (cell if cell > 0 else -cell):
+                shrunk.append(number)
+        for number in range(len(ends), known):
+            row[number] = -abs(before[number])
+        for older in self._rows if shrunk else ():
+            for number in shrunk:
+                if number < len(older):
+                    older[number] = 0
+        return row
 
     def _thin(self, now_s: float) -> None:
         keep = list(_kept(self._times, now_s, self._interval_s, self._spacing, self._keep_s))

@@ -109,7 +109,7 @@ class TopicMeasure:
                 found.append(self._partition_lag(number, at, read, first, old, before))
                 continue
             end = read.offset
-            plan = planned.get(number)
+            plan = planned.get(number) if planned else None
             stands = old if old is not None and old.processed_offset == at else None
             if old is not None:
                 if old.latest_offset is not None and end > old.latest_offset:
