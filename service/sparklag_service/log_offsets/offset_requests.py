@@ -5,18 +5,16 @@ aiokafka reads an answer field by field and whole, which holds the loop ten time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.wire import PreparedRequest, Versions, newest, string
 
-Moment = int
-"""A time in epoch milliseconds: asked for is the first offset whose record has it, or a later one;
--1 where there is none. Or one of these two."""
+Moment = Literal[-1, -2]
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -44,13 +42,12 @@ class TopicPart:
         self._encoded: dict[Moment, bytes] = {}
 
     def encoded(self, moment: Moment) -> bytes:
-        """Its place in a ListOffsets request. Kept where it is asked for every second."""
+        """Its place in a ListOffsets request. Kept: it is asked for every second."""
         known = self._encoded.get(moment)
         if known is None:
             asked = (_ASKED.pack(number, moment) for number in self.numbers)
             known = b"".join((string(self.topic), _INT32.pack(len(self.numbers)), *asked))
-            if moment < 0:
-                self._encoded[moment] = known
+            self._encoded[moment] = known
         return known
 
     def cut(self, size: int) -> Sequence[TopicPart]:
@@ -87,6 +84,24 @@ class OffsetsRequest:
         """The request for a broker that speaks `versions`."""
         version = newest(versions, _LIST_OFFSETS, (3, 2))
         return PreparedRequest(_LIST_OFFSETS, version, self._body, False, bytes)
+
+
+class OffsetsAtRequest(OffsetsRequest):
+    """The same at times, epoch milliseconds, by topic and partition: asked for is the first offset
+    whose record has that time or a later one; -1 where there is none."""
+
+    def __init__(self, level: IsolationLevel, times: Mapping[str, Mapping[int, int]]) -> None:
+        topics = (
+            b"".join(
+                (
+                    string(topic),
+                    _INT32.pack(len(some)),
+                    *(_ASKED.pack(number, at_ms) for number, at_ms in some.items()),
+                )
+            )
+            for topic, some in times.items()
+        )
+        self._body = b"".join((_OFFSETS_HEAD.pack(_CONSUMER, _UP_TO[level], len(times)), *topics))
 
 
 Answered = tuple[int, int, int, int]

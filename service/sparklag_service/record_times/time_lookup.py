@@ -4,21 +4,35 @@ looked. It needs no right but to describe the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.log_offsets.offset_requests import (
-    OffsetsRequest,
-    TopicPart,
-    read_offsets,
-    slices,
-)
+from sparklag_service.log_offsets.offset_requests import OffsetsAtRequest, read_offsets
+from sparklag_service.offset_times import SPACING
 
-AGES_S: Final = (60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400)
+_LONGEST_S: Final = 86_400
 _SLICE: Final = 1_000
 """Partitions in one request."""
+
+
+def _ages_s() -> Iterator[int]:
+    age_s = 1
+    while age_s < _LONGEST_S:
+        yield age_s
+        # As near to each other as rows that are taken: see OffsetTimes.
+        age_s = max(age_s + 1, int(age_s * (1 + SPACING)))
+    yield _LONGEST_S
+
+
+AGES_S: Final = tuple(_ages_s())
+"""At which it is asked; two of them are a second apart, or 5 % of the age."""
+
+
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class Behind(NamedTuple):
@@ -31,29 +45,48 @@ class Behind(NamedTuple):
 
 
 Ends = dict[int, dict[str, dict[int, int]]]
-"""By age, topic and partition: where the log ended so long ago, as far as it was asked for."""
+"""By age, topic and partition: where the log ended so long ago. Of each partition the two ages
+between which the record at its position came."""
 
 
 class _Halving:
-    """Finds between which two ages the record at a partition's position came."""
+    """Finds those two."""
 
-    __slots__ = ("behind", "high", "low")
+    __slots__ = ("behind", "found", "high", "low")
 
     def __init__(self, behind: Behind) -> None:
         self.behind = behind
         self.low = 0
         self.high = len(AGES_S)
+        self.found: dict[int, int] = {}
 
     @property
-    def middle(self) -> int | None:
-        """Which age to ask for next; None: it is found."""
-        return None if self.low == self.high else (self.low + self.high) // 2
+    def is_done(self) -> bool:
+        return self.low == self.high
 
-    def take(self, index: int, end: int) -> None:
+    @property
+    def age_s(self) -> int:
+        """Which one to ask for next."""
+        return AGES_S[self._middle]
+
+    def take(self, end: int) -> None:
+        # Nothing is as new as that: so long ago the log ended where it ends now.
+        index, latest = self._middle, self.behind.latest
+        end = self.found[index] = latest if end < 0 else min(end, latest)
         if end <= self.behind.position:
             self.high = index
         else:
             self.low = index + 1
+
+    @property
+    def _middle(self) -> int:
+        return (self.low + self.high) // 2
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """Ages, and where the log ended then."""
+        for index in (self.low - 1, self.low):
+            if index in self.found:
+                yield AGES_S[index], self.found[index]
 
 
 async def look_up(
@@ -64,38 +97,32 @@ async def look_up(
     A partition of which it does not know is left out.
     """
     searches = {(one.topic, one.partition): _Halving(one) for one in wanted}
+    while going := {place: one for place, one in searches.items() if not one.is_done}:
+        times_ms = {place: now_ms - one.age_s * 1_000 for place, one in going.items()}
+        answered = await _ends_at(link, level, times_ms)
+        for place, search in going.items():
+            if place in answered:
+                search.take(answered[place])
+            else:
+                del searches[place]
     ends: Ends = {}
-    while True:
-        by_age: dict[int, dict[str, list[int]]] = {}
-        for (topic, number), search in searches.items():
-            index = search.middle
-            if index is not None:
-                by_age.setdefault(index, {}).setdefault(topic, []).append(number)
-        if not by_age:
-            return ends
-        for index, numbers in by_age.items():
-            answered = await _ends_at(link, level, numbers, now_ms - AGES_S[index] * 1_000)
-            for topic, some in numbers.items():
-                for number in some:
-                    search = searches[topic, number]
-                    end = answered.get((topic, number))
-                    if end is None:
-                        del searches[topic, number]
-                        continue
-                    # Nothing is as new as that: so long ago the log ended where it ends now.
-                    end = search.behind.latest if end < 0 else min(end, search.behind.latest)
-                    search.take(index, end)
-                    ends.setdefault(AGES_S[index], {}).setdefault(topic, {})[number] = end
+    for (topic, number), search in searches.items():
+        for age_s, end in search.ends():
+            ends.setdefault(age_s, {}).setdefault(topic, {})[number] = end
+    return ends
 
 
 async def _ends_at(
-    link: BrokerLink, level: IsolationLevel, numbers: Mapping[str, list[int]], at_ms: int
-) -> dict[tuple[str, int], int]:
-    """The first offset with a time of `at_ms` or later, by partition; -1 where there is none."""
+    link: BrokerLink, level: IsolationLevel, times_ms: Mapping[Place, int]
+) -> dict[Place, int]:
+    """The first offset with that time or a later one; -1 where there is none."""
     found = {}
-    parts = (TopicPart(topic, tuple(some)) for topic, some in numbers.items())
-    for some_parts in slices(parts, _SLICE):
-        answer: bytes = await link.ask(OffsetsRequest(level, some_parts, at_ms))
+    places = iter(times_ms.items())
+    while some := list(islice(places, _SLICE)):
+        times: dict[str, dict[int, int]] = {}
+        for (topic, number), at_ms in some:
+            times.setdefault(topic, {})[number] = at_ms
+        answer: bytes = await link.ask(OffsetsAtRequest(level, times))
         for topic, answered in read_offsets(answer):
             for number, error_code, _, offset in answered:
                 if error_code == 0:
