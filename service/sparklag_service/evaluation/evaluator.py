@@ -13,6 +13,7 @@ from sparklag_schemas import (
     MeasuredBy,
     PartitionLag,
     Settings,
+    Status,
     Thresholds,
     TopicLag,
 )
@@ -21,15 +22,12 @@ from sparklag_service.evaluation.course import Course, Place, advanced, begun
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.headroom import headroom
 from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.query_measure import QueryMeasure
 from sparklag_service.evaluation.rates import catch_up, rates
 from sparklag_service.evaluation.status import past_findings, query_status
-from sparklag_service.evaluation.topic_measure import Before, TopicMeasure
 from sparklag_service.evaluation.trends import Trends
-from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
-from sparklag_service.query_state import QueryState, SourceState
-
-_NOTHING_SAID = ClusterOffsets()
-_UNSEEN = Topic()
+from sparklag_service.offsets import Offsets
+from sparklag_service.query_state import QueryState
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,10 @@ class Evaluator:
         """
         thresholds = self.thresholds_of(state.name, state.query_id)
         course = previous.course if previous is not None else begun(state, moment)
-        measure = _Measure(state, offsets, moment, self.latest_max_age_s, course)
-        measure.take({(t.source, t.topic): t for t in previous.event.topics} if previous else {})
-        topics = measure.topics
-        before = course
+        last = previous.event if previous is not None else None
+        measure = QueryMeasure(state, offsets, moment, self.latest_max_age_s, course)
+        measure.take(last)
+        topics, trends_before = measure.topics, course.trends
         course = advanced(
             course,
             state,
@@ -86,7 +84,7 @@ class Evaluator:
             moved=measure.moved,
             thresholds=thresholds,
         )
-        _flag_anew(topics, before.trends, course.trends)
+        _flag_anew(topics, trends_before, course.trends)
         window = self._window(state, topics, moment, thresholds, previous)
         partitions = [one for topic in topics for one in topic.partitions]
         lags = [one.lag for one in partitions if one.lag is not None]
@@ -109,14 +107,6 @@ class Evaluator:
         pace = rates(course)
         catch_up_s, catch_up_reason = catch_up(total_lag, pace, state.batch, status)
         usual = course.usual
-        measured_at_ms, status_since = moment.now_ms, moment.now_ms
-        if previous is not None:
-            last = previous.event
-            if last.observed_at == state.observed_at_ms:
-                # A version only rises, also where a clock was stepped back.
-                measured_at_ms = max(measured_at_ms, last.measured_at + 1)
-            if last.status == status and last.status_since is not None:
-                status_since = last.status_since
         event = LagEvent(
             event_id=event_id,
             cluster=state.cluster,
@@ -130,7 +120,7 @@ class Evaluator:
             planned_batch_id=state.planned_batch_id,
             activity=state.activity,
             status=status,
-            status_since=status_since,
+            status_since=_status_since(status, last, moment),
             reason=reason,
             total_lag=total_lag,
             max_lag=max_lag,
@@ -154,7 +144,7 @@ class Evaluator:
             observation_offset=state.observation_offset,
             processed_at=state.processed_at_ms,
             observed_at=state.observed_at_ms,
-            measured_at=measured_at_ms,
+            measured_at=_measured_at(state, last, moment),
             batch=state.batch,
             checkpoint_location=state.checkpoint_location,
             exception=state.exception,
@@ -181,73 +171,6 @@ class Evaluator:
         return window
 
 
-class _Measure:
-    """Of all topics of a query, at one moment."""
-
-    def __init__(
-        self,
-        state: QueryState,
-        offsets: Offsets,
-        moment: Moment,
-        max_age_s: float,
-        course: Course,
-    ) -> None:
-        self._state = state
-        self._offsets = offsets
-        self._moment = moment
-        self._max_age_s = max_age_s
-        self._course = course
-        self.topics: list[TopicLag] = []
-        self.unread: list[Finding] = []
-        """What is to say of topics none of whose partitions is known."""
-        self.arrived = 0
-        self.moved = 0
-
-    def take(self, before: Mapping[Place, TopicLag]) -> None:
-        """Measure each, knowing what was said of it last."""
-        for source in self._state.sources:
-            for name in source.watched_topics():
-                old = before.get((source.source, name))
-                self.topics.append(self._topic_lag(source, name, old))
-
-    def _topic_lag(self, source: SourceState, name: str, before: TopicLag | None) -> TopicLag:
-        said = _NOTHING_SAID
-        if source.cluster is not None:
-            said = self._offsets.get(source.cluster, _NOTHING_SAID)
-        topic = said.topics.get(name, _UNSEEN)
-        processed = (source.processed or {}).get(name, {})
-        topic_id = topic.topic_id
-        if before is not None and processed and _stands(before, processed):
-            # The position did not move: it still is one of the topic it was reached in.
-            topic_id = before.topic_id or topic_id
-        elif topic_id is None and before is not None and not _was_recreated(before):
-            topic_id = before.topic_id
-        one = TopicMeasure(source, name, topic, topic_id, said, self._moment, self._max_age_s)
-        olds: Sequence[PartitionLag] = ()
-        if before is not None and before.topic_id in (topic_id, None):
-            olds = before.partitions
-        trends = self._course.trends.get((source.source, name))
-        flags = trends.flags if trends is not None else {}
-        since_s = max(0.0, self._moment.now_s - self._course.at_s)
-        numbers = source.watched_partitions(name, topic.partitions)
-        partitions = one.partition_lags(numbers, Before(olds, since_s, flags))
-        if not partitions:
-            self.unread.append(one.nothing_known())
-        self.arrived += one.arrived
-        self.moved += one.moved
-        lags = [partition.lag for partition in partitions if partition.lag is not None]
-        return TopicLag(
-            topic=name,
-            source=source.source,
-            cluster=source.cluster,
-            topic_id=topic_id,
-            assigned=source.assigned is not None,
-            isolation_level=source.isolation_level,
-            total_lag=sum(lags) if lags else None,
-            partitions=partitions,
-        )
-
-
 def _flag_anew(
     topics: Sequence[TopicLag], before: Mapping[Place, Trends], now: Mapping[Place, Trends]
 ) -> None:
@@ -270,19 +193,17 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def _stands(before: TopicLag, processed: Mapping[int, int]) -> bool:
-    """Whether no partition has moved, and none came."""
-    known = 0
-    for one in before.partitions:
-        if one.processed_offset is not None:
-            if processed.get(one.partition) != one.processed_offset:
-                return False
-            known += 1
-    return known == len(processed)
+def _measured_at(state: QueryState, last: LagEvent | None, moment: Moment) -> int:
+    """A version only rises, also where a clock was stepped back."""
+    if last is not None and last.observed_at == state.observed_at_ms:
+        return max(moment.now_ms, last.measured_at + 1)
+    return moment.now_ms
 
 
-def _was_recreated(topic: TopicLag) -> bool:
-    return any(partition.status == "RECREATED" for partition in topic.partitions)
+def _status_since(status: Status, last: LagEvent | None, moment: Moment) -> int:
+    if last is not None and last.status == status and last.status_since is not None:
+        return last.status_since
+    return moment.now_ms
 
 
 def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
