@@ -75,11 +75,14 @@ class Topics:
                 key=f"customer-{customer}".encode(),
             )
 
+    def ends(self) -> dict[int, int]:
+        """The log end of each partition, as the other client reads it."""
+        return self._client.end_offsets(self.orders)
+
     def lag_after(self, checkpoint: Checkpoint, batch: int) -> dict[int, int]:
         """End offsets of the other client less what the checkpoint says was processed."""
         processed = checkpoint.processed(batch, self.orders)
-        ends = self._client.end_offsets(self.orders)
-        return {number: end - processed[number] for number, end in ends.items()}
+        return {number: end - processed[number] for number, end in self.ends().items()}
 
     def newest_event(self) -> LagEvent:
         events = [

@@ -85,9 +85,19 @@ class SecondClient:
         at_ms: int = 0,
     ) -> None:
         """Write records and return once all are acknowledged. `at_ms`: their time; 0 is now."""
+        failures: list[KafkaError] = []
+
+        def delivered(failure: KafkaError | None, _: Message) -> None:
+            if failure is not None:
+                failures.append(failure)
+
         for value in values:
-            self._producer.produce(topic, value, key=key, partition=partition, timestamp=at_ms)
+            self._producer.produce(
+                topic, value, key=key, partition=partition, timestamp=at_ms, on_delivery=delivered
+            )
         assert self._producer.flush(_TIMEOUT_S) == 0
+        # Given up is gone from the queue too.
+        assert not failures, failures
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The log end of each partition."""
