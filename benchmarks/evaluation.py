@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from benchmarks.comparison import Row, in_turn, ms, print_table, say, times
 from sparklag_schemas import Batch
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
@@ -103,10 +101,11 @@ class _Ours(_Course):
         now_s = 1_000.0 + self.second
         for query in range(_QUERIES):
             for name in _topics(query):
-                for number in range(_PARTITIONS_EACH):
-                    partition = TopicPartition(name, number)
-                    self._said.latest["read_uncommitted"][partition] = Latest(self.end, now_s)
-                    self._said.earliest[partition] = 0
+                numbers = range(_PARTITIONS_EACH)
+                self._said.latest["read_uncommitted"][name] = {
+                    number: Latest(self.end, now_s) for number in numbers
+                }
+                self._said.earliest[name] = dict.fromkeys(numbers, 0)
         states = [self._state(query) for query in range(_QUERIES)]
         moment = Moment(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
         began_s = time.process_time()

@@ -260,7 +260,8 @@ async def _until_measurable(
         enricher.ask(states)
         async for _ in _all_measured(enricher, len(states)):
             pass
-        if len(offsets.latest["read_uncommitted"]) == partitions and not offsets.unknown:
+        latest = offsets.latest["read_uncommitted"]
+        if sum(map(len, latest.values())) == partitions and not offsets.unknown:
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the partitions are not there after {_CREATED_S:g} s")

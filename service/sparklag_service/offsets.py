@@ -47,10 +47,11 @@ class ClusterOffsets:
     """What one cluster said last. Each value stays until a newer one comes, with its age."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
-    latest: dict[IsolationLevel, dict[TopicPartition, Latest]] = field(
+    latest: dict[IsolationLevel, dict[str, dict[int, Latest]]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
-    earliest: dict[TopicPartition, int] = field(default_factory=dict)
+    """By topic and partition number, for there is one of each."""
+    earliest: dict[str, dict[int, int]] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
     """Why the newest attempt to read a partition's latest offset came to nothing."""
     times: dict[IsolationLevel, dict[str, OffsetTimes]] = field(
@@ -75,10 +76,9 @@ class ClusterOffsets:
         last_s = times.last_s
         if known is None or (last_s is not None and asked_s - last_s < _NOTED * interval_s):
             return
-        latest = self.latest[level]
+        latest = self.latest[level].get(topic, {})
         numbers = range(known.partitions[-1] + 1) if known.partitions else ()
-        # Equal to the TopicPartition, and made in less time.
-        times.take(asked_s, [latest.get((topic, number)) for number in numbers], interval_s)
+        times.take(asked_s, list(map(latest.get, numbers)), interval_s)
 
 
 Offsets = Mapping[str, ClusterOffsets]

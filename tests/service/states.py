@@ -87,10 +87,10 @@ def said(
     answer.topics[topic] = Topic(
         None if missing else topic_id, tuple(range(partitions)), missing, gone
     )
-    answer.latest[level].update(
-        {partition(n, topic): Latest(o, asked_s) for n, o in latest.items()}
+    answer.latest[level].setdefault(topic, {}).update(
+        {number: Latest(offset, asked_s) for number, offset in latest.items()}
     )
-    answer.earliest.update({partition(n, topic): o for n, o in (earliest or {}).items()})
+    answer.earliest.setdefault(topic, {}).update(earliest or {})
     answer.unknown.update({partition(n, topic): why for n, why in (unknown or {}).items()})
     return offsets
 

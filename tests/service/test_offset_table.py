@@ -50,14 +50,18 @@ def take(made: OffsetTable, answer: bytes, asked_s: float, partitions: int = 1) 
 
 
 def latest(made: OffsetTable) -> dict[TopicPartition, int]:
-    return {p: one.offset for p, one in made.offsets.latest["read_uncommitted"].items()}
+    return {
+        TopicPartition(topic, number): one.offset
+        for topic, ends in made.offsets.latest["read_uncommitted"].items()
+        for number, one in ends.items()
+    }
 
 
 def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() -> None:
     made = table()
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
-    assert made.offsets.latest["read_uncommitted"][_ORDERS] == Latest(5, 1.0)
+    assert made.offsets.latest["read_uncommitted"]["orders"][0] == Latest(5, 1.0)
     assert made.offsets.unknown == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
@@ -74,7 +78,7 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     take(made, said(5), 2.0)
     take(made, said(-1, error=_NOT_LEADER), 2.0)
     made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
-    assert made.offsets.latest["read_uncommitted"] == {_ORDERS: Latest(7, 3.0)}
+    assert made.offsets.latest["read_uncommitted"] == {"orders": {0: Latest(7, 3.0)}}
     assert made.offsets.unknown == {}
 
 
@@ -181,7 +185,7 @@ def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_
     made.take_earliest([TopicPart("orders", (0, 1))], said(0, 0), 1.0)
     made.keep_only([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))], 2.0)
     assert latest(made) == {_ORDERS: 5}
-    assert made.offsets.earliest == {_ORDERS: 0}
+    assert made.offsets.earliest == {"orders": {0: 0}}
     made.keep_only([], 3.0)
     take(made, said(5, 5), 2.5, partitions=2)
     assert made.offsets.topics == {}

@@ -35,8 +35,13 @@ async def cluster(kafka: LocalKafka) -> AsyncIterator[WatchedCluster]:
 
 
 def latest(cluster: WatchedCluster, *, committed: bool = False) -> dict[TopicPartition, int]:
-    level = cluster.offsets.latest["read_committed" if committed else "read_uncommitted"]
-    return {partition: found.offset for partition, found in level.items()}
+    return {
+        TopicPartition(topic, number): found.offset
+        for topic, ends in cluster.offsets.latest[
+            "read_committed" if committed else "read_uncommitted"
+        ].items()
+        for number, found in ends.items()
+    }
 
 
 async def asked_until(
@@ -68,13 +73,14 @@ async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
     partitions = [TopicPartition(topic_name, number) for number in range(5)]
     async with AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers) as stock:
         expected = await stock.end_offsets(partitions)
-        first = await stock.beginning_offsets(partitions)
+        beginnings = await stock.beginning_offsets(partitions)
+    first = {partition.partition: offset for partition, offset in beginnings.items()}
     await measured(cluster, query({topic_name: [0, 1, 2, 3, 4]}))
     assert latest(cluster) == expected
     assert sum(expected.values()) == 100
 
     async def earliest_known() -> bool:
-        return bool(cluster.offsets.earliest == first)
+        return bool(cluster.offsets.earliest == {topic_name: first})
 
     await eventually(earliest_known, "the earliest offsets come by themselves")
 
@@ -93,14 +99,13 @@ async def test_an_offset_was_asked_for_after_its_query_was(
     second_client: SecondClient, cluster: WatchedCluster, topic_name: str
 ) -> None:
     second_client.create(topic_name, 1)
-    partition = TopicPartition(topic_name, 0)
     state = query({topic_name: [0]})
     await measured(cluster, state)
     for count in range(1, 4):
         second_client.produce(topic_name, [b"x"])
         asked_s = time.monotonic()
         await ask(cluster, state)
-        found = cluster.offsets.latest["read_uncommitted"][partition]
+        found = cluster.offsets.latest["read_uncommitted"][topic_name][0]
         assert found.offset == count
         assert found.asked_s >= asked_s
 
@@ -229,7 +234,7 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back() -
         state = query({"orders": [0]})
         async with watching(broker.bootstrap_servers, measure_timeout_s=1.0) as cluster:
             await measured(cluster, state)
-            good = cluster.offsets.latest["read_uncommitted"][partition]
+            good = cluster.offsets.latest["read_uncommitted"]["orders"][0]
             broker.freeze()
             try:
                 await asked_until(
@@ -241,7 +246,7 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back() -
                     "the deadline has passed",
                 )
                 # It may have answered a request that came before the signal.
-                kept = cluster.offsets.latest["read_uncommitted"][partition]
+                kept = cluster.offsets.latest["read_uncommitted"]["orders"][0]
                 assert kept.offset == good.offset
 
                 async def given_up() -> bool:
@@ -382,7 +387,8 @@ async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last
             asked_s = time.monotonic()
             await ask(cluster, state)
             good = cluster.offsets.latest["read_uncommitted"]
-            assert good[here].asked_s >= asked_s > good[there].asked_s
+            here_s, there_s = (good[one.topic][one.partition].asked_s for one in (here, there))
+            assert here_s >= asked_s > there_s
 
 
 async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen() -> None:

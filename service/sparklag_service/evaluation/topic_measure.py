@@ -52,8 +52,8 @@ class TopicMeasure:
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
-        self._latest = said.latest[source.isolation_level]
-        self._earliest = said.earliest
+        self._latest = said.latest[source.isolation_level].get(name, {})
+        self._earliest = said.earliest.get(name, {})
         self._advances = said.advances
         self._unknown = said.unknown
         self._ages = TopicAges(name, said, source.isolation_level, moment)
@@ -75,7 +75,7 @@ class TopicMeasure:
 
     def partition_lags(self, numbers: list[int], before: Before) -> list[PartitionLag]:
         """Of the partitions `numbers`, in their order."""
-        name, obstacle, flags = self._name, self._obstacle, before.flags
+        obstacle, flags = self._obstacle, before.flags
         latest, earliest, advances = self._latest, self._earliest, self._advances
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
         since_s, age_of, is_sampled = before.since_s, self._ages.age, self._ages.is_sampled
@@ -83,10 +83,8 @@ class TopicMeasure:
         arrived = moved = 0
         found: list[PartitionLag] = []
         for number, old in zip(numbers, aligned(before.partitions, numbers), strict=True):
-            # Equal to the TopicPartition, and made in less time.
-            key = (name, number)
-            read = latest.get(key)
-            first = earliest.get(key)
+            read = latest.get(number)
+            first = earliest.get(number)
             at = processed.get(number)
             # Most partitions, most of the time: nothing is to say but the lag, nor was before, and
             # the query did not go back.

@@ -55,7 +55,7 @@ class Trends:
         rises: dict[int, Rise] = {}
         standing: dict[int, int] = {}
         flags: dict[int, Finding] = {}
-        allowed_lag = thresholds.allowed_lag
+        allowed_lag, were_rising = thresholds.allowed_lag, self.rises
         befores = aligned(self.last.partitions, [one.partition for one in topic.partitions])
         for one, before in zip(topic.partitions, befores, strict=True):
             number, lag = one.partition, one.lag
@@ -63,11 +63,12 @@ class Trends:
                 continue
             if before.lag is None or before.lag <= allowed_lag:
                 continue
-            rise = risen(self.rises.get(number), lag, before.lag)
-            if rise is not None:
-                rises[number] = rise
-                if rise.is_trend(thresholds):
-                    flags[number] = rise.finding(lag)
+            if lag > before.lag or (lag == before.lag and were_rising):
+                rise = risen(were_rising.get(number), lag, before.lag)
+                if rise is not None:
+                    rises[number] = rise
+                    if rise.is_trend(thresholds):
+                        flags[number] = rise.finding(lag)
             if one.processed_offset == before.processed_offset:
                 commits = standing[number] = self.standing.get(number, 1) + 1
                 if commits >= thresholds.window:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from aiokafka.errors import (
@@ -176,33 +177,34 @@ class OffsetTable:
         those that may have been created anew: these are not taken, until they are `confirmed`."""
         stale: set[str] = set()
         doubtful: set[str] = set()
-        latest, unknown = self.offsets.latest[level], self.offsets.unknown
+        unknown = self.offsets.unknown
         asked = {part.topic: part.partitions for part in parts}
         for topic, answered in read_offsets(answer):
             if asked_s < self._since_s.get(topic, 0.0):
                 continue  # It may be of the topic that had this name before.
             if confirmed is not None and topic not in confirmed:
                 continue
+            latest = self.offsets.latest[level].setdefault(topic, {})
             partitions = asked[topic]
             for number, error_code, _, offset in answered:
-                partition = partitions[number]
-                last = latest.get(partition)
+                last = latest.get(number)
                 if last is not None and asked_s < last.asked_s:
                     continue  # A new leader was quicker than this one.
                 if error_code or offset < 0:
                     error = for_code(error_code)
-                    unknown[partition] = _leader_says(topic, error)
+                    unknown[partitions[number]] = _leader_says(topic, error)
                     if error.invalid_metadata or error is TopicAuthorizationFailedError:
                         stale.add(topic)
                     continue
                 if last is not None and offset < last.offset:
                     stale.add(topic)
+                    partition = partitions[number]
                     if not self._may_recede(partition, now_s):
                         unknown[partition] = (
                             f"the log ends at {offset}, before {last.offset} where it ended"
                         )
                         continue
-                    self.offsets.earliest.pop(partition, None)
+                    self.offsets.earliest.get(topic, {}).pop(number, None)
                 elif (
                     confirmed is None
                     and last is not None
@@ -211,9 +213,9 @@ class OffsetTable:
                 ):
                     doubtful.add(topic)
                     break
-                latest[partition] = Latest(offset, asked_s)
-                if unknown and unknown.pop(partition, None) is not None:
-                    self._receding.pop(partition, None)
+                latest[number] = Latest(offset, asked_s)
+                if unknown and unknown.pop(partitions[number], None) is not None:
+                    self._receding.pop(partitions[number], None)
         return stale, doubtful
 
     def is_other(self, found: TopicFound) -> bool:
@@ -223,47 +225,53 @@ class OffsetTable:
 
     def take_earliest(self, parts: Iterable[TopicPart], answer: bytes, asked_s: float) -> None:
         """Take a leader's answer. What it does not know stays as it was."""
-        earliest = self.offsets.earliest
         asked = {part.topic: part.partitions for part in parts}
         for topic, answered in read_offsets(answer):
             if asked_s < self._since_s.get(topic, 0.0):
                 continue
+            earliest = self.offsets.earliest.setdefault(topic, {})
             partitions = asked[topic]
             for number, error_code, _, offset in answered:
                 if error_code == 0 and offset >= 0:
-                    partition = partitions[number]
-                    if offset > earliest.get(partition, offset):
+                    if offset > earliest.get(number, offset):
+                        partition = partitions[number]
                         known = self.offsets.advances.get(partition, _STANDING)
                         self.offsets.advances[partition] = known.with_step(asked_s, offset)
-                    earliest[partition] = offset
+                    earliest[number] = offset
 
     def fail(self, partitions: Iterable[TopicPartition], reason: str, asked_s: float) -> None:
         """Remember why what was asked at `asked_s` came to nothing; the last values stay."""
         for partition in partitions:
-            values = (latest.get(partition) for latest in self.offsets.latest.values())
+            topic, number = partition
+            values = (ends.get(topic, {}).get(number) for ends in self.offsets.latest.values())
             if all(value is None or value.asked_s <= asked_s for value in values):
                 self.offsets.unknown[partition] = reason
 
     def keep_only(self, plans: Iterable[Plan], now_s: float) -> None:
         """Forget the topics and partitions that no plan needs."""
         topics: set[str] = set()
-        partitions: set[TopicPartition] = set()
+        numbers: dict[str, set[int]] = {}
         parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
         for plan in plans:
             topics |= plan.topics
-            partitions.update(plan.unknown, *plan.unplaced.values())
+            for topic, number in (*plan.unknown, *chain(*plan.unplaced.values())):
+                numbers.setdefault(topic, set()).add(number)
             for _, _, part in plan.parts:
                 parts.setdefault(part.topic, {})[part.numbers] = part
-                partitions.update(part.partitions.values())
+                numbers.setdefault(part.topic, set()).update(part.numbers)
         self._parts = parts
         offsets = self.offsets
-        for latest in offsets.latest.values():
-            _keep_keys(latest, partitions)
-        _keep_keys(offsets.earliest, partitions)
-        _keep_keys(offsets.advances, partitions)
-        _keep_keys(offsets.record_times, partitions)
-        _keep_keys(offsets.unknown, partitions)
-        _keep_keys(self._receding, partitions)
+        for ends in offsets.latest.values():
+            _keep_numbers(ends, numbers)
+        _keep_numbers(offsets.earliest, numbers)
+        for by_partition in (
+            offsets.advances,
+            offsets.record_times,
+            offsets.unknown,
+            self._receding,
+        ):
+            for one in [one for one in by_partition if one[1] not in numbers.get(one[0], ())]:
+                del by_partition[one]
         for name in self._checked_s.keys() - topics:
             # An answer under way is not to bring it back.
             self._since_s[name] = now_s
@@ -287,23 +295,28 @@ class OffsetTable:
         self._since_s[name] = now_s
         # With them goes that their earliest offsets were asked for.
         self._parts.pop(name, None)
-        for times in self.offsets.times.values():
-            times.pop(name, None)
+        self.offsets.earliest.pop(name, None)
+        for level in self.offsets.latest:
+            self.offsets.latest[level].pop(name, None)
+            self.offsets.times[level].pop(name, None)
         seen = self._seen.pop(name, None)
         for number in seen.numbers if seen is not None else ():
             partition = TopicPartition(name, number)
-            for table in self.offsets.latest.values():
-                table.pop(partition, None)
-            self.offsets.earliest.pop(partition, None)
             self.offsets.advances.pop(partition, None)
             self.offsets.record_times.pop(partition, None)
             self.offsets.unknown.pop(partition, None)
             self._receding.pop(partition, None)
 
 
-def _keep_keys(table: dict[_Key, Any], wanted: set[_Key]) -> None:
+def _keep_keys(table: dict[_Key, Any], wanted: Collection[_Key]) -> None:
     for key in [key for key in table if key not in wanted]:
         del table[key]
+
+
+def _keep_numbers(by_topic: dict[str, dict[int, Any]], wanted: dict[str, set[int]]) -> None:
+    _keep_keys(by_topic, wanted)
+    for topic, by_number in by_topic.items():
+        _keep_keys(by_number, wanted[topic])
 
 
 def _created_anew(seen: _Seen, found: TopicFound) -> bool:

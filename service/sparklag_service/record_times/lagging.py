@@ -46,10 +46,9 @@ def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[La
         if topic is None or topic.missing is not None:
             continue
         positions = (source.processed or {}).get(name, {})
+        ends, starts = said.latest[level].get(name, {}), said.earliest.get(name, {})
         for number in source.watched_partitions(name, topic.partitions):
-            partition = TopicPartition(name, number)
-            latest, earliest = said.latest[level].get(partition), said.earliest.get(partition)
-            position = positions.get(number)
+            latest, earliest, position = ends.get(number), starts.get(number), positions.get(number)
             if position is None and source.processed is not None:
                 # Added: it is read from its first record on.
                 position = earliest
@@ -61,6 +60,7 @@ def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[La
             ):
                 yield None
                 continue
+            partition = TopicPartition(name, number)
             yield Lagging(partition, level, position, latest, topic.topic_id)
 
 

@@ -60,15 +60,15 @@ def anything_said(dice: random.Random, now_s: float) -> Offsets:
             elif kind != "unseen":
                 answer.topics[topic] = Topic(None, (), f"topic {topic} is {kind}", kind == "gone")
             for number in range(4):
-                one = partition(number, topic)
                 for level in answer.latest.values():
                     if dice.random() < 0.8:
                         asked_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
-                        level[one] = Latest(dice.randint(0, 20), asked_s)
+                        level.setdefault(topic, {})[number] = Latest(dice.randint(0, 20), asked_s)
                 if dice.random() < 0.8:
-                    answer.earliest[one] = dice.choice([0, 0, dice.randint(0, 20)])
+                    start = dice.choice([0, 0, dice.randint(0, 20)])
+                    answer.earliest.setdefault(topic, {})[number] = start
                 if dice.random() < 0.2:
-                    answer.unknown[one] = NO_LEADER
+                    answer.unknown[partition(number, topic)] = NO_LEADER
     return offsets
 
 

@@ -89,16 +89,17 @@ class Trace:
 
     def measure(self, *, silent: bool = False) -> LagEvent:
         """Now."""
-        latest = self._offsets.latest["read_uncommitted"]
+        latest = self._offsets.latest["read_uncommitted"].setdefault("orders", {})
+        earliest = self._offsets.earliest.setdefault("orders", {})
         for number, end in enumerate(self.ends):
             if number not in self.unread:
-                latest[partition(number)] = Latest(end, self.now_s)
+                latest[number] = Latest(end, self.now_s)
             start = self.starts[number]
-            if start > self._offsets.earliest.get(partition(number), start):
+            if start > earliest.get(number, start):
                 known = self._offsets.advances.get(partition(number), Advances(()))
                 self._offsets.advances[partition(number)] = known.with_step(self.now_s, start)
-            self._offsets.earliest[partition(number)] = start
-        rows = [latest.get(partition(number)) for number in range(len(self.ends))]
+            earliest[number] = start
+        rows = [latest.get(number) for number in range(len(self.ends))]
         self._offsets.times_of("read_uncommitted", "orders").take(self.now_s, rows, self._refresh_s)
         said = self._follower.measure({"default": self._offsets}, self._moment, silent=silent)
         self.events.append(said)

@@ -42,6 +42,11 @@ class Sampled:
         found = self.enricher.offsets["default"].record_times
         return {(*key,): (one.offset, one.timestamp_ms) for key, one in found.items()}
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """Where its partitions' logs end, of those that were read."""
+        latest = self.enricher.offsets["default"].latest["read_uncommitted"]
+        return {number: one.offset for number, one in latest.get(topic, {}).items()}
+
     def forget(self) -> None:
         """What was found, so that another position of the partition need not wait."""
         self.enricher.offsets["default"].record_times.clear()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiokafka.structs import TopicPartition
-
 from sparklag_service.offset_times import Latest
 from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import SourceState
@@ -18,10 +16,8 @@ def said(ends: dict[int, int], starts: dict[int, int] | None = None) -> ClusterO
     found = ClusterOffsets()
     found.topics["orders"] = Topic("id", tuple(ends))
     for number, end in ends.items():
-        partition = TopicPartition("orders", number)
-        found.latest["read_uncommitted"][partition] = Latest(end, 100.0)
-        if starts is not None and number in starts:
-            found.earliest[partition] = starts[number]
+        found.latest["read_uncommitted"].setdefault("orders", {})[number] = Latest(end, 100.0)
+    found.earliest["orders"] = starts or {}
     return found
 
 

@@ -312,11 +312,7 @@ async def test_a_frozen_leader_costs_only_its_own_partitions() -> None:
         measured = standing({"here": {0: 2}, "there": {0: 2}}, "measured")
         behind = standing({"here": {0: 0}, "there": {0: 0}}, "behind")
         async with sampling(servers, measure_timeout_s=5.0) as sampled:
-            latest = sampled.enricher.offsets["default"].latest["read_uncommitted"]
-            there = TopicPartition("there", 0)
-            await sampled.until(
-                lambda: there in latest and latest[there].offset == 2, "measured", measured
-            )
+            await sampled.until(lambda: sampled.ends("there") == {0: 2}, "measured", measured)
             with frozen(second_node):
                 await sampled.until(
                     lambda: sampled.times() == {("here", 0): (0, T + 7)}, "one is sampled", behind

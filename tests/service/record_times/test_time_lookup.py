@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from aiokafka.structs import TopicPartition
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
@@ -41,7 +40,7 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
         times, latest = said.times["read_uncommitted"][topic_name], said.latest["read_uncommitted"]
 
         def bracket(number: int) -> Bracket:
-            return times.bracket(number, number, latest[TopicPartition(topic_name, number)])
+            return times.bracket(number, number, latest[topic_name][number])
 
         await sampled.until(
             lambda: all(bracket(number).older_s is not None for number in range(1, 9)),
@@ -119,7 +118,7 @@ async def test_a_log_without_newer_records_ended_where_it_ends(
         times = said.times["read_uncommitted"][topic_name]
 
         def is_between() -> bool:
-            latest = said.latest["read_uncommitted"][TopicPartition(topic_name, 0)]
+            latest = said.latest["read_uncommitted"][topic_name][0]
             bracket = times.bracket(0, 1, latest)
             now_s = time.monotonic()
             return (
@@ -140,11 +139,7 @@ async def test_a_frozen_leader_keeps_nobody_from_looking_up_and_is_asked_again()
         measured = standing({"here": {0: 2}, "there": {0: 2}}, "measured")
         behind = standing({"here": {0: 0}, "there": {0: 0}}, "behind")
         async with sampling(servers, time_lag=OFF, measure_timeout_s=3.0) as sampled:
-            latest = sampled.enricher.offsets["default"].latest["read_uncommitted"]
-            there = TopicPartition("there", 0)
-            await sampled.until(
-                lambda: there in latest and latest[there].offset == 2, "measured", measured
-            )
+            await sampled.until(lambda: sampled.ends("there") == {0: 2}, "measured", measured)
             counts = sampled.record_times.counts
             with frozen(second_node):
                 await sampled.until(lambda: counts.looked_up == 1, "one is looked up", behind)
