@@ -94,7 +94,9 @@ class Pipeline:
         self._view_reader = ViewReader(
             settings, bootstrap_servers, self.view, self.counters, self.feed
         )
-        self._cadence = Cadence(settings.publish_interval_s, settings.heartbeat_s)
+        self._cadence = Cadence(
+            settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
+        )
         self._last: dict[str, Evaluated] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}

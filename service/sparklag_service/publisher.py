@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from aiokafka.errors import KafkaError
 
@@ -18,6 +19,10 @@ from sparklag_service.counters import Counters
 _log = logging.getLogger(__name__)
 
 
+_EARLY: Final = 0.1
+"""Of a refresh interval."""
+
+
 @dataclass(frozen=True)
 class _Published:
     event: LagEvent
@@ -27,9 +32,14 @@ class _Published:
 class Cadence:
     """When an event of a query is due. Pure: `now_s` is any clock that only rises."""
 
-    def __init__(self, publish_interval_s: float, heartbeat_s: float) -> None:
+    def __init__(
+        self, publish_interval_s: float, heartbeat_s: float, refresh_interval_s: float
+    ) -> None:
         self._publish_interval_s = publish_interval_s
         self._heartbeat_s = heartbeat_s
+        # No refresh takes exactly as long as the one before: one that comes a moment early does
+        # not leave it to the next.
+        self._early_s = _EARLY * refresh_interval_s
         self._last: dict[str, _Published] = {}
         self._last_observed_s: dict[str, float] = {}
 
@@ -43,7 +53,7 @@ class Cadence:
         last = self._last.get(event.query_id)
         if last is None or event.cause in ("started", "terminated"):
             return True
-        since_s = now_s - last.at_s
+        since_s = now_s - last.at_s + self._early_s
         if since_s >= self._heartbeat_s:
             return True
         if event.cause != "refresh":

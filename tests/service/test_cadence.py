@@ -23,19 +23,29 @@ def started(cadence: Cadence, event: LagEvent, now_s: float) -> None:
 
 @pytest.fixture
 def cadence() -> Cadence:
-    return Cadence(publish_interval_s=1, heartbeat_s=10)
+    return Cadence(publish_interval_s=1, heartbeat_s=10, refresh_interval_s=1)
 
 
 def test_what_did_not_change_is_published_at_the_heartbeat_only(cadence: Cadence) -> None:
     started(cadence, refresh(), 0)
-    assert not cadence.due(refresh(measured_at=2), 9.9)
+    assert not cadence.due(refresh(measured_at=2), 9.8)
     assert cadence.due(refresh(measured_at=2), 10)
 
 
 def test_what_changed_is_published_once_in_the_interval(cadence: Cadence) -> None:
     started(cadence, refresh(topics=[]), 0)
-    assert not cadence.due(refresh(), 0.9)
+    assert not cadence.due(refresh(), 0.8)
     assert cadence.due(refresh(), 1)
+
+
+def test_a_refresh_that_comes_a_moment_early_does_not_leave_it_to_the_next(
+    cadence: Cadence,
+) -> None:
+    """With both intervals the same, as they are by default, every second event would be late."""
+    started(cadence, refresh(topics=[]), 0)
+    assert cadence.due(refresh(), 0.999)
+    started(cadence, refresh(measured_at=2), 20)
+    assert cadence.due(refresh(measured_at=3), 29.999)
 
 
 def test_that_a_record_grew_older_is_no_news(cadence: Cadence) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-_TURN_S = 0.002
+_TURN_S = 0.001
 
 
 class Turns:
