@@ -76,7 +76,6 @@ def run() -> list[Row]:
             committer = _Committer(servers)
             _create(servers)
             reading = asyncio.run(_reading(servers, committer))
-            print_table(reading)
             environment = {
                 "SPARKLAG_GROUPS__ALLOW": f"{_group(0)[:-2]}.*",
                 # One reading in each refresh: what a scrape is to an exporter.
