@@ -58,15 +58,23 @@ class QueryMeasure:
             topic_id = before.topic_id or topic_id
         elif topic_id is None and before is not None and not _was_recreated(before):
             topic_id = before.topic_id
-        one = TopicMeasure(source, name, topic, topic_id, said, self._moment, self._max_age_s)
         olds: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (topic_id, None):
             olds = before.partitions
         trends = self._course.trends.get((source.source, name))
         flags = trends.flags if trends is not None else {}
         since_s = max(0.0, self._moment.now_s - self._course.at_s)
-        numbers = source.watched_partitions(name, topic.partitions)
-        partitions = one.partition_lags(numbers, Before(olds, since_s, flags))
+        one = TopicMeasure(
+            source,
+            name,
+            topic,
+            topic_id,
+            said,
+            self._moment,
+            self._max_age_s,
+            Before(olds, since_s, flags),
+        )
+        partitions = one.partition_lags(source.watched_partitions(name, topic.partitions))
         if not partitions:
             self.unread.append(one.nothing_known())
         self.arrived += one.arrived

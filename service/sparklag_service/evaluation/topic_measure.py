@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, TimeLagMethod
-from sparklag_service.evaluation.ages import TopicAges, in_ms
+from sparklag_service.evaluation.ages import TopicAges
 from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.moment import Moment
@@ -16,7 +16,6 @@ from sparklag_service.offset_times import Latest
 from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import SourceState
 
-_LOOK_AGAIN_S: Final = 10.0
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
 _ANEW = "the topic was deleted and created anew: the position is one of the topic before"
@@ -44,8 +43,10 @@ class TopicMeasure:
         said: ClusterOffsets,
         moment: Moment,
         max_age_s: float,
+        before: Before,
     ) -> None:
         self._name = name
+        self._before = before
         self._topic = topic
         self._existing = topic.numbers
         self._has_ids = topic_id is not None
@@ -56,7 +57,7 @@ class TopicMeasure:
         self._earliest = said.earliest.get(name, {})
         self._advances = said.advances
         self._unknown = said.unknown
-        self._ages = TopicAges(name, said, source.isolation_level, moment)
+        self._ages = TopicAges(name, said, source.isolation_level, moment, before.since_s)
         self._moment = moment
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, topic_id)
@@ -73,16 +74,15 @@ class TopicMeasure:
             return Finding("UNKNOWN", self._topic.missing)
         return Finding("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
 
-    def partition_lags(self, numbers: list[int], before: Before) -> list[PartitionLag]:
+    def partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
         """Of the partitions `numbers`, in their order."""
-        obstacle, flags = self._obstacle, before.flags
+        obstacle, flags, age_of = self._obstacle, self._before.flags, self._ages.age
         latest, earliest, advances = self._latest, self._earliest, self._advances
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
-        since_s, age_of, is_sampled = before.since_s, self._ages.age, self._ages.is_sampled
-        sampled, looks_again = self._ages.any_sampled, self._looks_again(since_s)
         arrived = moved = 0
         found: list[PartitionLag] = []
-        for number, old in zip(numbers, aligned(before.partitions, numbers), strict=True):
+        olds = aligned(self._before.partitions, numbers)
+        for number, old in zip(numbers, olds, strict=True):
             read = latest.get(number)
             first = earliest.get(number)
             at = processed.get(number)
@@ -104,7 +104,7 @@ class TopicMeasure:
                     )
                 )
             ):
-                found.append(self._partition_lag(number, at, read, first, old, before))
+                found.append(self._partition_lag(number, at, read, first, old))
                 continue
             end = read.offset
             plan = planned.get(number) if planned else None
@@ -126,21 +126,8 @@ class TopicMeasure:
                 ):
                     found.append(stands)
                     continue
-            elif (
-                stands is not None
-                and stands.time_lag_s is not None
-                and stands.time_lag_method is not None
-                and (
-                    stands.time_lag_method == "sampled"
-                    or (
-                        not (looks_again and stands.time_lag_method == "floor")
-                        and not (sampled and is_sampled(number, at))
-                    )
-                )
-            ):
-                age_s, method = in_ms(stands.time_lag_s + since_s), stands.time_lag_method
             else:
-                age_s, method = age_of(number, at, read)
+                age_s, method = age_of(number, at, read, stands)
             flag = flags.get(number) if flags else None
             found.append(
                 PartitionLag(
@@ -168,18 +155,17 @@ class TopicMeasure:
         latest: Latest | None,
         earliest: int | None,
         old: PartitionLag | None,
-        before: Before,
     ) -> PartitionLag:
         rewound_from = _rewound_from(processed, old)
         partition = TopicPartition(self._name, number)
         found = self._judge(partition, processed, latest, earliest, rewound_from)
         if found.status == "OK":
-            found = before.flags.get(number, found)._replace(
+            found = self._before.flags.get(number, found)._replace(
                 latest=found.latest, lag=found.lag, measured_at_ms=found.measured_at_ms
             )
         self._count(processed, found, old)
         at = processed if processed is not None else earliest
-        age_s, method = self._age(number, at, latest, found, old, before.since_s)
+        age_s, method = self._age(number, at, latest, found, old)
         return PartitionLag(
             partition=number,
             processed_offset=processed,
@@ -213,28 +199,14 @@ class TopicMeasure:
         latest: Latest | None,
         found: Finding,
         old: PartitionLag | None,
-        since_s: float,
     ) -> tuple[float | None, TimeLagMethod | None]:
         """Of the first record that is not processed: what is not known has none."""
         if found.lag is None or at is None or latest is None:
             return None, None
         if found.lag == 0:
             return 0.0, None
-        if (
-            old is not None
-            and old.time_lag_s is not None
-            and old.processed_offset == at
-            and old.time_lag_method is not None
-            and (old.time_lag_method != "floor" or not self._looks_again(since_s))
-            and (old.time_lag_method == "sampled" or not self._ages.is_sampled(number, at))
-        ):
-            return in_ms(old.time_lag_s + since_s), old.time_lag_method
-        return self._ages.age(number, at, latest)
-
-    def _looks_again(self, since_s: float) -> bool:
-        """Whether more may be known of what was there before anyone looked: each ten seconds."""
-        now_s = self._moment.now_s
-        return now_s // _LOOK_AGAIN_S != (now_s - since_s) // _LOOK_AGAIN_S
+        stands = old if old is not None and old.processed_offset == at else None
+        return self._ages.age(number, at, latest, stands)
 
     def _headroom_s(
         self, number: int, at: int | None, earliest: int | None, latest: int | None

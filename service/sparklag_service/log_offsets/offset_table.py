@@ -264,14 +264,10 @@ class OffsetTable:
         for ends in offsets.latest.values():
             _keep_numbers(ends, numbers)
         _keep_numbers(offsets.earliest, numbers)
-        for by_partition in (
-            offsets.advances,
-            offsets.record_times,
-            offsets.unknown,
-            self._receding,
-        ):
-            for one in [one for one in by_partition if one[1] not in numbers.get(one[0], ())]:
-                del by_partition[one]
+        _keep_partitions(offsets.advances, numbers)
+        _keep_partitions(offsets.record_times, numbers)
+        _keep_partitions(offsets.unknown, numbers)
+        _keep_partitions(self._receding, numbers)
         for name in self._checked_s.keys() - topics:
             # An answer under way is not to bring it back.
             self._since_s[name] = now_s
@@ -317,6 +313,11 @@ def _keep_numbers(by_topic: dict[str, dict[int, Any]], wanted: dict[str, set[int
     _keep_keys(by_topic, wanted)
     for topic, by_number in by_topic.items():
         _keep_keys(by_number, wanted[topic])
+
+
+def _keep_partitions(table: dict[TopicPartition, Any], wanted: dict[str, set[int]]) -> None:
+    for key in [key for key in table if key.partition not in wanted.get(key.topic, ())]:
+        del table[key]
 
 
 def _created_anew(seen: _Seen, found: TopicFound) -> bool:

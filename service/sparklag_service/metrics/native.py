@@ -22,14 +22,19 @@ class Age(Family):
     read: Callable[[LagEvent], int | None] = lambda _: None
     """When it was, epoch milliseconds."""
 
+    def seconds(self, event: LagEvent, now_ms: int) -> float | None:
+        """The age. None: it never was."""
+        at_ms = self.read(event)
+        return None if at_ms is None else max(0, now_ms - at_ms) / 1000
+
     def block(self, queries: Iterable[tuple[str, LagEvent]], now_ms: int) -> bytes:
         """The lines of queries, each with its labels."""
-        name, read = f"\n{self.name}", self.read
+        name = f"\n{self.name}"
         return "".join(
             [
-                f"{name}{labels} {max(0, now_ms - at_ms) / 1000:.3f}"
+                f"{name}{labels} {seconds:.3f}"
                 for labels, event in queries
-                if (at_ms := read(event)) is not None
+                if (seconds := self.seconds(event, now_ms)) is not None
             ]
         ).encode()
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.daemon_threads import DaemonThreads
-from sparklag_service.metrics.scheme import Named, group_names
+from sparklag_service.metrics.scheme import Named
 from sparklag_service.metrics.selection import Selection
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.tasks import keep_on
@@ -82,12 +82,7 @@ class OtlpPush:
 
     async def _push(self) -> None:
         events = [entry.event for entry in self._pipeline.view]
-        measured = self._pipeline.tracker.queries
-        shown = [
-            named
-            for named in group_names(events)
-            if named.event.query_id in measured and self._selection.takes(named.event)
-        ]
+        shown = self._selection.shown(events, self._pipeline.tracker.queries)
         loop = asyncio.get_running_loop()
         failure = await loop.run_in_executor(self._threads, self._export, shown)
         if failure is not None:

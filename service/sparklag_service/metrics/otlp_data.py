@@ -109,8 +109,8 @@ def _points(shown: Sequence[Named], selection: Selection, now_ms: int) -> Iterat
 def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
     labels: Attributes = {**query_labels(event)}
     for age in AGES:
-        if (at_ms := age.read(event)) is not None:
-            yield _own(age, labels, max(0, now_ms - at_ms) / 1000)
+        if (seconds := age.seconds(event, now_ms)) is not None:
+            yield _own(age, labels, seconds)
     for family in NATIVE.query:
         if isinstance(family, Labelled):
             for more, value in family.read(event):

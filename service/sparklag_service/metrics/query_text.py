@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sparklag_schemas import LagEvent, TopicLag
 from sparklag_service.metrics.scheme import Named, Scheme
 from sparklag_service.metrics.selection import Selection
-from sparklag_service.metrics.topic_lines import TopicLines
+from sparklag_service.metrics.topic_lines import PartitionLines
 from sparklag_service.metrics.turns import Turns
 
 
@@ -43,7 +43,7 @@ class QueryText:
         self._scheme = scheme
         self._selection = selection
         self._kept: _Kept | None = None
-        self._lines: dict[str, TopicLines] = {}
+        self._lines = PartitionLines(scheme.partition, scheme.partition_end)
 
     async def render(self, named: Named, turns: Turns) -> Rendered:
         """As of that event."""
@@ -54,7 +54,7 @@ class QueryText:
         if self._selection.partitions:
             event_id, kept = named.event.event_id, self._kept
             if kept is None or kept[:2] != (event_id, named.group):
-                kept = _Kept(event_id, named.group, await self._partitions(topics, turns))
+                kept = _Kept(event_id, named.group, await self._lines.blocks(topics, turns))
                 self._kept = kept
             blocks = kept.blocks
         return Rendered(named, labels, shown, blocks)
@@ -65,18 +65,3 @@ class QueryText:
             for pairs, topic in self._scheme.topics(named)
             if self._selection.takes_topic(topic.topic)
         ]
-
-    async def _partitions(
-        self, topics: Sequence[tuple[str, TopicLag]], turns: Turns
-    ) -> list[list[bytes]]:
-        scheme = self._scheme
-        blocks: list[list[bytes]] = [[] for _ in scheme.partition]
-        lines: dict[str, TopicLines] = {}
-        for pairs, topic in topics:
-            lines[pairs] = self._lines.get(pairs) or TopicLines(pairs, scheme.partition_end)
-            of_topic = await lines[pairs].blocks(scheme.partition, topic.partitions, turns)
-            for of_family, more in zip(blocks, of_topic, strict=True):
-                of_family += more
-        # What is kept of a topic goes with the topic.
-        self._lines = lines
-        return blocks

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from sparklag_schemas import LagEvent
 from sparklag_schemas.settings import MetricsSettings
+from sparklag_service.metrics.scheme import Named, group_names
 
 _REMEMBERED = 16_384
 
@@ -25,9 +26,15 @@ class Selection:
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
 
-    def takes(self, event: LagEvent) -> bool:
-        """Whether the query is shown."""
-        return self._take_names(event.query, event.query_id)
+    def shown(self, events: Sequence[LagEvent], measured: Collection[str] | None) -> list[Named]:
+        """The queries to show. `events`: the newest of every one. `measured`: ids of those that
+        come into question; None: all."""
+        return [
+            named
+            for named in group_names(events)
+            if (measured is None or named.event.query_id in measured)
+            and self._take_names(named.event.query, named.event.query_id)
+        ]
 
     def takes_topic(self, topic: str) -> bool:
         """Whether a topic of that name is shown."""

@@ -8,7 +8,7 @@ from sparklag_schemas import LagEvent, Settings
 from sparklag_service.metrics.kafka_exporter import kafka_exporter
 from sparklag_service.metrics.lag_exporter import LAG_EXPORTER
 from sparklag_service.metrics.native import AGES, NATIVE, query_set
-from sparklag_service.metrics.scheme import Scheme, group_names
+from sparklag_service.metrics.scheme import Scheme
 from sparklag_service.metrics.scheme_text import Blocks, SchemeText
 from sparklag_service.metrics.selection import Selection
 from sparklag_service.metrics.turns import Turns
@@ -29,12 +29,7 @@ class QuerySeries:
         `events`: the newest of every query. `measured`: ids of those to show; None: all.
         """
         turns = Turns()
-        shown = [
-            named
-            for named in group_names(events)
-            if (measured is None or named.event.query_id in measured)
-            and self._selection.takes(named.event)
-        ]
+        shown = self._selection.shown(events, measured)
         of_queries = [(query_set(named.event), named.event) for named in shown]
         found: list[Blocks] = [(age, [age.block(of_queries, now_ms)]) for age in AGES]
         for scheme in self._schemes:

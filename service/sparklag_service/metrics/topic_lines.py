@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from sparklag_schemas import PartitionLag
+from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_service.metrics.family import Gauge, Number
 from sparklag_service.metrics.turns import Turns
 
@@ -14,11 +14,35 @@ _PARTITIONS_AT_ONCE = 2_000
 _number = attrgetter("partition")
 
 
+class PartitionLines:
+    """Of many topics. What is kept of a topic goes with the topic."""
+
+    def __init__(self, families: Sequence[Gauge[PartitionLag]], end: str = "") -> None:
+        """`end`: label pairs after the partition's, with a comma first."""
+        self._families = families
+        self._end = end
+        self._topics: dict[str, TopicLines] = {}
+
+    async def blocks(
+        self, topics: Iterable[tuple[str, TopicLag]], turns: Turns
+    ) -> list[list[bytes]]:
+        """The lines of each family, in parts, of topics with their label pairs."""
+        found: list[list[bytes]] = [[] for _ in self._families]
+        kept: dict[str, TopicLines] = {}
+        for labels, topic in topics:
+            lines = kept[labels] = self._topics.get(labels) or TopicLines(labels, self._end)
+            of_topic = await lines.blocks(self._families, topic.partitions, turns)
+            for of_family, more in zip(found, of_topic, strict=True):
+                of_family += more
+        self._topics = kept
+        return found
+
+
 class TopicLines:
     """Of one topic, however many partitions it has."""
 
-    def __init__(self, labels: str, end: str = "") -> None:
-        """Label pairs before the partition's, and after it, with a comma first."""
+    def __init__(self, labels: str, end: str) -> None:
+        """Label pairs before the partition's, and after it."""
         self._labels, self._end = labels, end
         self._parts: list[_PartitionLines] = []
 
