@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 _log = logging.getLogger(__name__)
+
+
+_Item = TypeVar("_Item")
 
 
 async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
@@ -50,6 +53,14 @@ async def keep_on(step: Callable[[], Awaitable[None]], what: str, pause_s: float
         except Exception:
             _log.exception("%s: going on in a moment", what)
             await asyncio.sleep(pause_s)
+
+
+async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item]:
+    """The same, letting others have the loop after each `every` of them."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % every == 0:
+            await asyncio.sleep(0)
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:

@@ -1,8 +1,27 @@
-"""Numbers as a person reads them. What is not known is said, and is not 0. Pure."""
+"""What an event says, as a person reads it. What is not known is said, and is not 0. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final, Literal, get_args
+
+from sparklag_schemas import Status
+
+KEEPS_PACE: Final = "it keeps pace, and gets no nearer"
+NEVER: Final = "never at these rates"
+"""What a `catch_up_reason` begins with where the lag is not going to be gone."""
+
+
+Mark = Literal["bad", "warn", "ok"]
+MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
+"""The worst first."""
+
+
+def mark(status: Status) -> Mark:
+    """Whether all is well, somebody should know, or somebody is needed."""
+    if status in ("OK", "FINISHED"):
+        return "ok"
+    return "warn" if status in ("WARN", "UNKNOWN") else "bad"
 
 
 def span(seconds: float) -> str:
@@ -21,6 +40,13 @@ def span(seconds: float) -> str:
 def records(lag: int | None) -> str:
     """A number of records."""
     return "unknown" if lag is None else f"{lag:,}"
+
+
+def oldest(lag: int | None, age_s: float | None) -> str:
+    """The age of a query's oldest unprocessed record, if there is one."""
+    if lag == 0:
+        return ""
+    return "unknown" if age_s is None else span(age_s)
 
 
 def ago(since_ms: int | None, now_ms: int) -> str:
@@ -49,7 +75,7 @@ def catch_up(seconds: float | None, reason: str | None) -> str:
     """Until the lag is gone; `reason` is the event's `catch_up_reason`."""
     if seconds is not None:
         return span(seconds) if seconds > 0 else ""
-    at_these_rates = reason is not None and reason.startswith(("never", "it keeps pace"))
+    at_these_rates = reason is not None and reason.startswith((NEVER, KEEPS_PACE))
     return "never" if at_these_rates else "unknown"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from struct import Struct
 from typing import Any, Final
@@ -11,7 +11,14 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import Schema
 
+from sparklag_schemas import IsolationLevel
+
 Versions = dict[int, tuple[int, int]]
+
+CONSUMER: Final = -1
+"""The replica id of one that is no replica."""
+UP_TO: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
+"""How far it reads."""
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _VARINT_BITS: Final = 35

@@ -16,10 +16,10 @@ from sparklag_service.cli import lag_text
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
-from sparklag_service.words import records
+from sparklag_service.words import mark, records
 
 _SHOWN = 20
-_COLOURS = {"OK": "green", "FINISHED": "green", "WARN": "yellow", "UNKNOWN": "yellow"}
+_COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
 
 
 def lag(
@@ -67,7 +67,7 @@ def lag(
 
 
 def _headline(event: LagEvent, now_ms: int) -> str:
-    colour = _COLOURS.get(event.status, "red")
+    colour = _COLOURS[mark(event.status)]
     name, status = escape(event.display_name), escape(lag_text.status(event, now_ms))
     return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
 

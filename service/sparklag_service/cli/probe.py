@@ -28,7 +28,7 @@ def objection(
 
 def _too_old(event: LagEvent, max_age_s: float) -> str | None:
     behind = [one for topic in event.topics for one in topic.partitions if one.lag]
-    worst_s = max((one.time_lag_s for one in behind if one.time_lag_s is not None), default=0.0)
+    worst_s = event.max_time_lag_s or 0.0
     if worst_s > max_age_s:
         allowed = span(max_age_s)
         return f"its oldest unprocessed record is {span(worst_s)} old, {allowed} is allowed"

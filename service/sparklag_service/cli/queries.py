@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_library
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.table import Table
 from sparklag_schemas.clock import epoch_ms
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import list_lag
-from sparklag_service.words import ago, catch_up, records, span, trend
+from sparklag_service.words import ago, catch_up, oldest, records, trend
 
 _HEADINGS = ("query", "status", "lag", "oldest", "trend", "caught up in", "last batch", "heard of")
 _NUMBERS = ("lag", "oldest", "trend", "caught up in")
@@ -43,7 +43,7 @@ def queries(
             escape(query["query"] or query["query_id"]),
             query["status"],
             records(query["total_lag"]),
-            _oldest(query),
+            oldest(query["total_lag"], query["max_time_lag_s"]),
             trend(query["lag_trend"]),
             catch_up(query["catch_up_s"], query["catch_up_reason"]),
             ago(query["processed_at"], now_ms),
@@ -51,10 +51,3 @@ def queries(
             query["origin"],
         )
     console.print(table)
-
-
-def _oldest(query: dict[str, Any]) -> str:
-    if query["total_lag"] == 0:
-        return ""
-    age_s = query["max_time_lag_s"]
-    return "unknown" if age_s is None else span(age_s)

@@ -8,6 +8,7 @@ from typing import Final
 
 from sparklag_schemas import Batch, Status
 from sparklag_service.evaluation.course import Course
+from sparklag_service.words import KEEPS_PACE, NEVER
 
 _LEAST_S: Final = 1.0
 """A rate over less says nothing."""
@@ -91,5 +92,5 @@ def catch_up(
         return round(lag / (able - found.input), 1), None
     both = f"{found.input:,.1f} records come a second, {found.processed:,.1f} are processed"
     if found.processed >= found.input * (1 - _PACE):
-        return None, f"it keeps pace, and gets no nearer: {both}"
-    return None, f"never at these rates: {both}"
+        return None, f"{KEEPS_PACE}: {both}"
+    return None, f"{NEVER}: {both}"

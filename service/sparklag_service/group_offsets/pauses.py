@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
+
+from sparklag_service import tasks
 
 _BREATHE_GROUPS: Final = 500
 
@@ -14,9 +15,6 @@ def cut(groups: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     return (groups[start : start + size] for start in range(0, len(groups), size))
 
 
-async def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:
+def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:
     """The same, letting others go on in between."""
-    for number, group in enumerate(groups, start=1):
-        yield group
-        if number % _BREATHE_GROUPS == 0:
-            await asyncio.sleep(0)
+    return tasks.with_pauses(groups, _BREATHE_GROUPS)

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from sparklag_schemas import Status
 from sparklag_service.history.grain import Grain
 from sparklag_service.history.question import MOST_POINTS, Question
-from sparklag_service.history.rows import Row
+from sparklag_service.history.rows import Row, in_known_digits
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
@@ -92,9 +92,9 @@ def _point(at_ms: int, row: Row) -> HistoryPoint:
         measured_at=row.measured_at_ms,
         total_lag=row.total_lag,
         max_total_lag=row.max_total_lag,
-        max_time_lag_s=row.max_time_lag_s,
-        input_rate=row.input_rate,
-        processed_rate=row.processed_rate,
+        max_time_lag_s=in_known_digits(row.max_time_lag_s),
+        input_rate=in_known_digits(row.input_rate),
+        processed_rate=in_known_digits(row.processed_rate),
         status=row.status,
         statuses=row.statuses,
     )

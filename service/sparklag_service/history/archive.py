@@ -62,22 +62,18 @@ class Archive:
 
     def add(self, query_id: str, row: Row, now_ms: int) -> bool:
         """Take in what is newer than the query's other rows. False: there is no room for it."""
-        series = self._series_of(query_id)
-        if series is None:
-            return False
-        self._append(series, series.rows, row, now_ms)
-        if len(series.rows) > self._most_rows[self._level] * ROW_BYTES:
-            self._thin(series, now_ms)
-        self._shrink(now_ms)
-        return True
+        return self._take(query_id, row, now_ms, older=False)
 
     def add_older(self, query_id: str, row: Row, now_ms: int) -> bool:
         """Take in what is older than its other rows, from the oldest on. False: there is no room
         for it."""
+        return self._take(query_id, row, now_ms, older=True)
+
+    def _take(self, query_id: str, row: Row, now_ms: int, *, older: bool) -> bool:
         series = self._series_of(query_id)
         if series is None:
             return False
-        self._append(series, series.older, row, now_ms)
+        self._append(series, series.older if older else series.rows, row, now_ms)
         if len(series.older) + len(series.rows) > self._most_rows[self._level] * ROW_BYTES:
             self._thin(series, now_ms)
         self._shrink(now_ms)

@@ -13,8 +13,9 @@ from sparklag_service.counters import Counters
 from sparklag_service.history.answer import HistoryPage, points, step_ms
 from sparklag_service.history.archive import Archive
 from sparklag_service.history.question import Question
-from sparklag_service.history.rows import row
+from sparklag_service.history.rows import row_of
 from sparklag_service.live.feed import Arrival
+from sparklag_service.live.places import begins_anew
 
 _MB: Final = 1024 * 1024
 _FINEST_HEARTBEATS: Final = 1.5
@@ -53,9 +54,7 @@ class History:
         for partition in self.ends.keys() - starts.keys():
             del self.ends[partition]
         for partition, start in starts.items():
-            last = self._last.get(partition)
-            if last is None or start > last + 1 or ends.get(partition, 0) <= last:
-                # Not read before, or something was left out, or it is another topic now.
+            if begins_anew(self._last.get(partition), start, ends.get(partition, 0)):
                 self.ends[partition] = ends.get(partition, start)
                 self.complete_since_ms[partition] = now_ms
                 self._last[partition] = start - 1
@@ -73,15 +72,7 @@ class History:
             self._partitions.pop(arrival.query_id, None)
             return
         self._partitions[arrival.query_id] = partition
-        newest = row(
-            event.measured_at,
-            event.total_lag,
-            event.max_time_lag_s,
-            event.input_rate,
-            event.processed_rate,
-            event.status,
-        )
-        if not self.archive.add(arrival.query_id, newest, epoch_ms()):
+        if not self.archive.add(arrival.query_id, row_of(event), epoch_ms()):
             self._counters.history_left_out += 1
 
     def forget_before(self, query_id: str, at_ms: int) -> None:

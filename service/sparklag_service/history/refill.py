@@ -15,15 +15,14 @@ from typing import Any, Final
 import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
-from msgspec import Struct
 
-from sparklag_schemas import Settings, Status
+from sparklag_schemas import Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options
 from sparklag_service.contract_records import keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
-from sparklag_service.history.rows import row
+from sparklag_service.history.rows import Totals, row_of
 from sparklag_service.view import View
 
 _log = logging.getLogger(__name__)
@@ -37,19 +36,7 @@ _REST: Final = 3.0
 _JOINED_AT_ONCE: Final = 10
 
 
-class _Totals(Struct, frozen=True, kw_only=True, gc=False):
-    """Of a lag event, what the history keeps: the partitions are skipped, not decoded."""
-
-    query_id: str
-    measured_at: int
-    status: Status
-    total_lag: int | None = None
-    max_time_lag_s: float | None = None
-    input_rate: float | None = None
-    processed_rate: float | None = None
-
-
-_decoder = msgspec.json.Decoder(_Totals)
+_decoder = msgspec.json.Decoder(Totals)
 
 
 class Refill:
@@ -176,6 +163,7 @@ class Refill:
         for at, query_id in enumerate(self._history.archive.query_ids(), start=1):
             self._history.archive.join(query_id, now_ms)
             if at % _JOINED_AT_ONCE == 0:
+                # Nobody waits for it, and what has the loop meanwhile is measuring.
                 await asyncio.sleep(0.01)
 
     def _take(self, record: ConsumerRecord) -> None:
@@ -194,15 +182,7 @@ class Refill:
             return
         if record.timestamp < self._history.forgotten_ms.get(totals.query_id, 0):
             return
-        older = row(
-            totals.measured_at,
-            totals.total_lag,
-            totals.max_time_lag_s,
-            totals.input_rate,
-            totals.processed_rate,
-            totals.status,
-        )
-        if not self._history.archive.add_older(totals.query_id, older, epoch_ms()):
+        if not self._history.archive.add_older(totals.query_id, row_of(totals), epoch_ms()):
             self._counters.history_left_out += 1
 
 

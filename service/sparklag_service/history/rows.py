@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from math import isnan, nan
 from typing import Final, NamedTuple, get_args
 
-from sparklag_schemas import Status
+from msgspec import Struct
+
+from sparklag_schemas import LagEvent, Status
 
 _STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _NUMBER_OF_STATUS: Final = {status: number for number, status in enumerate(_STATUSES)}
@@ -67,6 +69,30 @@ def row(
     )
 
 
+class Totals(Struct, frozen=True, kw_only=True, gc=False):
+    """Of a lag event, what the history keeps: the partitions are skipped, not decoded."""
+
+    query_id: str
+    measured_at: int
+    status: Status
+    total_lag: int | None = None
+    max_time_lag_s: float | None = None
+    input_rate: float | None = None
+    processed_rate: float | None = None
+
+
+def row_of(said: LagEvent | Totals) -> Row:
+    """What one event says."""
+    return row(
+        said.measured_at,
+        said.total_lag,
+        said.max_time_lag_s,
+        said.input_rate,
+        said.processed_rate,
+        said.status,
+    )
+
+
 def pack(packed: Row) -> bytes:
     """In `ROW_BYTES` bytes; ages and rates to 7 digits."""
     return _ROW.pack(
@@ -82,7 +108,7 @@ def pack(packed: Row) -> bytes:
 
 
 def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
-    """The rows in it."""
+    """The rows in it. Ages and rates have more digits than are known: see `in_known_digits`."""
     for at_ms, lag, max_lag, age_s, came, went, bits, status in _ROW.iter_unpack(buffer):
         yield Row(
             at_ms,
@@ -96,5 +122,10 @@ def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
         )
 
 
+def in_known_digits(number: float | None) -> float | None:
+    """An age or a rate of a row that was packed."""
+    return None if number is None else float(f"{number:.6g}")
+
+
 def _known(number: float) -> float | None:
-    return None if isnan(number) else float(f"{number:.6g}")
+    return None if isnan(number) else number

@@ -68,6 +68,7 @@ async def _write_opening(reader: Reader, opening: Iterable[bytes], send: Send) -
         if reader.ended:
             return
         await _send(reader, chunk, send)
+        # uvicorn waits for nobody as long as there is room: others have their turn.
         await asyncio.sleep(0)
 
 

@@ -53,7 +53,7 @@ class Feed:
         for follower in self._followers:
             try:
                 follower.began(starts, ends)
-            except Exception:
+            except Exception:  # the view goes on
                 self._failed(follower)
 
     def hand_on(self, arrival: Arrival) -> None:
@@ -61,7 +61,7 @@ class Feed:
         for follower in self._followers:
             try:
                 follower.arrived(arrival)
-            except Exception:
+            except Exception:  # the view goes on
                 self._failed(follower)
 
     def _failed(self, follower: Follower) -> None:

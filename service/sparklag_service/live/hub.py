@@ -20,7 +20,7 @@ from sparklag_service.live.feed import Arrival
 from sparklag_service.live.places import NOTHING_SEEN, format_id, parse_id
 from sparklag_service.live.reader import Reader, SharedChunks
 from sparklag_service.live.ring import Ring
-from sparklag_service.tasks import until_set
+from sparklag_service.tasks import until_set, with_pauses
 from sparklag_service.view import View
 
 _MB: Final = 1024 * 1024
@@ -136,20 +136,17 @@ class LiveHub:
         woken = list(self._readers.get(None, ()))
         for query_id in changed & self._readers.keys():
             woken += self._readers.get(query_id, ())
-        for at, reader in enumerate(woken, start=1):
+        async for reader in with_pauses(woken, _SLICE):
             reader.wake()
-            if at % _SLICE == 0:
-                await asyncio.sleep(0)
+        # Those woken last write as well before the turn's time is taken.
         await asyncio.sleep(0)
 
     async def _look_after(self) -> None:
-        for at, reader in enumerate(self._all(), start=1):
+        async for reader in with_pauses(self._all(), _SLICE):
             if reader.is_stuck(self.patience_s):
                 reader.cut_off()
             else:
                 reader.keep_alive(self.keep_alive_s)
-            if at % _SLICE == 0:
-                await asyncio.sleep(0)
 
     def _all(self) -> list[Reader]:
         return [reader for readers in self._readers.values() for reader in readers]

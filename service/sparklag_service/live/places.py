@@ -16,6 +16,12 @@ _ID = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
 _LONGEST_ID = 64 * 1024
 
 
+def begins_anew(last: int | None, start: int, end: int) -> bool:
+    """Whether what is read of a partition from `start` on, up to `end`, does not go on after
+    `last`: it was not read before, or something is left out, or it is another topic's now."""
+    return last is None or start > last + 1 or end <= last
+
+
 def format_id(places: Mapping[int, int]) -> bytes:
     """The id of one who has seen so much: partition, offset. Empty: of one who saw nothing."""
     return ",".join(

@@ -109,33 +109,24 @@ class Reader:
 
     def next_chunk(self) -> tuple[bytes, bool]:
         """What comes next, empty if there is nothing yet; and whether the stream ends with it."""
-        while self._number < self._alone_until:
-            chunk, is_last = self._own_chunk()
+        if self._number < self._alone_until:
+            chunk, self._number, is_last = _joined(
+                self._own_frames(), self._alone_until, of_one=self.query_id is not None
+            )
             if chunk:
                 return chunk, is_last
         chunk, self._number, is_last = self._shared.read(self._number, self.query_id)
         return chunk, is_last
 
-    def _own_chunk(self) -> tuple[bytes, bool]:
-        """Of what was there before it came: no other reader has seen as much as it has."""
-        parts: list[bytes] = []
-        held_bytes = 0
+    def _own_frames(self) -> Iterator[tuple[int, bytes, Frame]]:
+        """What was there before it came: no other reader has seen as much as it has."""
         for number, frame in self._ring.frames(self._number, self.query_id):
             if number >= self._alone_until:
-                break
-            if frame.offset <= self._since.get(frame.partition, NOTHING_SEEN):
-                continue
-            self._since[frame.partition] = frame.offset
-            place = format_id(self._since) if self.query_id is None else place_of(frame)
-            parts.append(frames.with_id(place, frame.body))
-            held_bytes += len(frame.body)
-            if frame.is_last and self.query_id is not None:
-                return b"".join(parts), True
-            if held_bytes > CHUNK_BYTES:
-                self._number = number + 1
-                return b"".join(parts), False
-        self._number = self._alone_until
-        return b"".join(parts), False
+                return
+            if frame.offset > self._since.get(frame.partition, NOTHING_SEEN):
+                self._since[frame.partition] = frame.offset
+                place = format_id(self._since) if self.query_id is None else place_of(frame)
+                yield number, place, frame
 
 
 class SharedChunks:
@@ -153,21 +144,29 @@ class SharedChunks:
             self._chunks.clear()
         found = self._chunks.get((query_id, number))
         if found is None:
-            found = self._chunks[query_id, number] = self._join(number, query_id)
+            of_one = query_id is not None
+            placed = (
+                (at, place_of(frame) if of_one else frame.place, frame)
+                for at, frame in self._ring.frames(number, query_id)
+            )
+            found = self._chunks[query_id, number] = _joined(placed, self._end, of_one=of_one)
         return found
 
-    def _join(self, number: int, query_id: str | None) -> tuple[bytes, int, bool]:
-        parts: list[bytes] = []
-        held_bytes = 0
-        for at, frame in self._ring.frames(number, query_id):
-            place = frame.place if query_id is None else place_of(frame)
-            parts.append(frames.with_id(place, frame.body))
-            held_bytes += len(frame.body)
-            if frame.is_last and query_id is not None:
-                return b"".join(parts), at + 1, True
-            if held_bytes > CHUNK_BYTES:
-                return b"".join(parts), at + 1, False
-        return b"".join(parts), self._end, False
+
+def _joined(
+    placed: Iterable[tuple[int, bytes, Frame]], end: int, *, of_one: bool
+) -> tuple[bytes, int, bool]:
+    """A chunk of frames, each with its number and its id; the number after it, `end` after all of
+    them; and whether it ends a stream `of_one` query."""
+    parts: list[bytes] = []
+    held_bytes = 0
+    for number, place, frame in placed:
+        parts.append(frames.with_id(place, frame.body))
+        held_bytes += len(frame.body)
+        is_last = frame.is_last and of_one
+        if is_last or held_bytes > CHUNK_BYTES:
+            return b"".join(parts), number + 1, is_last
+    return b"".join(parts), end, False
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from sparklag_service.live.places import NOTHING_SEEN, format_id
+from sparklag_service.live.places import NOTHING_SEEN, begins_anew, format_id
 
 _OVERHEAD_BYTES = 400
 """What Python takes for a frame beside its bytes, about."""
@@ -64,7 +64,8 @@ class Ring:
         can be told any more."""
         for partition, start in starts.items():
             places = self._places_of_partition.get(partition)
-            if places is None or start > places.last + 1 or ends.get(partition, 0) <= places.last:
+            last = places.last if places is not None else None
+            if begins_anew(last, start, ends.get(partition, 0)):
                 self._places_of_partition[partition] = _Places(start - 1)
 
     def put(

@@ -12,16 +12,20 @@ from typing import Final, Literal
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.wire import PreparedRequest, Versions, newest, string
+from sparklag_service.brokers.wire import (
+    CONSUMER,
+    UP_TO,
+    PreparedRequest,
+    Versions,
+    newest,
+    string,
+)
 
 Moment = Literal[-1, -2]
 LATEST: Final = -1
 EARLIEST: Final = -2
 
 _LIST_OFFSETS: Final = 2
-_CONSUMER: Final = -1
-"""The replica id of one that is no replica."""
-_UP_TO: Final[dict[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _OFFSETS_HEAD = Struct(">ibi")
@@ -77,7 +81,7 @@ class OffsetsRequest:
     """ListOffsets, of one leader. The answer is what `read_offsets` reads."""
 
     def __init__(self, level: IsolationLevel, parts: Sequence[TopicPart], moment: Moment) -> None:
-        head = _OFFSETS_HEAD.pack(_CONSUMER, _UP_TO[level], len(parts))
+        head = _OFFSETS_HEAD.pack(CONSUMER, UP_TO[level], len(parts))
         self._body = b"".join((head, *(part.encoded(moment) for part in parts)))
 
     def prepare(self, versions: Versions) -> PreparedRequest:
@@ -101,7 +105,7 @@ class OffsetsAtRequest(OffsetsRequest):
             )
             for topic, some in times.items()
         )
-        self._body = b"".join((_OFFSETS_HEAD.pack(_CONSUMER, _UP_TO[level], len(times)), *topics))
+        self._body = b"".join((_OFFSETS_HEAD.pack(CONSUMER, UP_TO[level], len(times)), *topics))
 
 
 Answered = tuple[int, int, int, int]

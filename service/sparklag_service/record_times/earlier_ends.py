@@ -15,7 +15,7 @@ from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.lagging import Lagging, Lookup
 from sparklag_service.record_times.leader_reader import LeaderReader
 from sparklag_service.record_times.leaders import Leaders
-from sparklag_service.record_times.time_lookup import AGES_S, Behind, Ends, look_up
+from sparklag_service.record_times.time_lookup import Behind, Ends, look_up
 
 _log = logging.getLogger(__name__)
 
@@ -93,11 +93,8 @@ class EarlierEnds:
             for age_s, by_topic in ends.items():
                 for topic, some in by_topic.items():
                     rows.setdefault((age_s, level, topic), {}).update(some)
-        for (age_s, level, topic), some in sorted(rows.items(), key=_newest_first):
+        for (age_s, level, topic), some in sorted(rows.items()):
             if topic in self._said.topics:
                 self._said.times_of(level, topic).insert(now_s - age_s, some)
+            # Thousands of partitions each; there are two hundred ages.
             await asyncio.sleep(0)
-
-
-def _newest_first(row: tuple[tuple[int, IsolationLevel, str], dict[int, int]]) -> int:
-    return AGES_S.index(row[0][0])

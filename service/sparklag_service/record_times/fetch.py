@@ -10,6 +10,8 @@ from aiokafka.errors import NoError, for_code
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.brokers.wire import (
+    CONSUMER,
+    UP_TO,
     AnswerUnreadable,
     PreparedRequest,
     Reader,
@@ -23,8 +25,6 @@ _WITH_SESSION: Final = 10
 """Of Kafka 2.1. Before it no broker gives what is compressed by zstd."""
 _OLDEST: Final = 4
 """With isolation levels, of Kafka 0.11."""
-_CONSUMER: Final = -1
-_UP_TO: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 _AT_ONCE: Final = 0
 """Milliseconds to wait for, and bytes to wait for."""
 _NO_SESSION: Final = (0, -1)
@@ -74,7 +74,7 @@ class FetchRequest:
     def __init__(
         self, level: IsolationLevel, places: Mapping[str, Iterable[Place]], most_bytes: int
     ) -> None:
-        self._head = _HEAD.pack(_CONSUMER, _AT_ONCE, _AT_ONCE, most_bytes, _UP_TO[level])
+        self._head = _HEAD.pack(CONSUMER, _AT_ONCE, _AT_ONCE, most_bytes, UP_TO[level])
         self._places = places
 
     def prepare(self, versions: Versions) -> PreparedRequest:

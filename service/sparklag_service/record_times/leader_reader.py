@@ -16,7 +16,7 @@ from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.fetch import FetchAnswer, FetchRequest, Place
 from sparklag_service.record_times.search import MOST_BYTES, Search
-from sparklag_service.tasks import end
+from sparklag_service.tasks import end, with_pauses
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class LeaderReader:
                     await self._run_round()
                 except BROKER_FAILURES as error:
                     self._fail(str(error) or type(error).__name__)
-                except Exception:
+                except Exception:  # those that are wanted next have nothing to do with it
                     _log.exception("reading record times from %s:%s", *self.link.address)
                     self._fail("unforeseen")
         finally:
@@ -103,7 +103,7 @@ class LeaderReader:
 
     async def _take(self, searches: dict[TopicPartition, Search], answer: FetchAnswer) -> None:
         """Go on with each of `searches` that is answered, and take it out."""
-        for count, fetched in enumerate(answer.read(), start=1):
+        async for fetched in with_pauses(answer.read(), _BREATHE_PARTITIONS):
             # Equal to the TopicPartition, and made in less time.
             search = searches.pop((fetched.topic, fetched.partition), None)
             if search is None:
@@ -115,8 +115,6 @@ class LeaderReader:
                 self._taker(search)
             else:
                 self._wanted[search.partition] = search
-            if count % _BREATHE_PARTITIONS == 0:
-                await asyncio.sleep(0)
 
     def _next_ones(self) -> tuple[IsolationLevel, dict[TopicPartition, Search]]:
         """Those of one level that have their answer in one that is not too large."""

@@ -35,7 +35,7 @@ _UNREADABLE: Final = (KafkaError, CutShort, ValueError, IndexError, OverflowErro
 _NEAR_MS: Final = 1_000
 """Where a batch cannot be decoded, and its records are no further apart, any of them will do."""
 
-_INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
+_INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 class RecordsUnreadable(Exception):

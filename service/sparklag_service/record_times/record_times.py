@@ -26,7 +26,7 @@ from sparklag_service.record_times.leader_reader import LeaderReader
 from sparklag_service.record_times.leaders import Cluster, Leaders
 from sparklag_service.record_times.refusals import Refusals
 from sparklag_service.record_times.search import Search
-from sparklag_service.tasks import keep_on, run_together
+from sparklag_service.tasks import keep_on, run_together, with_pauses
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _STOOD_S: Final = 1.0
 _FIRST_KAFKA_MS: Final = 1_293_840_000_000
 """2011. What is earlier is no time at which a record came: zero, or seconds for milliseconds."""
 _BREATHE_PARTITIONS: Final = 250
+"""That are looked at before others have the loop."""
 _TIDY_S: Final = 60.0
 _AGAIN_S: Final = 2.0
 _CANCEL_AGAIN_S: Final = 1.0
@@ -118,6 +119,7 @@ class RecordTimes:
             turn = self._turns.get(state.query_id)
             if turn is not None:
                 await self._take_turn(state, turn)
+            # Of hundreds of queries, each a turn.
             await asyncio.sleep(0)
 
     async def _take_turn(self, state: QueryState, turn: _Turn) -> None:
@@ -125,33 +127,29 @@ class RecordTimes:
         turn.unlooked = False
         unseen: list[Lagging] = []
         others: list[Lagging] = []
-        count = 0
-        for source in state.sources:
-            if source.cluster != self._alias:
+        every = chain.from_iterable(
+            lagging_partitions(source, self._said)
+            for source in state.sources
+            if source.cluster == self._alias
+        )
+        async for lagging in with_pauses(every, _BREATHE_PARTITIONS):
+            if lagging is None:
                 continue
-            for lagging in lagging_partitions(source, self._said):
-                count += 1
-                if count % _BREATHE_PARTITIONS == 0:
-                    await asyncio.sleep(0)
-                if lagging is None:
-                    continue
-                is_worth_it = samples and self._is_worth_it(lagging)
-                is_looked_up = self._earlier_ends.has(lagging)
-                if is_looked_up and not is_worth_it:
-                    continue
-                is_unseen = came_unseen(lagging, self._said)
-                if not is_unseen:
-                    self._earlier_ends.leave(lagging)
-                elif not is_looked_up:
-                    turn.unlooked = True
-                    self._earlier_ends.want(lagging)
-                if is_worth_it:
-                    (unseen if is_unseen else others).append(lagging)
+            is_worth_it = samples and self._is_worth_it(lagging)
+            is_looked_up = self._earlier_ends.has(lagging)
+            if is_looked_up and not is_worth_it:
+                continue
+            is_unseen = came_unseen(lagging, self._said)
+            if not is_unseen:
+                self._earlier_ends.leave(lagging)
+            elif not is_looked_up:
+                turn.unlooked = True
+                self._earlier_ends.want(lagging)
+            if is_worth_it:
+                (unseen if is_unseen else others).append(lagging)
         # Those first of which least is known.
-        for count, lagging in enumerate(chain(unseen, others), start=1):
+        async for lagging in with_pauses(chain(unseen, others), _BREATHE_PARTITIONS):
             self._sample(lagging)
-            if count % _BREATHE_PARTITIONS == 0:
-                await asyncio.sleep(0)
 
     def _is_worth_it(self, lagging: Lagging) -> bool:
         partition, now_s = lagging.partition, time.monotonic()

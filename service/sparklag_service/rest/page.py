@@ -6,43 +6,34 @@ import html
 from collections.abc import Iterable
 from typing import Final
 
-from sparklag_schemas import LagEvent, Status
+from sparklag_schemas import LagEvent
 from sparklag_service.causes import causes
-from sparklag_service.words import catch_up, records, span, trend
+from sparklag_service.words import MARKS, catch_up, mark, oldest, records, trend
 
-_WELL: Final[frozenset[Status]] = frozenset({"OK", "FINISHED"})
-_NOT_SURE: Final[frozenset[Status]] = frozenset({"WARN", "UNKNOWN"})
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
 
 
 def rows(events: Iterable[LagEvent], now_ms: int) -> str:
     """The table's body as HTML."""
-    listed = sorted(events, key=lambda event: (_urgency(event), event.display_name, event.query_id))
+    listed = sorted(events, key=_order)
     return "".join(_row(event, now_ms) for event in listed) or _NO_ROWS
 
 
-def _urgency(event: LagEvent) -> int:
-    return 2 if event.status in _WELL else 1 if event.status in _NOT_SURE else 0
+def _order(event: LagEvent) -> tuple[int, str, str]:
+    return MARKS.index(mark(event.status)), event.display_name, event.query_id
 
 
 def _row(event: LagEvent, now_ms: int) -> str:
-    mark = ("bad", "warn", "ok")[_urgency(event)]
     return (
         f'<tr><td><a href="lag/{html.escape(event.query_id)}">'
         f"{html.escape(event.display_name)}</a></td>"
-        f'<td class="{mark}">{event.status}</td>'
+        f'<td class="{mark(event.status)}">{event.status}</td>'
         f"<td>{records(event.total_lag)}</td>"
-        f"<td>{_oldest(event)}</td>"
+        f"<td>{oldest(event.total_lag, event.max_time_lag_s)}</td>"
         f"<td>{trend(event.lag_trend)}</td>"
         f"<td>{_catch_up(event)}</td>"
         f"<td>{_why(event, now_ms)}</td></tr>"
     )
-
-
-def _oldest(event: LagEvent) -> str:
-    if event.total_lag == 0:
-        return ""
-    return "unknown" if event.max_time_lag_s is None else span(event.max_time_lag_s)
 
 
 def _catch_up(event: LagEvent) -> str:
@@ -55,7 +46,7 @@ def _catch_up(event: LagEvent) -> str:
 def _why(event: LagEvent, now_ms: int) -> str:
     """Its reason; of a query that lags and is not well, what holds it back too."""
     why = html.escape(event.reason or "")
-    if not event.total_lag or event.status in _WELL:
+    if not event.total_lag or mark(event.status) == "ok":
         return why
     told = html.escape("; ".join(causes(event, now_ms)))
     return f"{why}<br><small>{told}</small>" if told else why
