@@ -26,12 +26,13 @@ class Asked:
 
     def __init__(self, seen_s: float = _SEEN_S) -> None:
         self._until_s: dict[TopicPartition, dict[Position, float]] = {}
-        self._busy_s: dict[TopicPartition, float] = {}
+        self._busy: dict[TopicPartition, tuple[Position, float]] = {}
+        """With what each partition is busy, and until when."""
         self._seen_s = seen_s
 
     def is_due(self, partition: TopicPartition, position: Position, now_s: float) -> bool:
         """Whether to ask for it now."""
-        if self._busy_s.get(partition, now_s) > now_s:
+        if partition in self._busy and self._busy[partition][1] > now_s:
             return False
         known = self._until_s.get(partition)
         return known is None or known.get(position, now_s) <= now_s
@@ -43,22 +44,24 @@ class Asked:
         if len(positions) == _MOST_POSITIONS:
             del positions[next(iter(positions))]
         positions[position] = now_s + AGAIN_S
-        self._busy_s[partition] = now_s + self._seen_s
+        self._busy[partition] = position, now_s + self._seen_s
 
-    def found(self, partition: TopicPartition, now_s: float) -> None:
+    def found(self, partition: TopicPartition, position: Position, now_s: float) -> None:
         """Its record's time is there to be seen."""
-        self._busy_s[partition] = now_s + self._seen_s
+        self._busy[partition] = position, now_s + self._seen_s
 
     def again(self, partition: TopicPartition, position: Position, at_s: float) -> None:
         """It came to nothing, and is to be asked for again, then."""
-        self._busy_s.pop(partition, None)
+        if partition in self._busy and self._busy[partition][0] == position:
+            # Not where another one is asked for by now.
+            del self._busy[partition]
         positions = self._until_s.get(partition)
         if positions is not None and position in positions:
             positions[position] = at_s
 
     def tidy(self, now_s: float) -> None:
         """Forget what is over."""
-        self._busy_s = {one: until_s for one, until_s in self._busy_s.items() if until_s > now_s}
+        self._busy = {one: busy for one, busy in self._busy.items() if busy[1] > now_s}
         for partition, positions in list(self._until_s.items()):
             left = {position: until_s for position, until_s in positions.items() if until_s > now_s}
             if left:

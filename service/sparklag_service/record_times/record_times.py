@@ -179,7 +179,7 @@ class RecordTimes:
             _log.debug("%s at %s is not sampled: %s", partition, search.position, search.reason)
         if search.ending == "found":
             self._refusals.end(partition.topic)
-            self._keep(search, now_s)
+            self._keep(search, asked, now_s)
         elif search.ending == "unusable":
             self._count_unusable(search, search.reason)
         elif search.ending == "nothing":
@@ -206,7 +206,7 @@ class RecordTimes:
                 *(self._alias, search.position, topic, number, why),
             )
 
-    def _keep(self, search: Search, now_s: float) -> None:
+    def _keep(self, search: Search, asked: Position, now_s: float) -> None:
         if search.timestamp_ms < _FIRST_KAFKA_MS:
             self._count_unusable(search, f"its time is {search.timestamp_ms}")
             return
@@ -216,7 +216,7 @@ class RecordTimes:
         if topic is not None and topic.topic_id == search.topic_id:
             found = RecordTime(search.position, search.timestamp_ms)
             self._said.record_times[search.partition] = found
-            self._asked.found(search.partition, now_s)
+            self._asked.found(search.partition, asked, now_s)
 
     async def _tidy(self) -> None:
         await asyncio.sleep(_TIDY_S)

@@ -61,7 +61,7 @@ def test_what_was_found_stays_to_be_seen_before_another_position_is_asked_for() 
     other: Position = ("id", "read_uncommitted", 9)
     asked.begin(ORDERS, HERE, 10.0)
     assert not asked.is_due(ORDERS, other, 12.0), "its answer is on its way"
-    asked.found(ORDERS, 11.0)
+    asked.found(ORDERS, HERE, 11.0)
     assert not asked.is_due(ORDERS, other, 13.0)
     assert asked.is_due(TopicPartition("orders", 1), other, 13.0)
     asked.tidy(14.0)
@@ -73,6 +73,16 @@ def test_what_came_to_nothing_does_not_keep_another_position_waiting() -> None:
     asked.begin(ORDERS, HERE, 10.0)
     asked.again(ORDERS, HERE, 70.0)
     assert asked.is_due(ORDERS, ("id", "read_uncommitted", 9), 10.0)
+
+
+def test_one_that_gave_way_does_not_free_the_partition_for_a_third() -> None:
+    asked = Asked(seen_s=3.0)
+    there: Position = ("id", "read_uncommitted", 9)
+    asked.begin(ORDERS, HERE, 10.0)
+    asked.begin(ORDERS, there, 13.0)
+    asked.again(ORDERS, HERE, 13.0)
+    assert not asked.is_due(ORDERS, HERE, 15.0), "the answer of the other is on its way"
+    assert asked.is_due(ORDERS, HERE, 16.0)
 
 
 def test_what_failed_is_asked_for_again_when_that_is_said() -> None:
