@@ -54,6 +54,25 @@ def at_most(
     )
 
 
+def within(
+    what: str,
+    ours: Sequence[float],
+    against: str,
+    other: Sequence[float],
+    budget_ms: float | None,
+) -> Row:
+    """Ours may take `budget_ms`, whatever the other takes; without, it is only reported. Samples
+    in milliseconds."""
+    return Row(
+        what,
+        ms(ours),
+        f"{ms(other)}, {against}",
+        times(median(ours) / median(other)),
+        f"≤ {budget_ms:g} ms" if budget_ms else "",
+        median(ours) <= budget_ms if budget_ms else None,
+    )
+
+
 def cheaper(
     what: str, ours: Sequence[float], against: str, other: Sequence[float], reach: float
 ) -> Row:

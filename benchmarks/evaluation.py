@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from benchmarks.comparison import Row, in_turn, ms, print_table, say, times
+from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.moment import Moment
@@ -50,15 +50,13 @@ def _row(what: str, *, one_in: int | None) -> Row:
         lambda: [ours.one_pass() for _ in range(_PASSES)],
         lambda: [burrow.one_pass() for _ in range(_PASSES)],
     )
-    middle = sorted(mine)[len(mine) // 2]
     partitions = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
-    return Row(
+    return within(
         f"evaluation of {partitions:,} partitions, {what}: CPU",
-        ms(mine),
-        f"{ms(theirs)}, Burrow's rules alone, as written",
-        times(middle / sorted(theirs)[len(theirs) // 2]),
-        f"≤ {BUDGET_MS:g} ms",
-        middle <= BUDGET_MS,
+        mine,
+        "Burrow's rules alone, as written",
+        theirs,
+        BUDGET_MS,
     )
 
 

@@ -33,6 +33,8 @@ def run() -> list[Row]:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_fill, args=(queries, theirs))
         process.start()
+        # Else its end is not told: `recv` would wait for ever.
+        theirs.close()
         grown_mb, kept, cpu_us = ours.recv()
         process.join()
         rows.append(

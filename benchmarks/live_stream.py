@@ -154,6 +154,8 @@ async def _watch(
         target=_readers_process, args=((address.hostname, address.port), readers, slow, theirs)
     )
     process.start()
+    # Else its end is not told: `recv` would wait for ever.
+    theirs.close()
     try:
         watched.joined_s = await asyncio.to_thread(ours.recv)
         await asyncio.to_thread(ours.recv)

@@ -33,6 +33,7 @@ async def longest_stall() -> AsyncIterator[Stall]:
     """The most CPU between two turns of another task on this loop, inside of it."""
     stall = Stall()
     ticking = asyncio.create_task(stall._tick())
+    # It looks at its clock before what is watched begins.
     await asyncio.sleep(0)
     try:
         yield stall

@@ -24,7 +24,7 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from benchmarks.comparison import Row, at_most, ms, print_table, say, times
+from benchmarks.comparison import Row, at_most, ms, print_table, say, times, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_pipeline.local_kafka import LocalKafka
@@ -124,14 +124,14 @@ class _Passes:
                 bare.wall_ms,
                 PASS_BUDGET,
             ),
-            _budget(
+            within(
                 f"{self.what}: with evaluation: CPU",
                 self.evaluated.cpu_ms,
                 against,
                 bare.cpu_ms,
                 cpu_ms,
             ),
-            _budget(
+            within(
                 f"{self.what}: stall (CPU)",
                 self.evaluated.stall_ms,
                 against,
@@ -348,19 +348,6 @@ def _all_known(service: ServiceProcess) -> bool | None:
         return None
     text = json.dumps(summaries)
     return True if all(_query_id(query) in text for query in range(_QUERIES)) else None
-
-
-def _budget(
-    what: str, ours: list[float], against: str, other: list[float], budget_ms: float | None
-) -> Row:
-    return Row(
-        what,
-        ms(ours),
-        f"{ms(other)}, {against}",
-        times(median(ours) / median(other)),
-        f"≤ {budget_ms:g} ms" if budget_ms else "",
-        median(ours) <= budget_ms if budget_ms else None,
-    )
 
 
 def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:

@@ -146,7 +146,7 @@ def _query(spark: SparkSession, servers: str) -> Iterator[None]:
             .start()
         )
         try:
-            wait_for(lambda: query.isActive and (query.lastProgress or None))
+            wait_for(lambda: query.lastProgress if query.isActive else None)
             yield
         finally:
             query.stop()

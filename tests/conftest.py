@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from tests.deploy.programs import Programs, ProgramsMissing, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
 from tests.second_client import SecondClient
@@ -81,3 +82,12 @@ def hdfs() -> Iterator[HdfsCluster]:
     """A real HDFS for the whole run, each test with a folder of its own."""
     with HdfsCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def programs() -> Programs:
+    """Prometheus' and Alertmanager's."""
+    try:
+        return prometheus_programs()
+    except ProgramsMissing as missing:
+        pytest.fail(str(missing), pytrace=False)

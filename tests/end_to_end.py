@@ -21,7 +21,7 @@ from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 START_S = 240.0
-"""A Spark driver on a busy machine."""
+"""A Spark driver, or a service beside one, on a busy machine."""
 
 
 class Checkpoint:
@@ -120,13 +120,13 @@ def kill(started: subprocess.Popen[Any]) -> None:
 
 
 @contextmanager
-def service(topics: Topics, kafka: LocalKafka, log: Path) -> Iterator[str]:
-    """`sparklag serve` on a free port: its address."""
-    arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0"]
+def service(topics: Topics, kafka: LocalKafka, log: Path, *options: str) -> Iterator[str]:
+    """`sparklag serve` on a free port, ready: its address."""
+    arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0", *options]
     with process(topics, log, "sparklag_service", "serve", *arguments):
-        wait_for(lambda: "serving http://" in log.read_text(), "the service serves", 120)
+        wait_for(lambda: "serving http://" in log.read_text(), "the service serves", START_S)
         url = log.read_text().partition("serving ")[2].split()[0]
-        wait_for(lambda: answer(f"{url}/health/ready") is not None, "it is ready", 120)
+        wait_for(lambda: answer(f"{url}/health/ready") is not None, "it is ready", START_S)
         yield url
 
 

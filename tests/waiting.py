@@ -20,8 +20,17 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = DEADLI
 async def eventually(
     condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = DEADLINE_S
 ) -> None:
-    """The same for a condition that is awaited."""
+    """The same on a loop, whose tasks go on, for a condition that is awaited."""
     deadline = time.monotonic() + timeout_s
     while not await condition():
         assert time.monotonic() < deadline, f"after {timeout_s} s still not: {what}"
         await asyncio.sleep(0.05)
+
+
+async def holds(condition: Callable[[], object], what: str, timeout_s: float = DEADLINE_S) -> None:
+    """The same for a condition that is not awaited."""
+
+    async def held() -> bool:
+        return bool(condition())
+
+    await eventually(held, what, timeout_s)

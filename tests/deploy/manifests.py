@@ -43,14 +43,14 @@ def triggers(path: Path) -> Iterator[dict[str, Any]]:
     yield from document(path)["spec"]["triggers"]
 
 
+def rules(kind: str) -> list[dict[str, Any]]:
+    """Those of Prometheus that `alert`, or that `record`."""
+    return [rule for group in document(RULES)["groups"] for rule in group["rules"] if kind in rule]
+
+
 def recorded() -> set[str]:
     """The series that the rules record."""
-    return {
-        rule["record"]
-        for group in document(RULES)["groups"]
-        for rule in group["rules"]
-        if "record" in rule
-    }
+    return {rule["record"] for rule in rules("record")}
 
 
 def recorded_series_in(expression: str) -> set[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from types import TracebackType
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from sparklag_schemas import Batch, Observation, SourcePosition, encode
@@ -22,9 +24,22 @@ _PROCESSED: Final = {"orders": 40, "slow": 1}
 _STEP_S: Final = 1.0
 
 
-class PlayedQueries:
-    """Plays from entry to exit. What went wrong meanwhile is raised on exit."""
+@contextmanager
+def played_queries(client: SecondClient, topic: str, offsets_topic: str) -> Iterator[None]:
+    """Play until the end of the block. What went wrong meanwhile is raised there."""
+    player = _Player(client, topic, offsets_topic)
+    player.fill()
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(player.play, over)
+        try:
+            yield
+        finally:
+            over.set()
+            played.result()
 
+
+class _Player:
     def __init__(self, client: SecondClient, topic: str, offsets_topic: str) -> None:
         self._client = client
         self._topic = topic
@@ -33,33 +48,15 @@ class PlayedQueries:
         self._ids = {name: str(uuid.uuid4()) for name in _PROCESSED}
         self._runs = {name: str(uuid.uuid4()) for name in _PROCESSED}
         self._step = 0
-        self._over = threading.Event()
-        self._failed: Exception | None = None
-        self._thread = threading.Thread(target=self._play, daemon=True)
 
-    def __enter__(self) -> PlayedQueries:
+    def fill(self) -> None:
+        """What there is to process from the start."""
         for partition in self._partitions:
             self._client.produce(self._topic, [b"x"] * _BACKLOG, partition=partition)
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        if self._failed is not None:
-            raise self._failed
-
-    def _play(self) -> None:
-        try:
-            while not self._over.wait(_STEP_S):
-                self._advance()
-        except Exception as failed:
-            self._failed = failed
+    def play(self, over: threading.Event) -> None:
+        while not over.wait(_STEP_S):
+            self._advance()
 
     def _advance(self) -> None:
         self._step += 1

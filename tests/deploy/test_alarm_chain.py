@@ -10,7 +10,7 @@ import pytest
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
-from tests.deploy.servers import AlertmanagerServer, Webhook
+from tests.deploy.servers import Webhook, alertmanager
 from tests.deploy.watched_service import scraping, serving
 from tests.end_to_end import START_S, Topics, answer, process
 from tests.second_client import SecondClient
@@ -59,10 +59,8 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
     with (
         serving(topics, kafka, tmp_path / "service", SOON) as url,
         Webhook() as webhook,
-        AlertmanagerServer(programs, tmp_path / "alertmanager", routing(webhook)) as manager,
-        scraping(
-            programs, tmp_path / "prometheus", url, alertmanager=manager.address
-        ) as prometheus,
+        alertmanager(programs, tmp_path / "alertmanager", routing(webhook)) as manager,
+        scraping(programs, tmp_path / "prometheus", url, alertmanager=manager) as prometheus,
         process(topics, tmp_path / "driver.log", *driver),
     ):
         wait_for(lambda: batch_seen(url) >= 2, "batches complete", START_S)

@@ -15,7 +15,7 @@ import pytest
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.deploy import dashboards
 from tests.deploy.manifests import ADAPTER, KEDA, adapter_query, document, triggers
-from tests.deploy.played_queries import PlayedQueries
+from tests.deploy.played_queries import played_queries
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer
 from tests.deploy.watched_service import scraping, serving
@@ -88,7 +88,7 @@ def watched(
     with (
         serving(topics, kafka, service, "") as url,
         scraping(programs, folder, url) as prometheus,
-        PlayedQueries(second_client, topics.orders, offsets_topic),
+        played_queries(second_client, topics.orders, offsets_topic),
     ):
         yield Watched(url, prometheus)
 
@@ -106,8 +106,9 @@ def test_every_panel_finds_data(watched: Watched, path: Path) -> None:
 
     try:
         wait_for(all_found, "every panel finds data", DATA_S)
-    except AssertionError:
-        pytest.fail("\n".join(f"no data: {each.panel}: {each.expression}" for each in waiting))
+    except AssertionError as late:
+        missing = [f"no data: {each.panel}: {each.expression}" for each in waiting]
+        pytest.fail("\n".join([str(late), *missing]))
 
 
 @pytest.mark.kafka

@@ -15,13 +15,13 @@ from tests.deploy.manifests import (
     DEPLOY,
     HPA,
     KEDA,
-    RULES,
     SERVICE,
     document,
     documents,
     kubernetes_validate,
     recorded,
     recorded_series_in,
+    rules,
     triggers,
 )
 from tests.deploy.programs import Programs
@@ -93,20 +93,15 @@ def test_keda_asks_for_series_that_the_rules_record(path: Path) -> None:
 
 
 def test_the_hpa_asks_for_metrics_that_the_adapter_makes_of_recorded_series() -> None:
-    rules = document(ADAPTER)["rules"]["external"]
-    made = {rule["name"]["as"] for rule in rules}
+    external = document(ADAPTER)["rules"]["external"]
+    made = {rule["name"]["as"] for rule in external}
     asked = {metric["external"]["metric"]["name"] for metric in document(HPA)["spec"]["metrics"]}
     assert asked <= made
-    assert {rule["seriesQuery"] for rule in rules} <= recorded()
+    assert {rule["seriesQuery"] for rule in external} <= recorded()
 
 
 def test_alertmanager_silences_only_alerts_that_there_are() -> None:
-    alerts = {
-        rule["alert"]
-        for group in document(RULES)["groups"]
-        for rule in group["rules"]
-        if "alert" in rule
-    }
+    alerts = {rule["alert"] for rule in rules("alert")}
     for rule in document(DEPLOY / "alertmanager" / "alertmanager.yml")["inhibit_rules"]:
         for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
             pattern = re.fullmatch(r'alertname=~?"(.+)"', matcher)

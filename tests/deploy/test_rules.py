@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
+from tests.deploy.manifests import DEPLOY, RULES, document, rules
 from tests.deploy.programs import Programs
-from tests.deploy.servers import PrometheusServer
+from tests.deploy.servers import prometheus
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-PROMETHEUS = ROOT / "deploy" / "prometheus"
-RULES = PROMETHEUS / "sparklag.rules.yml"
+PROMETHEUS = DEPLOY / "prometheus"
 TESTS = sorted((PROMETHEUS / "tests").glob("*.yml"))
 
 
@@ -28,20 +27,11 @@ class Expectation(NamedTuple):
     fires: bool
 
 
-def groups() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
-    return found
-
-
-def alerts() -> list[dict[str, Any]]:
-    return [rule for group in groups() for rule in group["rules"] if "alert" in rule]
-
-
 def expectations() -> set[Expectation]:
     return {
         Expectation(expected["alertname"], bool(expected["exp_alerts"]))
         for path in TESTS
-        for test in yaml.safe_load(path.read_text())["tests"]
+        for test in document(path)["tests"]
         for expected in test["alert_rule_test"]
     }
 
@@ -54,14 +44,14 @@ def promtool(programs: Programs, *arguments: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+@pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: str(alert["alert"]))
 def test_every_alert_is_tested_as_it_fires_and_as_it_does_not(alert: dict[str, Any]) -> None:
     found = expectations()
     assert Expectation(alert["alert"], True) in found
     assert Expectation(alert["alert"], False) in found
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+@pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: str(alert["alert"]))
 def test_every_alert_says_what_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")
     assert set(alert["annotations"]) == {"summary", "description", "action", "runbook"}
@@ -73,7 +63,7 @@ def test_every_alert_says_what_it_is_and_what_to_do(alert: dict[str, Any]) -> No
 
 
 def test_no_alert_counts_a_query_once_for_each_instance() -> None:
-    for alert in alerts():
+    for alert in rules("alert"):
         if alert["alert"].startswith("SparklagQuery"):
             bare = re.findall(r"(?<!:)\bsparklag_query_\w+", alert["expr"])
             assert bare == [], f"{alert['alert']} reads a series that each instance has"
@@ -89,7 +79,7 @@ def test_promtool_finds_the_rules_and_the_example_configuration_right(programs: 
 def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_others(
     programs: Programs, tmp_path: Path
 ) -> None:
-    configuration = yaml.safe_load((PROMETHEUS / "prometheus-kubernetes.yml").read_text())
+    configuration = document(PROMETHEUS / "prometheus-kubernetes.yml")
     (job,) = configuration["scrape_configs"]
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     # What that discovery would say of four pods; Debian's Prometheus is built without it.
@@ -103,9 +93,9 @@ def test_in_kubernetes_the_pods_of_sparklag_are_scraped_while_they_run_and_no_ot
     pods.write_text(json.dumps(found))
     job["file_sd_configs"] = [{"files": [str(pods)]}]
     configuration["rule_files"] = [str(RULES)]
-    with PrometheusServer(programs, tmp_path, configuration) as prometheus:
-        wait_for(lambda: bool(prometheus.targets()), "the pods are found")
-        (target,) = prometheus.targets()
+    with prometheus(programs, tmp_path, configuration) as server:
+        wait_for(lambda: bool(server.targets()), "the pods are found")
+        (target,) = server.targets()
     assert target["labels"] == {
         "job": "sparklag",
         "namespace": "streams",

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from tests.deploy.manifests import DEPLOY, document
+from tests.deploy.manifests import DEPLOY, RULES, document
 from tests.deploy.programs import Programs
-from tests.deploy.servers import PrometheusServer
-from tests.end_to_end import START_S, Topics, answer, process
-from tests.waiting import wait_for
-
-_RULES = DEPLOY / "prometheus" / "sparklag.rules.yml"
+from tests.deploy.servers import PrometheusServer, prometheus
+from tests.end_to_end import Topics, service
 
 
-@contextmanager
-def serving(topics: Topics, kafka: LocalKafka, folder: Path, configuration: str) -> Iterator[str]:
-    """A ready service that reads `configuration` as its sparklag.toml: its address."""
-    path, log = folder / "sparklag.toml", folder / "service.log"
+def serving(
+    topics: Topics, kafka: LocalKafka, folder: Path, configuration: str
+) -> AbstractContextManager[str]:
+    """A service that reads `configuration` as its sparklag.toml: not started."""
+    path = folder / "sparklag.toml"
     path.write_text(configuration)
-    arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0"]
-    with process(topics, log, "sparklag_service", "serve", "--config", str(path), *arguments):
-        wait_for(lambda: "serving http://" in log.read_text(), "the service serves", START_S)
-        url = log.read_text().partition("serving ")[2].split()[0]
-        wait_for(lambda: answer(f"{url}/health/ready") is not None, "it is ready", START_S)
-        yield url
+    return service(topics, kafka, folder / "service.log", "--config", str(path))
 
 
 def scraping(
     programs: Programs, folder: Path, url: str, *, alertmanager: str | None = None
-) -> PrometheusServer:
+) -> AbstractContextManager[PrometheusServer]:
     """Prometheus as deploy/ has it, but each second, and alarms after a second: not started."""
     configuration = document(DEPLOY / "prometheus" / "prometheus.yml")
     rules = folder / "rules.yml"
-    rules.write_text(yaml.safe_dump(_hasty(document(_RULES))))
+    rules.write_text(yaml.safe_dump(_hasty(document(RULES))))
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [str(rules)]
     (job,) = configuration["scrape_configs"]
@@ -46,7 +39,7 @@ def scraping(
     targets["targets"] = [url.removeprefix("http://")]
     (manager,) = configuration["alerting"]["alertmanagers"]
     manager["static_configs"][0]["targets"] = [alertmanager] if alertmanager else []
-    return PrometheusServer(programs, folder, configuration)
+    return prometheus(programs, folder, configuration)
 
 
 def _hasty(rules: Mapping[str, Any]) -> dict[str, Any]:

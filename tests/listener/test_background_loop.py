@@ -61,6 +61,7 @@ def test_what_is_given_while_it_stops_is_refused_or_ends() -> None:
             while True:
                 given.append(loop.submit(nothing()))
 
+    # That they meet is chance: before the mend it failed in its first rounds.
     for _ in range(15):
         loop = BackgroundLoop()
         given: list[Future[None]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from sparklag_listener.query_events import (
 from sparklag_schemas import MalformedMessage
 from tests import samples
 from tests.listener.fakes import FakeQueries
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 SAMPLE = samples.progress_document("single_kafka.progress1")
 QUERY, RUN, BATCH = SAMPLE["id"], SAMPLE["runId"], SAMPLE["batchId"]
@@ -65,13 +65,7 @@ class Counted:
     async def looks(self, times: int) -> None:
         """Wait until Spark was asked so many times more, and the census is through with it."""
         wanted = self.queries.looks + times + 1
-        await self.until(lambda: self.queries.looks >= wanted, f"{times} more looks")
-
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
-        async def look() -> bool:
-            return holds()
-
-        await eventually(look, what)
+        await holds(lambda: self.queries.looks >= wanted, f"{times} more looks")
 
     def _put(self, told: Told) -> None:
         self.told.append(told)
@@ -134,7 +128,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await driver.until(lambda: bool(driver.found()), "it is found")
+        await holds(lambda: bool(driver.found()), "it is found")
         await driver.looks(3)
         assert [type(event) for event in driver.found()] == [Progressed]
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
@@ -143,7 +137,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         driver.queries.bus = None
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await driver.until(lambda: driver.queries.looks > 0, "Spark is asked")
+        await holds(lambda: driver.queries.looks > 0, "Spark is asked")
         driver.observe(PROGRESS)
         await driver.looks(0)
         assert driver.found() == []
@@ -162,14 +156,14 @@ async def test_a_batch_completed_while_another_is_fetched_is_left_to_its_event()
 
         driver.queries.await_events = events_come  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await driver.until(lambda: bool(driver.found()), "it is found")
+        await holds(lambda: bool(driver.found()), "it is found")
         assert waits == 2, "before it is fetched, and before it is told"
 
 
 async def test_a_run_nobody_told_of_is_found_with_its_position() -> None:
     async with counting() as driver:
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await driver.until(lambda: len(driver.found()) == 2, "it is found")
+        await holds(lambda: len(driver.found()) == 2, "it is found")
         started, progress = driver.found()
         assert isinstance(started, Started)
         assert replace(started, at_ms=10) == STARTED
@@ -193,7 +187,7 @@ async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exceptio
         driver.queries.runs(QUERY, RUN, None)
         await driver.looks(1)
         driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
-        await driver.until(lambda: len(driver.found()) == 2, "it is found")
+        await holds(lambda: len(driver.found()) == 2, "it is found")
         progress, ended = driver.found()
         assert isinstance(progress, Progressed)
         assert isinstance(ended, Terminated)
@@ -217,7 +211,7 @@ async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -
         driver.observe(Started(QUERY, "run-2", "orders", 40))
         driver.queries.ends(RUN, None)
         looks = driver.queries.looks
-        await driver.until(lambda: driver.queries.looks > looks, "Spark is asked")
+        await holds(lambda: driver.queries.looks > looks, "Spark is asked")
         driver.observe(Terminated(QUERY, "run-2", None, 50))
         await driver.looks(0)
         assert driver.found() == []
@@ -226,7 +220,7 @@ async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -
 async def test_a_run_that_starts_while_spark_is_asked_has_not_ended() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await driver.until(lambda: driver.queries.looks == 1, "Spark is asked")
+        await holds(lambda: driver.queries.looks == 1, "Spark is asked")
         driver.observe(STARTED)
         driver.queries.answering.set()
         driver.queries.runs(QUERY, RUN, None)
@@ -288,7 +282,7 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
         driver.queries.fail = None
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
-        await driver.until(lambda: bool(driver.refreshed()), "it goes on")
+        await holds(lambda: bool(driver.refreshed()), "it goes on")
     (told,) = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
     assert "does not say which queries run: it will not say" in told
 
@@ -302,7 +296,7 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
         driver.queries.answering.clear()
-        await driver.until(lambda: driver.stats.failed == 1, "it is told")
+        await holds(lambda: driver.stats.failed == 1, "it is told")
         driver.told.clear()
         await asyncio.sleep(0.3)
         assert driver.queries.looks == 1
@@ -310,14 +304,14 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
         assert driver.told == []
         driver.queries.answering.set()
         monkeypatch.undo()
-        await driver.until(lambda: bool(driver.refreshed()), "it goes on")
+        await holds(lambda: bool(driver.refreshed()), "it goes on")
         assert driver.stats.failed == 1
 
 
 async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await driver.until(lambda: driver.queries.looks == 1, "Spark is asked")
+        await holds(lambda: driver.queries.looks == 1, "Spark is asked")
         driver.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(driver.task, 60)
@@ -331,7 +325,7 @@ async def test_what_it_remembers_goes_with_the_queries() -> None:
             driver.queries.runs(query_id, run_id, BATCH, text)
             await driver.looks(1)
             driver.queries.ends(run_id, None)
-        await driver.until(lambda: driver.observer.runs() == {}, "all have ended")
+        await holds(lambda: driver.observer.runs() == {}, "all have ended")
         await driver.looks(2)
         assert driver.census._heard_at == {}
         assert driver.census._told == {}
@@ -341,11 +335,11 @@ async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_
     async with counting(heartbeat_s=60.0, poll_interval_s=0.02) as driver:
         driver.queries.await_events = never_asked  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
-        await driver.until(lambda: len(driver.found()) == 2, "it is found")
+        await holds(lambda: len(driver.found()) == 2, "it is found")
         await driver.looks(3)
         assert driver.refreshed() == [], "it was just observed"
         driver.queries.ends(RUN, "it broke")
-        await driver.until(lambda: len(driver.found()) == 3, "its end is found")
+        await holds(lambda: len(driver.found()) == 3, "its end is found")
         assert [type(event) for event in driver.found()] == [Started, Progressed, Terminated]
         assert not any(each.lost for each in driver.told if isinstance(each, Found))
         assert driver.queries.texts_read == 1
@@ -355,7 +349,7 @@ async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> 
     async with counting(heartbeat_s=0.5, poll_interval_s=0.01) as driver:
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
-        await driver.until(lambda: len(driver.refreshed()) == 2, "two heartbeats")
+        await holds(lambda: len(driver.refreshed()) == 2, "two heartbeats")
         assert driver.queries.looks > 6
 
 

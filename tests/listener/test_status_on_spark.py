@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle
+from tests.end_to_end import answer
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
 from tests.waiting import wait_for
@@ -85,12 +83,7 @@ class Watched:
         return found[0]
 
     def _event(self) -> Event | None:
-        try:
-            with urllib.request.urlopen(f"{self._handle.stats().url}/lag/{self.query.id}") as reply:
-                found: Event = json.load(reply)
-                return found
-        except urllib.error.HTTPError:
-            return None
+        return answer(f"{self._handle.stats().url}/lag/{self.query.id}")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +13,11 @@ import pytest
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.topics import key_of
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.pipeline import Pipeline
 from tests.second_client import SecondClient
-from tests.waiting import eventually
+from tests.service.live.live_server import LiveServer, live_server
+from tests.service.pipelines import pipeline_of
+from tests.waiting import eventually, holds
 
 
 class RunningService:
@@ -62,11 +62,7 @@ class RunningService:
 
     async def is_ready(self) -> None:
         """Wait until every part is."""
-
-        async def ready() -> bool:
-            return not self.pipeline.not_ready()
-
-        await eventually(ready, "the service is ready")
+        await holds(lambda: not self.pipeline.not_ready(), "the service is ready")
 
 
 @pytest.fixture
@@ -92,13 +88,7 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 @asynccontextmanager
 async def running(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
     """A ready service; afterwards it is drained and gone."""
-    assert settings.bootstrap_servers is not None
-    pipeline = Pipeline(
-        settings,
-        settings.bootstrap_servers,
-        partial(TopicIntake, settings, settings.bootstrap_servers),
-        "service",
-    )
+    pipeline = pipeline_of(settings)
     task = asyncio.create_task(pipeline.run())
     try:
         service = RunningService(pipeline, client)
@@ -117,3 +107,10 @@ async def service(
 ) -> AsyncIterator[RunningService]:
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(running(service_settings, second_client))
+
+
+@pytest.fixture
+async def live() -> AsyncIterator[LiveServer]:
+    """A service without Kafka, with the settings that it has by default."""
+    async with live_server() as server:
+        yield server

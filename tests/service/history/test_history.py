@@ -18,12 +18,6 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-async def live() -> AsyncIterator[LiveServer]:
-    async with live_server() as server:
-        yield server
-
-
-@pytest.fixture
 async def http(live: LiveServer) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=live.url) as client:
         yield client

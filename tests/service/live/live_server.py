@@ -6,20 +6,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, Settings, encode
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.live.feed import Arrival
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
 from sparklag_service.view import Entry
-from tests.waiting import DEADLINE_S, eventually
+from tests.service.pipelines import pipeline_of
+from tests.waiting import DEADLINE_S, holds
 
 
 class StreamEvent(NamedTuple):
@@ -114,10 +113,10 @@ class LiveServer:
         self._arrive(event.query_id, partition, event, document)
         return document
 
-    def forget(self, query_id: str, partition: int = 0) -> None:
+    def forget(self, query_id: str) -> None:
         """Its tombstone is read."""
         self.pipeline.view.remove(query_id)
-        self._arrive(query_id, partition, None, b"")
+        self._arrive(query_id, 0, None, b"")
 
     def _arrive(
         self, query_id: str, partition: int, event: LagEvent | None, document: bytes
@@ -127,16 +126,11 @@ class LiveServer:
         at_ms = event.measured_at if event is not None else 0
         self.pipeline.feed.hand_on(Arrival(query_id, partition, offset, at_ms, event, document))
 
-    @asynccontextmanager
-    async def reading(self, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
-        """A reader that has its answer's head."""
-        streams = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            reader = StreamReader(*streams)
-            await reader.open(path, last_id)
-            yield reader
-        finally:
-            streams[1].transport.abort()
+    def reading(
+        self, path: str, last_id: str | None = None
+    ) -> AbstractAsyncContextManager[StreamReader]:
+        """One of its readers."""
+        return reading(self.port, path, last_id)
 
     @asynccontextmanager
     async def not_reading(self, path: str, received_bytes: int) -> AsyncIterator[socket.socket]:
@@ -149,27 +143,29 @@ class LiveServer:
             await loop.sock_sendall(connection, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             yield connection
 
-    async def has(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it."""
 
-        async def holds() -> bool:
-            return condition()
-
-        await eventually(holds, what)
+@asynccontextmanager
+async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
+    """A reader that has its answer's head."""
+    streams = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        reader = StreamReader(*streams)
+        await reader.open(path, last_id)
+        yield reader
+    finally:
+        streams[1].transport.abort()
 
 
 @asynccontextmanager
 async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     """With these settings; no Kafka is asked for anything."""
-    settings = Settings(bootstrap_servers="127.0.0.1:1", **fields)
-    intake = partial(TopicIntake, settings, "127.0.0.1:1")
-    pipeline = Pipeline(settings, "127.0.0.1:1", intake, "service")
+    pipeline = pipeline_of(Settings(**fields))
     listening = bind("127.0.0.1", 0)
     server = LiveServer(pipeline, listening.getsockname()[1])
     telling = asyncio.create_task(pipeline.live.run())
     serving = asyncio.create_task(server.http.serve(sockets=[listening]))
     try:
-        await server.has(lambda: server.http.started, "the server listens")
+        await holds(lambda: server.http.started, "the server listens")
         yield server
     finally:
         server.http.should_exit = True

@@ -7,7 +7,6 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 
 import httpx
 import pytest
@@ -15,13 +14,13 @@ import pytest
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
-from tests.service.live.live_server import StreamReader, deadline
-from tests.waiting import DEADLINE_S, eventually
+from tests.service.live.live_server import StreamReader, deadline, reading
+from tests.service.pipelines import pipeline_of
+from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
 MINUTE, HOUR = 60_000, 3_600_000
@@ -31,34 +30,17 @@ MINUTE, HOUR = 60_000, 3_600_000
 async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
     """One with all that `sparklag serve` has, and its port; ended as a driver ends an embedded
     one."""
-    assert settings.bootstrap_servers is not None
-    intake = partial(TopicIntake, settings, settings.bootstrap_servers)
-    pipeline = Pipeline(settings, settings.bootstrap_servers, intake, "service")
+    pipeline = pipeline_of(settings)
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
     try:
-
-        async def ready() -> bool:
-            return not pipeline.not_ready()
-
-        await eventually(ready, "the instance is ready")
+        await holds(lambda: not pipeline.not_ready(), "the instance is ready")
         yield pipeline, port
     finally:
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving
-
-
-@asynccontextmanager
-async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIterator[StreamReader]:
-    streams = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        reader = StreamReader(*streams)
-        await reader.open(path, last_id)
-        yield reader
-    finally:
-        streams[1].transport.abort()
 
 
 def move(client: SecondClient, settings: Settings, topic: str, query_id: str, to: int) -> None:

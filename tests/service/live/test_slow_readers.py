@@ -5,29 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from sparklag_schemas.settings import LiveSettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, holds
 
 SMALL_BYTES = 4 * 1024
 WIDE = "x" * 20_000
-
-
-@pytest.fixture
-async def live() -> AsyncIterator[LiveServer]:
-    async with live_server() as server:
-        yield server
 
 
 async def fill(live: LiveServer, events: int = 100) -> None:
     """More than a connection holds whose reader does not read."""
     for lag in range(events):
         live.show(lag_event(reason=WIDE, total_lag=lag))
+        # The server writes meanwhile, as where events come one by one.
         await asyncio.sleep(0)
 
 
@@ -43,11 +37,11 @@ async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_every
 ) -> None:
     live.hub.patience_s = live.hub.look_s = 0.2
     async with live.reading("/stream") as reader, live.not_reading("/stream", SMALL_BYTES) as idle:
-        await live.has(lambda: live.hub.reading == 2, "both read")
+        await holds(lambda: live.hub.reading == 2, "both read")
         await fill(live)
         told = await reader.events(100)
         assert [event.id for event in told] == [f"0:{offset}" for offset in range(100)]
-        await live.has(lambda: live.hub.reading == 1, "it is cut off")
+        await holds(lambda: live.hub.reading == 1, "it is cut off")
         assert live.pipeline.counters.stream_cut_off == 1
         # Nothing of it is left in the server, though it never takes what was written to it.
         assert len(live.http.server_state.connections) == 1
@@ -60,23 +54,23 @@ async def test_that_nobody_reads_is_seen_before_megabytes_are_in_the_kernel(
     live: LiveServer,
 ) -> None:
     async with live.not_reading("/stream", SMALL_BYTES):
-        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await holds(lambda: live.hub.reading == 1, "it reads")
         (connection,) = live.http.server_state.connections
         transport = connection.transport
         # 400 KB: without a bound the kernel takes 2.8 MB here.
         await fill(live, 20)
-        await live.has(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+        await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
 
 
 async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
     live: LiveServer,
 ) -> None:
     async with live.not_reading("/stream", SMALL_BYTES):
-        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live, 300)
         (connection,) = live.http.server_state.connections
         transport = connection.transport
-        await live.has(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+        await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
         await fill(live, 300)
         # uvicorn's own 64 KiB, and a chunk with its last frame.
         assert transport.get_write_buffer_size() < 150_000
@@ -85,24 +79,24 @@ async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
 async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
         async with live.not_reading("/stream", SMALL_BYTES) as slow:
-            await live.has(lambda: live.hub.reading == 1, "it reads")
+            await holds(lambda: live.hub.reading == 1, "it reads")
             await fill(live, 300)
             # No write has waited for long: what it would be told next is not kept any more.
             with pytest.raises(ConnectionResetError):
                 await read_all(slow)
-            await live.has(lambda: live.hub.reading == 0, "it is cut off")
+            await holds(lambda: live.hub.reading == 0, "it is cut off")
             assert live.pipeline.counters.stream_cut_off == 1
 
 
 async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
     async with live.not_reading("/stream", SMALL_BYTES):
-        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live)
         (connection,) = live.http.server_state.connections
         transport = connection.transport
-        await live.has(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+        await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
         began_s = time.monotonic()
         live.http.should_exit = True
-        await live.has(lambda: not live.http.server_state.connections, "it has ended")
+        await holds(lambda: not live.http.server_state.connections, "it has ended")
         assert time.monotonic() - began_s < 1.5
         assert live.pipeline.counters.stream_cut_off == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -12,14 +11,9 @@ import pytest
 from sparklag_schemas.settings import LiveSettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
+from tests.waiting import holds
 
 A, B = "query-a", "query-b"
-
-
-@pytest.fixture
-async def live() -> AsyncIterator[LiveServer]:
-    async with live_server() as server:
-        yield server
 
 
 async def test_a_reader_is_told_what_stands_and_then_what_comes_with_the_very_documents(
@@ -133,7 +127,7 @@ async def test_a_forgotten_query_is_said_and_its_own_stream_ends(live: LiveServe
 
 async def test_an_empty_service_says_nothing_and_then_the_first_event(live: LiveServer) -> None:
     async with live.reading("/stream") as reader:
-        await live.has(lambda: live.hub.reading == 1, "it reads")
+        await holds(lambda: live.hub.reading == 1, "it reads")
         document = live.show(lag_event(query_id=A))
         assert await reader.next() == ("lag", "0:0", document.decode())
 
@@ -156,7 +150,7 @@ async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
             refused = await http.get(f"{live.url}/stream")
             assert refused.status_code == 503
             assert refused.json()["type"].endswith("/too-many-readers")
-        await live.has(lambda: live.hub.reading == 0, "that it went is seen without an event")
+        await holds(lambda: live.hub.reading == 0, "that it went is seen without an event")
         async with live.reading("/stream") as reader:
             assert reader.status == 200
         counters = live.pipeline.counters
@@ -169,7 +163,7 @@ async def test_a_silent_stream_carries_comments(live: LiveServer) -> None:
     async with live.reading("/stream") as reader:
         await reader.next()
         reading = asyncio.create_task(reader.next())
-        await live.has(lambda: reader.comments >= 2, "comments come")
+        await holds(lambda: reader.comments >= 2, "comments come")
         document = live.show(lag_event(query_id=A))
         assert await reading == ("lag", "0:1", document.decode())
 

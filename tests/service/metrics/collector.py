@@ -4,13 +4,14 @@ classes. It keeps what it was sent."""
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+
+from tests.post_receiver import PostReceiver
 
 
 class Point(NamedTuple):
@@ -22,50 +23,26 @@ class Point(NamedTuple):
     value: float
 
 
-class Collector:
-    """A context manager. `port` 0 takes a free one. One that is not `answering` reads, and says
-    nothing."""
+class Collector(PostReceiver):
+    """One that is not `answering` reads, and says nothing."""
+
+    content_type = "application/x-protobuf"
 
     def __init__(self, port: int = 0, *, answering: bool = True) -> None:
+        super().__init__(port)
         self.requests: list[ExportMetricsServiceRequest] = []
         self.asked = threading.Event()
-        self._ended = threading.Event()
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                collector.asked.set()
-                if not answering:
-                    collector._ended.wait()
-                    return
-                collector.requests.append(ExportMetricsServiceRequest.FromString(body))
-                answer = ExportMetricsServiceResponse().SerializeToString()
-                self.send_response(200)
-                self.send_header("content-type", "application/x-protobuf")
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.port = self._server.server_address[1]
         self.endpoint = f"http://127.0.0.1:{self.port}/v1/metrics"
+        self._answering = answering
 
-    def __enter__(self) -> Collector:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def answer(self, body: bytes) -> bytes | None:
+        self.asked.set()
+        if not self._answering:
+            self.ended.wait()
+            return None
+        self.requests.append(ExportMetricsServiceRequest.FromString(body))
+        answer: bytes = ExportMetricsServiceResponse().SerializeToString()
+        return answer
 
     def points(self, *, since: int = 0) -> dict[str, list[Point]]:
         """All that has come, but for so many requests, by the metric's name."""

@@ -7,18 +7,17 @@ import gzip
 import subprocess
 import time
 from collections.abc import AsyncIterator
-from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Settings
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 from sparklag_service.view import Entry
-from tests.deploy.programs import ProgramsMissing, prometheus_programs
+from tests.deploy.programs import Programs
 from tests.messages import lag_event
 from tests.service.metrics.scraped import (
     NOW_MS,
@@ -29,16 +28,15 @@ from tests.service.metrics.scraped import (
     topic,
 )
 from tests.service.metrics.test_native import full_event
+from tests.service.pipelines import pipeline_of
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
 
 
-def pipeline_of(wanted: Settings, *events: LagEvent) -> Pipeline:
+def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
     """Not running: nothing here needs Kafka."""
-    pipeline = Pipeline(
-        wanted, "127.0.0.1:1", partial(TopicIntake, wanted, "127.0.0.1:1"), "service"
-    )
+    pipeline = pipeline_of(wanted)
     for event in events:
         show(pipeline, event)
     return pipeline
@@ -48,12 +46,8 @@ def show(pipeline: Pipeline, event: LagEvent) -> None:
     pipeline.view.put(Entry(event, b"", time.monotonic()))
 
 
-def promtool_says(text: bytes) -> list[str]:
+def promtool_says(promtool: Path, text: bytes) -> list[str]:
     """Of an exposition; nothing where all is well."""
-    try:
-        promtool = prometheus_programs().promtool
-    except ProgramsMissing as missing:
-        pytest.fail(str(missing), pytrace=False)
     done = subprocess.run(
         [promtool, "check", "metrics"],
         input=text,
@@ -70,7 +64,7 @@ def promtool_says(text: bytes) -> list[str]:
 
 @pytest.fixture
 async def pipeline() -> Pipeline:
-    return pipeline_of(settings(compat=COMPAT), full_event(), lag_event(query_id="b", query=None))
+    return showing(settings(compat=COMPAT), full_event(), lag_event(query_id="b", query=None))
 
 
 @pytest.fixture
@@ -141,13 +135,13 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
             for number in range(4)
         ]
 
-    pipeline = pipeline_of(settings(), *events(0))
+    pipeline = showing(settings(), *events(0))
     exposition = Exposition(pipeline)
 
     async def scrape() -> set[tuple[int, int]]:
         """How many partitions of each query, and their lag: of one moment, one pair."""
         answer = await exposition.answer("", "")
-        text = b"".join([piece async for piece in answer.stream()]).decode()
+        text = b"".join(answer.pieces).decode()
         values: dict[str, list[str]] = {}
         for line in text.splitlines():
             if line.startswith("sparklag_partition_lag{"):
@@ -162,6 +156,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
         for lag in range(1, 4):
             for event in events(lag):
                 show(pipeline, event)
+                # The scrapes have their turns between two of them.
                 await asyncio.sleep(0)
 
     changing = asyncio.create_task(change())
@@ -172,25 +167,25 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 
 
 async def test_a_clock_that_is_given_makes_the_ages() -> None:
-    pipeline = pipeline_of(settings(), lag_event(measured_at=NOW_MS - 4_000))
+    pipeline = showing(settings(), lag_event(measured_at=NOW_MS - 4_000))
     answer = await Exposition(pipeline, lambda: NOW_MS).answer("", "")
-    text = b"".join([piece async for piece in answer.stream()]).decode()
+    text = b"".join(answer.pieces).decode()
     (line,) = [line for line in text.splitlines() if line.startswith("sparklag_query_measured_age")]
     assert line.endswith(" 4.000")
 
 
 async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
-    pipeline = pipeline_of(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
+    pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracker.adopt(lag_event(query_id="b"))
     answer = await Exposition(pipeline).answer("", "")
-    text = b"".join([piece async for piece in answer.stream()]).decode()
+    text = b"".join(answer.pieces).decode()
     lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
     assert len(lags) == 1
     assert 'query_id="b"' in lags[0]
 
 
 async def test_an_empty_view_is_no_error_in_either_format() -> None:
-    exposition = Exposition(pipeline_of(settings(compat=COMPAT)))
+    exposition = Exposition(showing(settings(compat=COMPAT)))
     for accept, end in (("", "\n"), (OPEN_METRICS, "# EOF\n")):
         answer = await exposition.answer(accept, "")
         text = b"".join(answer.pieces).decode()
@@ -198,15 +193,20 @@ async def test_an_empty_view_is_no_error_in_either_format() -> None:
         assert "sparklag_query_" not in text
 
 
-async def test_promtool_has_nothing_to_say_of_our_own_names() -> None:
-    answer = await Exposition(pipeline_of(settings(), full_event())).answer("", "")
-    assert await asyncio.to_thread(promtool_says, b"".join(answer.pieces)) == []
+@pytest.mark.packaging
+async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
+    answer = await Exposition(showing(settings(), full_event())).answer("", "")
+    text = b"".join(answer.pieces)
+    assert await asyncio.to_thread(promtool_says, programs.promtool, text) == []
 
 
-async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for() -> None:
-    exposition = Exposition(pipeline_of(settings(compat=COMPAT), full_event()))
+@pytest.mark.packaging
+async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for(
+    programs: Programs,
+) -> None:
+    exposition = Exposition(showing(settings(compat=COMPAT), full_event()))
     answer = await exposition.answer("", "")
-    said = await asyncio.to_thread(promtool_says, b"".join(answer.pieces))
+    said = await asyncio.to_thread(promtool_says, programs.promtool, b"".join(answer.pieces))
     assert {line.partition(" ")[0] for line in said} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode
 from sparklag_schemas.topics import TopicSpec, key_of
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.native import AGES, NATIVE
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
@@ -31,7 +29,8 @@ from tests.service.conftest import settings_for
 from tests.service.metrics.collector import Collector
 from tests.service.metrics.scraped import partition, topic
 from tests.service.metrics.test_native import full_event
-from tests.waiting import eventually, wait_for
+from tests.service.pipelines import pipeline_of
+from tests.waiting import holds, wait_for
 
 QUERY = {"cluster": "default", "query": "orders", "query_id": QUERY_ID}
 
@@ -41,9 +40,7 @@ def pushing_to(
 ) -> Pipeline:
     """A pipeline that is not running, and measures these queries."""
     wanted = {"otlp": {"endpoint": endpoint, "interval_s": interval_s}, "metrics": metrics}
-    settings = msgspec.convert(wanted, Settings)
-    servers = "127.0.0.1:1"
-    pipeline = Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
+    pipeline = pipeline_of(msgspec.convert(wanted, Settings))
     for event in events:
         pipeline.view.put(Entry(event, b"", time.monotonic()))
         pipeline.tracker.adopt(event)
@@ -60,13 +57,6 @@ async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def holds(condition: Callable[[], object], what: str) -> None:
-    async def held() -> bool:
-        return bool(condition())
-
-    await eventually(held, what)
 
 
 async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -> None:

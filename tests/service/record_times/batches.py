@@ -43,8 +43,8 @@ def batch(
     return bytes(raw)
 
 
-def marker(offset: int, producer_id: int, *, commits: bool, time_ms: int = 9) -> bytes:
+def marker(offset: int, producer_id: int, *, commits: bool) -> bytes:
     """The control batch that ends a transaction."""
     key = _INT16.pack(0) + _INT16.pack(1 if commits else 0)
     flags = CONTROL | TRANSACTIONAL
-    return batch(offset, [time_ms], producer_id=producer_id, flags=flags, key=key)
+    return batch(offset, [9], producer_id=producer_id, flags=flags, key=key)

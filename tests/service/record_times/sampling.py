@@ -90,7 +90,6 @@ async def write_batches(
     partitions: Iterable[int] = (0,),
     codec: str | None = None,
     value: bytes = b"value",
-    key: bytes | None = None,
 ) -> None:
     """Each of these batches, with records of these times, to each of the partitions."""
     producer = AIOKafkaProducer(
@@ -103,7 +102,7 @@ async def write_batches(
             for partition in partitions:
                 batch = producer.create_batch()
                 for time_ms in times:
-                    assert batch.append(key=key, value=value, timestamp=time_ms) is not None
+                    assert batch.append(key=None, value=value, timestamp=time_ms) is not None
                 sent.append(await producer.send_batch(batch, topic, partition=partition))
             for one in sent:
                 await one

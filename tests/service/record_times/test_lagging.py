@@ -9,16 +9,7 @@ from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import SourceState
 from sparklag_service.record_times.lagging import came_unseen, lagging_partitions
 from tests.service.asking import source
-
-
-def said(ends: dict[int, int], starts: dict[int, int] | None = None) -> ClusterOffsets:
-    """What is known of topic `orders`, measured at 100 s."""
-    found = ClusterOffsets()
-    found.topics["orders"] = Topic("id", tuple(ends))
-    for number, end in ends.items():
-        found.latest["read_uncommitted"].setdefault("orders", {})[number] = Latest(end, 100.0)
-    found.earliest["orders"] = starts or {}
-    return found
+from tests.service.states import said
 
 
 def reading(positions: dict[int, int], **fields: Any) -> SourceState:
@@ -32,17 +23,17 @@ def lagging(source: SourceState, offsets: ClusterOffsets) -> dict[int, int]:
 
 
 def test_those_with_unprocessed_records_are() -> None:
-    offsets = said({0: 10, 1: 10, 2: 10, 3: 4})
+    offsets = said({0: 10, 1: 10, 2: 10, 3: 4})["default"]
     assert lagging(reading({0: 9, 1: 10, 2: 0, 3: 5}), offsets) == {0: 9, 2: 0}
 
 
 def test_one_before_the_logs_start_is_not() -> None:
-    offsets = said({0: 10, 1: 10}, starts={0: 5, 1: 5})
+    offsets = said({0: 10, 1: 10}, earliest={0: 5, 1: 5})["default"]
     assert lagging(reading({0: 4, 1: 5}), offsets) == {1: 5}
 
 
 def test_one_that_was_added_is_from_its_first_record_on() -> None:
-    offsets = said({0: 10, 1: 10, 2: 10}, starts={1: 3})
+    offsets = said({0: 10, 1: 10, 2: 10}, earliest={1: 3})["default"]
     assert lagging(reading({0: 9}), offsets) == {0: 9, 1: 3}
     unstarted = source(topics=("orders",))
     assert lagging(unstarted, offsets) == {}, "no batch has completed yet"
@@ -50,7 +41,7 @@ def test_one_that_was_added_is_from_its_first_record_on() -> None:
 
 def test_what_is_not_known_is_not() -> None:
     assert lagging(reading({0: 1}), ClusterOffsets()) == {}
-    offsets = said({0: 10})
+    offsets = said({0: 10})["default"]
     assert lagging(reading({0: 1, 7: 1}), offsets) == {0: 1}
     assert lagging(reading({0: 1}, isolation_level="read_committed"), offsets) == {}
     offsets.topics["orders"] = Topic(missing="gone", gone=True)
@@ -58,7 +49,7 @@ def test_what_is_not_known_is_not() -> None:
 
 
 def test_a_record_came_unseen_where_nobody_looked_before_it_came() -> None:
-    offsets = said({0: 10})
+    offsets = said({0: 10})["default"]
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert came_unseen(behind, offsets), "nobody looked at all"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -13,6 +14,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
+from sparklag_schemas.clock import epoch_ms
 from sparklag_service.brokers.broker_link import BrokerLink
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
@@ -25,7 +27,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
-NOW_MS = int(time.time() * 1000)
+NOW_MS = epoch_ms()
 HOUR_MS = 3_600_000
 T = NOW_MS - HOUR_MS
 """From here on the tests count."""
@@ -65,13 +67,7 @@ async def test_a_position_that_moves_is_sampled_once_it_stands(
             lambda: sampled.times() == {(topic_name, 0): (0, NOW_MS - 5)}, "it is", at_first
         )
         # Its first batch in this instance's life.
-        later = at_first.__class__(
-            **{
-                **{name: getattr(at_first, name) for name in at_first.__dataclass_fields__},
-                "sources": standing({topic_name: {0: 1}}).sources,
-                "batch_id": 1,
-            }
-        )
+        later = replace(at_first, sources=standing({topic_name: {0: 1}}).sources, batch_id=1)
         moved_s = time.monotonic()
         await sampled.until(
             lambda: sampled.times() == {(topic_name, 0): (1, NOW_MS - 3)}, "it is", later

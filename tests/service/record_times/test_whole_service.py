@@ -5,22 +5,17 @@ from __future__ import annotations
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import LagEvent, PartitionLag, TimeLagSettings
+from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.clock import epoch_ms
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.service.record_times.sampling import write_batches
+from tests.service.states import only
 
 pytestmark = pytest.mark.kafka
 
 AGE_S = 2 * 3_600
-
-
-def only(event: LagEvent) -> PartitionLag:
-    (topic,) = event.topics
-    (partition,) = topic.partitions
-    return partition
 
 
 @pytest.mark.parametrize("sample", [True, False])

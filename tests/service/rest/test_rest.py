@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 import httpx
@@ -12,20 +11,17 @@ import jsonschema
 import pytest
 
 from sparklag_schemas import Settings, encode
-from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 from sparklag_service.view import Entry
 from tests.messages import QUERY_ID, lag_event
+from tests.service.pipelines import pipeline_of
 
 
 @pytest.fixture
 async def pipeline() -> Pipeline:
     """Not running: nothing here needs Kafka."""
-    settings = Settings(bootstrap_servers="127.0.0.1:1")
-    return Pipeline(
-        settings, "127.0.0.1:1", partial(TopicIntake, settings, "127.0.0.1:1"), "service"
-    )
+    return pipeline_of(Settings())
 
 
 @pytest.fixture

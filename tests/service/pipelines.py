@@ -1,0 +1,15 @@
+"""Pipelines that are not running."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sparklag_schemas import Settings
+from sparklag_service.intakes.topic import TopicIntake
+from sparklag_service.pipeline import Pipeline
+
+
+def pipeline_of(settings: Settings) -> Pipeline:
+    """That of `sparklag serve`; where no brokers are set, one that is to ask none."""
+    servers = settings.bootstrap_servers or "127.0.0.1:1"
+    return Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
