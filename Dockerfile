@@ -13,6 +13,7 @@ RUN python -m venv /opt/tools \
 FROM tools AS wheel
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY schemas schemas
+COPY offsets offsets
 COPY listener listener
 COPY service service
 COPY pipeline pipeline

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tests.s3_server import RequestCounter, S3Server
 
 from benchmarks.comparison import Row, ms, print_table, say, times
-from sparklag_service.checkpoints import CheckpointReader, CheckpointStore
+from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
 
 INTERVAL_S: Final = 5.0
 SHARE_REACH: Final = 0.05

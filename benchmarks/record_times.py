@@ -22,12 +22,12 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
+from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.topics import TopicSpec
-from sparklag_service.brokers.broker_link import BrokerLink
 from sparklag_service.record_times.batch_sizes import BatchSizes
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts

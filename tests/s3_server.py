@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from sparklag_offsets.checkpoints import CheckpointReader
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
-from sparklag_service.checkpoints import CheckpointReader
 from tests.free_ports import free_port
 
 _START_S: Final = 120.0

@@ -15,15 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import Offsets
-from sparklag_service.checkpoints import (
+from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
     normal_location,
     read_checkpoint,
 )
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import Offsets
 from tests.hdfs_cluster import HdfsCluster
 from tests.listener.drivers import build_session, read_kafka
 from tests.second_client import SecondClient

@@ -36,8 +36,15 @@ def imported_by(package: str, *, every_module: bool) -> set[str]:
 
 def test_schemas_stand_on_nothing_of_ours() -> None:
     loaded = imported_by("sparklag_schemas", every_module=True)
-    assert not loaded & {"sparklag_listener", "sparklag_service", "sparklag_pipeline"}
+    ours = {"sparklag_offsets", "sparklag_listener", "sparklag_service", "sparklag_pipeline"}
+    assert not loaded & ours
     assert not loaded & (WEB | {"pyspark"})
+
+
+def test_offsets_stand_on_the_schemas_alone() -> None:
+    loaded = imported_by("sparklag_offsets", every_module=True)
+    assert not loaded & {"sparklag_listener", "sparklag_service", "sparklag_pipeline"}
+    assert not loaded & WEB
 
 
 def test_importing_the_listener_brings_no_service_into_the_driver() -> None:
@@ -51,7 +58,7 @@ def test_no_module_of_the_listener_imports_the_service_before_it_is_asked_to() -
     assert not loaded & {"sparklag_service", "sparklag_pipeline"}
 
 
-@pytest.mark.parametrize("package", ["sparklag_schemas", "sparklag_service"])
+@pytest.mark.parametrize("package", ["sparklag_schemas", "sparklag_offsets", "sparklag_service"])
 def test_no_module_imports_pyspark(package: str) -> None:
     assert "pyspark" not in imported_by(package, every_module=True)
 

@@ -99,6 +99,47 @@ class GroupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _check_patterns((*self.allow, *self.deny), "group ids")
 
 
+class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The offset store: the offsets of every batch, kept outside Spark."""
+
+    url: str | None = None
+    """`sqlite:///offsets.db`, `postgresql://user:password@host/database`, `mysql://`, `mariadb://`,
+    `mongodb://`. None: nothing is kept."""
+    keep_s: Seconds | None = 90 * 86_400.0
+    """How long a batch is kept; the last one of a query always is. None: for ever."""
+    keep_batches: Annotated[int, Meta(ge=1)] | None = None
+    """Of one query, at most. None: any number."""
+
+    def __repr__(self) -> str:
+        url = "'***'" if self.url is not None else None
+        return f"StoreSettings(url={url}, keep_s={self.keep_s}, keep_batches={self.keep_batches})"
+
+
+class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processed offsets committed to Kafka consumer groups, for tools that know only those."""
+
+    queries: list[str] = []
+    """Regular expressions of whole names or ids. None: nothing is committed."""
+    exclude: list[str] = []
+    group: str = "spark-{query}"
+    """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
+    id, `{cluster}` the alias of the Kafka cluster it reads from."""
+    interval_s: Seconds = 5.0
+    """How often what has changed is committed."""
+
+    def __post_init__(self) -> None:
+        _check_patterns((*self.queries, *self.exclude), "queries (mirror)")
+        try:
+            groups = {self.group.format(query=q, query_id=q, cluster="") for q in ("a", "b")}
+        except (KeyError, IndexError, ValueError, AttributeError):
+            groups = set()
+        if len(groups) != 2:
+            raise ValueError(
+                f"mirror.group = {self.group!r}: it takes {{query}} or {{query_id}}, so that each"
+                " query has a group of its own, and {cluster}"
+            )
+
+
 class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is still well with a query, and what is not."""
 
@@ -226,6 +267,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoints: CheckpointSettings = CheckpointSettings()
     groups: GroupSettings = GroupSettings()
     """Of the home cluster."""
+
+    store: StoreSettings = StoreSettings()
+    mirror: MirrorSettings = MirrorSettings()
 
     time_lag: TimeLagSettings = TimeLagSettings()
     thresholds: dict[str, Thresholds] = {}

@@ -197,7 +197,7 @@ def _section(found: Any, into: type[_Section], path: str) -> _Section:
         if not one_value or not isinstance(got, str | int | float):
             # Whatever stands there may hold a secret.
             raise SettingsError(f"setting {dotted}: {expectation}") from error
-        secret = "password" in dotted or dotted.startswith("checkpoints.storage")
+        secret = "password" in dotted or dotted.startswith(("checkpoints.storage", "store.url"))
         shown = "***" if secret else repr(got)
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)

@@ -18,13 +18,13 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import TopicPartition
 
+from sparklag_offsets.checkpoints import CheckpointStore, shown_location
+from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Settings
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
-from sparklag_service.checkpoints import CheckpointStore, shown_location
 from sparklag_service.clusters import checkpoint_patterns
-from sparklag_service.errors import CheckpointError
 
 _NO_SUCH_PARTITION = 2**31 - 2
 _FETCH_MS = 1_000

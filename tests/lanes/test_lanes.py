@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_schemas import Observation
-from sparklag_service.checkpoints import CheckpointStore, read_checkpoint
 from tests import samples
 from tests.lanes.conftest import LaneStory
 from tests.listener.driver_process import OUR_NOISE

@@ -12,11 +12,11 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.wire import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
 from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.brokers.wire import PreparedRequest, Versions, compact_string, varint
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import eventually

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from tests.offsets.checkpoints.folders import SAMPLES, Checkpoint
 from tests.second_client import SecondClient
-from tests.service.checkpoints.folders import SAMPLES, Checkpoint
 from tests.service.test_cli import refused, sparklag
 
 pytestmark = pytest.mark.kafka  # processes of their own, which take seconds

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
-from sparklag_service.brokers.broker_link import BrokerLink
 from tests.second_client import SecondClient
 from tests.service.groups import commit, committing, move_partitions, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklag_offsets.brokers.wire import AnswerUnreadable
 from sparklag_schemas import GroupSettings
-from sparklag_service.brokers.wire import AnswerUnreadable
 from sparklag_service.group_offsets.failures import Failures
 from sparklag_service.group_offsets.group_listing import GroupListing
 from sparklag_service.group_offsets.group_patterns import GroupPatterns

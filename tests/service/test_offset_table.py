@@ -10,9 +10,9 @@ from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.offset import OffsetRequest, OffsetResponse_v3
 from aiokafka.structs import TopicPartition
 
-from sparklag_service.brokers.metadata_request import MetadataAnswer, TopicFound
+from sparklag_offsets.brokers.metadata_request import MetadataAnswer, TopicFound
+from sparklag_offsets.brokers.offset_requests import LATEST, OffsetsRequest, TopicPart, slices
 from sparklag_service.log_offsets.leader_channel import Hold, Patience
-from sparklag_service.log_offsets.offset_requests import LATEST, OffsetsRequest, TopicPart, slices
 from sparklag_service.log_offsets.offset_table import OffsetTable
 from sparklag_service.offset_times import Latest
 from tests.service.asking import of_sources, query, source

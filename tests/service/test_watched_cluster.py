@@ -14,10 +14,10 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.metadata_request import MetadataRequest
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.brokers.metadata_request import MetadataRequest
 from sparklag_service.log_offsets.watched_cluster import WatchedCluster
 from sparklag_service.query_state import QueryState
 from tests.second_client import SecondClient

@@ -18,8 +18,8 @@ from sparklag_service.errors import ServiceError
 from sparklag_service.words import ago, records
 
 if TYPE_CHECKING:
-    from sparklag_service.checkpoints import CheckpointPosition, SourceOffsets
-    from sparklag_service.checkpoints.lag import SourceLag
+    from sparklag_offsets.checkpoints import CheckpointPosition, SourceOffsets
+    from sparklag_offsets.checkpoints.lag import SourceLag
 
 
 def checkpoint(
@@ -39,7 +39,7 @@ def checkpoint(
 ) -> None:
     """Show what a query's checkpoint says of its position, without the query."""
     # The other commands are to start without all this.
-    from sparklag_service.checkpoints import CheckpointStore, read_checkpoint
+    from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 
     settings = load_settings(config=config)
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
@@ -65,7 +65,7 @@ def _only_one(locations: list[str]) -> str:
 def _lags(
     position: CheckpointPosition, bootstrap_servers: str, settings: Settings
 ) -> list[SourceLag]:
-    from sparklag_service.checkpoints.lag import lag_of, read_latest
+    from sparklag_offsets.checkpoints.lag import lag_of, read_latest
 
     # Processed is known by now: what comes later can only be more.
     latest = read_latest(position, bootstrap_servers, _kafka_of(settings, bootstrap_servers))

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.first_answer import first_answer
+from sparklag_offsets.brokers.metadata_request import Address, MetadataRequest
 from sparklag_schemas import KafkaSettings
 from sparklag_schemas.connection import client_options
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.brokers.first_answer import first_answer
-from sparklag_service.brokers.metadata_request import Address, MetadataRequest
 
 _CLOSE_S: Final = 5.0
 

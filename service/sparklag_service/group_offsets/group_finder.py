@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from sparklag_offsets.brokers.broker_link import BROKER_FAILURES
+from sparklag_offsets.brokers.first_answer import first_answer
 from sparklag_schemas import GroupSettings
-from sparklag_service.brokers.broker_link import BROKER_FAILURES
-from sparklag_service.brokers.first_answer import first_answer
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import Failures, error_text
 from sparklag_service.group_offsets.group_listing import GroupListing

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_schemas import GroupSettings, KafkaSettings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_failure
-from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import (
     NO_COORDINATOR,

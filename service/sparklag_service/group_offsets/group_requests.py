@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from sparklag_service.brokers.wire import (
+from sparklag_offsets.brokers.wire import (
     PreparedRequest,
     Reader,
     Versions,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sparklag_service.brokers.wire import (
+from sparklag_offsets.brokers.wire import (
     PreparedRequest,
     Reader,
     Versions,

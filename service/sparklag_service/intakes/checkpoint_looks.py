@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol, TypeVar
 
+from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader, shown_location
+from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.daemon_threads import DaemonThreads
-from sparklag_service.checkpoints import CheckpointPosition, CheckpointReader, shown_location
-from sparklag_service.errors import CheckpointError, StoreUnavailable
 from sparklag_service.tasks import end, until_set
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class CheckpointLooks:
     def unanswered(self, location: str) -> CheckpointError:
         """That the time is over."""
         shown = shown_location(location)
-        return StoreUnavailable(f"{shown}: no answer within {self._timeout_s:g} s")
+        return CheckpointAway(f"{shown}: no answer within {self._timeout_s:g} s")
 
     async def _until_due(self) -> None:
         left_s = self._due[0][0] - time.monotonic() if self._due else _LONGEST_SLEEP_S

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import uuid4
 
-from sparklag_schemas import Cause, Observation, Settings, SourcePosition
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.queue import NewestQueue
-from sparklag_service.checkpoints import (
+from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
     normal_location,
     shown_location,
 )
+from sparklag_offsets.errors import CheckpointError
+from sparklag_schemas import Cause, Observation, Settings, SourcePosition
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import checkpoint_patterns
-from sparklag_service.errors import CheckpointError
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
 from sparklag_service.query_state import QueryState

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_offsets.brokers.metadata_request import MetadataAnswer, MetadataRequest
+from sparklag_offsets.brokers.offset_requests import Moment, OffsetsRequest, TopicPart, slices
 from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
-from sparklag_service.brokers.metadata_request import MetadataAnswer, MetadataRequest
-from sparklag_service.log_offsets.offset_requests import Moment, OffsetsRequest, TopicPart, slices
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
+from sparklag_offsets.brokers.metadata_request import Address, TopicFound
+from sparklag_offsets.brokers.offset_requests import TopicPart, read_offsets
 from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.metadata_request import Address, TopicFound
-from sparklag_service.log_offsets.offset_requests import TopicPart, read_offsets
 from sparklag_service.offset_times import Latest
 from sparklag_service.offsets import ClusterOffsets, Topic
 from sparklag_service.query_state import QueryState

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.first_answer import first_answer
+from sparklag_offsets.brokers.metadata_request import Address, MetadataAnswer, MetadataRequest
+from sparklag_offsets.brokers.offset_requests import EARLIEST, LATEST, TopicPart
 from sparklag_schemas import IsolationLevel, KafkaSettings, Settings
 from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.brokers.first_answer import first_answer
-from sparklag_service.brokers.metadata_request import Address, MetadataAnswer, MetadataRequest
 from sparklag_service.log_offsets.leader_channel import Hold, LeaderChannel
-from sparklag_service.log_offsets.offset_requests import EARLIEST, LATEST, TopicPart
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.query_state import QueryState

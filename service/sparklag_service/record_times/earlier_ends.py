@@ -7,9 +7,9 @@ import logging
 import time
 from collections.abc import Iterable
 
+from sparklag_offsets.brokers.broker_link import BROKER_FAILURES
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.clock import epoch_ms
-from sparklag_service.brokers.broker_link import BROKER_FAILURES
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.lagging import Lagging, Lookup

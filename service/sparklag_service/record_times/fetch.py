@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.errors import NoError, for_code
 
-from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.wire import (
+from sparklag_offsets.brokers.wire import (
     CONSUMER,
     UP_TO,
     AnswerUnreadable,
@@ -19,6 +18,7 @@ from sparklag_service.brokers.wire import (
     newest,
     string,
 )
+from sparklag_schemas import IsolationLevel
 
 _FETCH: Final = 1
 _WITH_SESSION: Final = 10

@@ -10,8 +10,8 @@ from typing import Final
 
 from aiokafka.structs import TopicPartition
 
+from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.fetch import FetchAnswer, FetchRequest, Place

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.brokers.metadata_request import Address
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.metadata_request import Address
 from sparklag_service.offsets import ClusterOffsets
 from sparklag_service.record_times.leader_reader import LeaderReader
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
+from sparklag_offsets.brokers.offset_requests import OffsetsAtRequest, read_offsets
 from sparklag_schemas import IsolationLevel
-from sparklag_service.brokers.broker_link import BrokerLink
-from sparklag_service.log_offsets.offset_requests import OffsetsAtRequest, read_offsets
 from sparklag_service.offset_times import SPACING
 
 _LONGEST_S: Final = 86_400

@@ -17,7 +17,7 @@ from aiokafka.protocol.fetch import (
 )
 from aiokafka.structs import TopicPartition
 
-from sparklag_service.brokers.wire import AnswerUnreadable
+from sparklag_offsets.brokers.wire import AnswerUnreadable
 from sparklag_service.record_times.fetch import Aborted, FetchAnswer, Fetched, FetchRequest
 from sparklag_service.record_times.search import FIRST_BYTES, MOST_BYTES, Search
 from tests.service.record_times.batches import TRANSACTIONAL, batch, marker

@@ -12,10 +12,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.clock import epoch_ms
-from sparklag_service.brokers.broker_link import BrokerLink
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.leader_reader import LeaderReader

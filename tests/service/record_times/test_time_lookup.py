@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.clock import epoch_ms
-from sparklag_service.brokers.broker_link import BrokerLink
 from sparklag_service.offset_times import Bracket
 from sparklag_service.record_times.time_lookup import AGES_S, Behind, look_up
 from tests.second_client import SecondClient

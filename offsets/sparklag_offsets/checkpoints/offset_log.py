@@ -1,0 +1,182 @@
+"""What Spark writes into a checkpoint: `metadata`, `offsets/N`, `commits/N`. Pure: bytes to values.
+
+`offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
+source, in their order. v2 (Spark 4.1 on) has lines `source:offset`. `-` is a source without an
+offset. No file ends in a newline, so one that does was cut off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sparklag_offsets.errors import MalformedCheckpoint, UnsupportedCheckpoint
+from sparklag_schemas import Offsets
+
+_FORMATS: Final = (b"v1", b"v2")
+_FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_NO_OFFSET: Final = b"-"
+_KAFKA: Final = msgspec.json.Decoder(dict[str, dict[str, int]])
+_ANY: Final = msgspec.json.Decoder()
+_LARGEST_PARTITION: Final = 2**31 - 1
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class OffsetLine:
+    """What an offsets file says of one source."""
+
+    kafka: Offsets | None = None
+    """Next offsets, where the line has the shape of Kafka's."""
+    is_absent: bool = False
+    """`-`: the source has no offset in this batch."""
+    is_empty: bool = False
+    """`{}`: of a Kafka source, that it has no topic; any other may write it too."""
+
+
+@dataclass(frozen=True)
+class OffsetFile:
+    """`offsets/N`: its lines by the number of the source."""
+
+    lines: dict[int, OffsetLine]
+    is_continuous: bool = False
+    names: tuple[str, ...] | None = None
+    """Of the sources, in the order of their numbers, where they have names: then one may come or
+    go with a restart, and another take its number."""
+
+    @property
+    def has_absent(self) -> bool:
+        """Whether a source has no offset here."""
+        return any(line.is_absent for line in self.lines.values())
+
+
+def parse_offsets(content: bytes, name: str) -> OffsetFile:
+    """An offsets file. `name` is how errors call it.
+
+    Sources of v2 that have names in place of numbers are numbered in the order of their names.
+    Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
+    """
+    version, rest = _split_version(content, name)
+    metadata, *lines = rest.split(b"\n")
+    if metadata and not _is_object(metadata):
+        raise MalformedCheckpoint(f"{name}: its second line is not a JSON object")
+    if not lines or not lines[-1]:
+        raise MalformedCheckpoint(f"{name} is cut off: it names no source, or ends in mid-line")
+    names = None
+    keyed = dict(enumerate(lines))
+    if version == b"v2":
+        named = _named(lines, name)
+        if all(source.isascii() and _NUMBER.fullmatch(source) for source in named):
+            keyed = {int(source): named[source] for source in sorted(named, key=int)}
+        else:
+            names = tuple(sorted(named))
+            keyed = {number: named[source] for number, source in enumerate(names)}
+    return OffsetFile(
+        {source: _parse_line(line, name, source) for source, line in keyed.items()},
+        is_continuous=not metadata,
+        names=names,
+    )
+
+
+def parse_commit(content: bytes, name: str) -> None:
+    """A commits file: that it is there says all. Raises as `parse_offsets` does."""
+    _, rest = _split_version(content, name)
+    if not _is_object(rest):
+        raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")
+
+
+def parse_metadata(content: bytes, name: str) -> str:
+    """The query's id. Raises MalformedCheckpoint."""
+    try:
+        found: Any = _ANY.decode(content)
+    except _NOT_JSON:
+        found = None
+    query_id = found.get("id") if isinstance(found, dict) else None
+    if not isinstance(query_id, str) or not query_id.strip():
+        raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
+    return query_id
+
+
+def batch_number(file_name: str) -> int | None:
+    """N of a file in `offsets/` or `commits/`. None for what else lies there: .crc, .tmp."""
+    # isdecimal alone takes the digits of every script.
+    if file_name.isascii() and _NUMBER.fullmatch(file_name):
+        return int(file_name)
+    return None
+
+
+def _split_version(content: bytes, name: str) -> tuple[bytes, bytes]:
+    version, newline, rest = content.partition(b"\n")
+    if not newline:
+        raise MalformedCheckpoint(f"{name} is {'cut off' if content else 'empty'}")
+    if version in _FORMATS:
+        return version, rest
+    if _FORMAT.fullmatch(version):
+        raise UnsupportedCheckpoint(
+            f"{name} has format {version.decode()}, and this sparklag reads v1 and v2:"
+            " a newer Spark wrote it, is there a newer sparklag?"
+        )
+    raise MalformedCheckpoint(f"{name} does not begin with a version, as Spark's files do")
+
+
+def _named(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
+    """Lines of v2 by what stands before their first colon. They have no order."""
+    found: dict[str, bytes] = {}
+    for line in lines:
+        key, colon, offset = line.partition(b":")
+        source = key.decode("utf-8", errors="replace")
+        if not colon or not key or source in found:
+            raise MalformedCheckpoint(f"{name}: a line is not one source and its offset")
+        found[source] = offset
+    return found
+
+
+def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
+    if line == _NO_OFFSET:
+        return OffsetLine(is_absent=True)
+    if not line.startswith((b"{", b"[")):
+        if not line.strip():
+            raise MalformedCheckpoint(f"{name}: the line of source {source} is empty")
+        # A number, or what else a source that is not Kafka makes of its offset.
+        return OffsetLine()
+    shaped = _decoded(line, _KAFKA.decode)
+    if shaped is not None:
+        return OffsetLine(kafka=_kafka_offsets(shaped), is_empty=not shaped)
+    if _decoded(line, _ANY.decode) is None:
+        raise MalformedCheckpoint(f"{name}: the line of source {source} is cut off")
+    return OffsetLine()
+
+
+def _kafka_offsets(shaped: dict[str, dict[str, int]]) -> Offsets | None:
+    found: Offsets = {}
+    for topic, partitions in shaped.items():
+        if not topic or not partitions:
+            return None
+        offsets = found[topic] = {}
+        for partition, offset in partitions.items():
+            if not (partition.isascii() and _NUMBER.fullmatch(partition)):
+                return None
+            number = int(partition)
+            if number > _LARGEST_PARTITION or not 0 <= offset <= _LARGEST_OFFSET:
+                return None
+            offsets[number] = offset
+    return found or None
+
+
+def _is_object(line: bytes) -> bool:
+    return line.startswith(b"{") and isinstance(_decoded(line, _ANY.decode), dict)
+
+
+def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """None where it cannot be decoded; no line that is asked about is `null`."""
+    try:
+        return decode(line)
+    except _NOT_JSON:
+        return None

@@ -1,0 +1,150 @@
+"""Why a store did not answer, in words that hold no credentials.
+
+Every store has errors of its own, from packages that need not be installed: they are known by
+names and codes. What they say themselves is shown only where it is known to be harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sparklag_offsets.checkpoints.location import shown_location
+
+_ANSWERS: Final = {
+    "NoSuchBucket": "there is no such bucket",
+    "InvalidBucketName": "that is not the name of a bucket",
+    "PermanentRedirect": "the bucket is in another region: set client_kwargs.region_name",
+    "AuthorizationHeaderMalformed": "the bucket is in another region, or the credentials are wrong",
+    "AccessDenied": "no right to read there",
+    "AllAccessDisabled": "no right to read there",
+    "403": "no right to read there, or wrong credentials",
+    "401": "credentials are wrong or missing",
+    "InvalidAccessKeyId": "the credentials are wrong: the store does not know the access key",
+    "SignatureDoesNotMatch": "the credentials are wrong: the secret does not fit the access key",
+    "InvalidToken": "the credentials are wrong: the session token is not valid",
+    "InvalidClientTokenId": "the credentials are wrong",
+    "ExpiredToken": "the credentials have expired",
+    "ExpiredTokenException": "the credentials have expired",
+    "TokenRefreshRequired": "the credentials have expired",
+    "RequestExpired": "the credentials have expired, or the clock of this machine is wrong",
+    "RequestTimeTooSkewed": "the clock of this machine differs too much from the store's",
+    "SlowDown": "the store asks for fewer requests",
+    "503": "the store is not available now",
+    "ServiceUnavailable": "the store is not available now",
+}
+_KINDS: Final = {
+    "NoCredentialsError": "there are no credentials",
+    "PartialCredentialsError": "the credentials are not complete",
+    "ProfileNotFound": "the credentials' profile is not there",
+    "TokenRetrievalError": "the credentials cannot be had, or have expired",
+    "CredentialRetrievalError": "the credentials cannot be had, or have expired",
+    "RefreshError": "the credentials cannot be had, or have expired",
+    "ClientAuthenticationError": "credentials are wrong or missing",
+    "SSLError": "the store's certificate is not trusted, or it speaks no TLS",
+    "PermissionError": "no right to read there",
+    "NameResolutionError": "the host is not known",
+    "ParamValidationError": "that is not a location the store takes",
+}
+_TIMEOUTS: Final = {
+    "FSTimeoutError",
+    "TimeoutError",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ServerTimeoutError",
+}
+_UNREACHABLE: Final = {
+    "EndpointConnectionError",
+    "ConnectionError",
+    "ConnectionRefusedError",
+    "ClientConnectorError",
+    "ClientConnectorDNSError",
+    "NewConnectionError",
+    "ConnectionClosedError",
+    "ConnectionResetError",
+    "RemoteDisconnected",
+    "ServerDisconnectedError",
+    "gaierror",
+    "HTTPClientError",
+}
+_SECRET_LENGTH: Final = 4
+_LONGEST: Final = 160
+
+
+def explain_store_failure(
+    error: BaseException, options: Mapping[str, Any], timeout_s: float
+) -> str | None:
+    """One clause, or None where the store only says that there is no such file."""
+    chain = list(_chain(error))
+    for link in chain:
+        code = _code(link)
+        if code in _ANSWERS:
+            return f"{_ANSWERS[code]} ({code})" if not code.isdigit() else _ANSWERS[code]
+    if isinstance(error, FileNotFoundError):
+        return None
+    for link in chain:
+        for kind in type(link).__mro__:
+            if kind.__name__ in _TIMEOUTS:
+                return f"the store did not answer within {timeout_s:g} s"
+            if kind.__name__ in _KINDS:
+                return _KINDS[kind.__name__]
+            if kind.__name__ in _UNREACHABLE:
+                return f"the store cannot be reached: no connection{_to(options)}"
+    for link in chain:
+        code = _code(link)
+        if code is not None:
+            return f"the store answered {code[:_LONGEST]}"
+    if type(error) in (RuntimeError, ValueError):
+        # WebHDFS: the exception's own words came from the NameNode.
+        return _without_secrets(f"the store refused: {error}", options)
+    if isinstance(error, TypeError):
+        return "checkpoints.storage has an option that this kind of store does not take"
+    return f"the store failed ({type(error).__name__})"
+
+
+def _to(options: Mapping[str, Any]) -> str:
+    """The address that was given for it, if any."""
+    given = options.get("endpoint_url") or options.get("webhdfs")
+    return f" to {shown_location(given)}" if isinstance(given, str) else ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _code(error: BaseException) -> str | None:
+    """The error code of an answer: AWS's, or else the status of HTTP."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        code = response.get("Error", {}).get("Code")
+        return str(code) if code else None
+    status = getattr(response, "status_code", None) or getattr(error, "status", None)
+    code = getattr(error, "code", None)
+    found = status or (code if isinstance(code, int | str) else None)
+    return str(found) if found else None
+
+
+def _without_secrets(text: str, options: Mapping[str, Any]) -> str:
+    line = " ".join(text.split())
+    for secret in _texts(options):
+        if len(secret) >= _SECRET_LENGTH:
+            line = line.replace(secret, "***")
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+
+
+def _texts(options: object) -> Iterator[str]:
+    if isinstance(options, Mapping):
+        for value in options.values():
+            yield from _texts(value)
+    elif isinstance(options, list | tuple):
+        for value in options:
+            yield from _texts(value)
+    elif isinstance(options, str):
+        yield options

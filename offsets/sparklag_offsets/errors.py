@@ -1,0 +1,47 @@
+"""The errors of this package.
+
+OffsetsError
+├── KafkaAway                  no broker answers
+└── CheckpointError            of one checkpoint, or one place where they are kept
+    ├── CheckpointNotFound     no such folder, not a checkpoint, nothing that matches
+    ├── CheckpointGone         it was there: it is being deleted, or was
+    ├── MalformedCheckpoint    a file in it is broken
+    ├── UnsupportedCheckpoint  a file in it has a format from the future
+    └── CheckpointAway         its store refuses, does not answer, or cannot be reached from here
+"""
+
+from __future__ import annotations
+
+from sparklag_schemas import SparklagError
+
+
+class OffsetsError(SparklagError):
+    """Offsets cannot be read, kept or given back; the text says why."""
+
+
+class KafkaAway(OffsetsError):
+    """No broker answers; the text says which were asked, and why they do not."""
+
+
+class CheckpointError(OffsetsError):
+    """A checkpoint cannot be read; the text begins with its location, without credentials."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """There is no checkpoint there."""
+
+
+class CheckpointGone(CheckpointError):
+    """There was a checkpoint, and now it is not whole, or not there."""
+
+
+class MalformedCheckpoint(CheckpointError):
+    """A file of it is not what Spark writes; the text names it."""
+
+
+class UnsupportedCheckpoint(CheckpointError):
+    """A file of it has a format that this sparklag does not know; the text names both."""
+
+
+class CheckpointAway(CheckpointError):
+    """Its store cannot be used: rights, credentials, bucket, network, a missing package."""

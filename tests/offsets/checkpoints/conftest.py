@@ -1,0 +1,15 @@
+"""A checkpoint of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.offsets.checkpoints.folders import Checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    """With metadata and empty logs."""
+    return Checkpoint(tmp_path / "checkpoint")

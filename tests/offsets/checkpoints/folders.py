@@ -1,0 +1,93 @@
+"""Writes checkpoints as Spark does, for what no sample shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
+from sparklag_schemas import Offsets
+
+METADATA = b'{"batchWatermarkMs":0,"batchTimestampMs":1790000000000,"conf":{}}'
+COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
+SAMPLES = Path(__file__).parents[2] / "samples" / "checkpoints"
+
+Line = Offsets | int | None
+"""Of a source: Kafka's offsets, a number of another source, or `-`."""
+
+
+def v1(*lines: Line, continuous: bool = False) -> bytes:
+    """An offsets file."""
+    return b"\n".join((b"v1", b"" if continuous else METADATA, *map(_line, lines)))
+
+
+def v2(lines: dict[str, Line]) -> bytes:
+    """An offsets file of the second format."""
+    written = (key.encode() + b":" + _line(line) for key, line in lines.items())
+    return b"\n".join((b"v2", METADATA, *written))
+
+
+def _line(line: Line) -> bytes:
+    if line is None:
+        return b"-"
+    if isinstance(line, int):
+        return str(line).encode()
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+def upload(filesystem: Any, sample: str, root: str) -> None:
+    """A sample, by fsspec, without what is of no use here."""
+    for path in sorted((SAMPLES / sample).rglob("*")):
+        name = path.relative_to(SAMPLES / sample)
+        if path.is_file() and not path.name.startswith(".") and name.parts[0] != "sources":
+            filesystem.pipe(f"{root}/{name}", path.read_bytes())
+
+
+class Checkpoint:
+    """One that a test writes by itself, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.create()
+
+    def create(self) -> None:
+        """Anew, of another query."""
+        self.query_id = str(uuid.uuid4())
+        self.folder.mkdir(parents=True)
+        self.write("metadata", json.dumps({"id": self.query_id}).encode())
+        for log in ("offsets", "commits", "sources", "state"):
+            (self.folder / log).mkdir()
+
+    def write(self, name: str, content: bytes) -> None:
+        """As Spark does: beside it, then renamed, so that it is there whole or not at all."""
+        path = self.folder / name
+        beside = path.parent / f".{path.name}.{uuid.uuid4()}.tmp"
+        beside.write_bytes(content)
+        beside.rename(path)
+
+    def plan(self, batch_id: int, *lines: Line) -> None:
+        self.write(f"offsets/{batch_id}", v1(*lines))
+
+    def commit(self, batch_id: int) -> None:
+        self.write(f"commits/{batch_id}", COMMIT)
+
+    def run(self, batch_id: int, *lines: Line) -> None:
+        self.plan(batch_id, *lines)
+        self.commit(batch_id)
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            (self.folder / name).unlink()
+
+    def purge(self, below: int) -> None:
+        """As Spark does with what it needs no more."""
+        for log in ("offsets", "commits"):
+            for name in os.listdir(self.folder / log):
+                if name.isdigit() and int(name) < below:
+                    self.remove(f"{log}/{name}")
+
+    def reader(self) -> CheckpointReader:
+        return CheckpointStore({}, 10.0).reader(str(self.folder))

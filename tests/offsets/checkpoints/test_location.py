@@ -1,0 +1,57 @@
+"""One place, written in many ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklag_offsets.checkpoints import normal_location, shown_location
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("/data/cp", "/data/cp"),
+        ("/data/cp/", "/data/cp"),
+        ("//data//cp//", "/data/cp"),
+        ("file:/data/cp", "/data/cp"),
+        ("file:///data/cp/", "/data/cp"),
+        ("file://localhost/data/cp", "/data/cp"),
+        ("FILE:/data/cp", "/data/cp"),
+        ("/data/a b%20c", "/data/a b%20c"),
+        ("cp/of/query", "cp/of/query"),
+        ("/", "/"),
+        ("s3a://bucket/cp/", "s3://bucket/cp"),
+        ("s3n://bucket/cp", "s3://bucket/cp"),
+        ("S3://bucket//cp", "s3://bucket/cp"),
+        ("s3://bucket/", "s3://bucket"),
+        ("hdfs://nn:8020/cp/", "hdfs://nn:8020/cp"),
+        ("hdfs:///cp", "hdfs:///cp"),
+        ("hdfs:/cp", "hdfs:///cp"),
+        ("abfss://box@account.dfs.core.windows.net/cp/", None),
+        ("gs://bucket/cp", "gs://bucket/cp"),
+    ],
+)
+def test_the_same_place_has_one_normal_location(written: str, normal: str | None) -> None:
+    assert normal_location(written) == (normal or written.rstrip("/"))
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(
+    st.text("abAB:/.*%@ ?", max_size=25).flatmap(
+        lambda tail: st.sampled_from(["", "file:", "s3a:", "hdfs:", "webhdfs:", "/"]).map(
+            lambda head: head + tail
+        )
+    )
+)
+def test_a_normal_location_is_its_own(written: str) -> None:
+    once = normal_location(written)
+    assert normal_location(once) == once
+
+
+def test_a_password_is_never_shown() -> None:
+    assert shown_location("webhdfs://me:secret@nn:9870/cp?token=t") == "webhdfs://me:***@nn:9870/cp"
+    assert shown_location("webhdfs://me:se@cret@nn:9870/cp") == "webhdfs://me:***@nn:9870/cp"
+    assert shown_location("abfss://box@account/cp") == "abfss://box@account/cp"
+    assert shown_location("/data/a:b@c?d") == "/data/a:b@c?d"

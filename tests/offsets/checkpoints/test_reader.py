@@ -1,0 +1,475 @@
+"""Looking at one checkpoint again and again, while somebody writes, deletes or replaces it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from sparklag_offsets.checkpoints import (
+    CheckpointPosition,
+    CheckpointReader,
+    CheckpointStore,
+    read_checkpoint,
+)
+from sparklag_offsets.checkpoints import listings as listings_module
+from sparklag_offsets.errors import (
+    CheckpointAway,
+    CheckpointGone,
+    CheckpointNotFound,
+    MalformedCheckpoint,
+    UnsupportedCheckpoint,
+)
+from sparklag_schemas import Offsets
+from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, v1, v2
+
+
+def seen(reader: CheckpointReader) -> CheckpointPosition:
+    """A look that finds something new."""
+    position = reader.look()
+    assert position is not None
+    return position
+
+
+def batches(position: CheckpointPosition) -> tuple[int | None, int | None]:
+    return position.batch_id, position.planned_batch_id
+
+
+def processed(position: CheckpointPosition) -> dict[int, Offsets | None]:
+    return {source.source: source.processed for source in position.sources}
+
+
+def planned(position: CheckpointPosition) -> dict[int, Offsets | None]:
+    return {source.source: source.planned for source in position.sources}
+
+
+def at(offset: int) -> Offsets:
+    return {"orders": {0: offset}}
+
+
+def test_a_query_that_has_planned_nothing_yet_is_known(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    assert seen(reader) == CheckpointPosition(checkpoint.query_id, None, None, None, None, ())
+    assert reader.look() is None
+    checkpoint.plan(0, at(5))
+    first = seen(reader)
+    assert batches(first) == (None, 0)
+    assert (processed(first), planned(first)) == ({0: None}, {0: at(5)})
+    assert first.sources[0].kafka
+
+
+def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    checkpoint.plan(1, at(6))
+    os.utime(checkpoint.folder / "commits/0", ns=(0, 1_790_000_000_123_000_000))
+    os.utime(checkpoint.folder / "offsets/1", ns=(0, 1_790_000_001_456_000_000))
+    position = seen(checkpoint.reader())
+    assert position.committed_at_ms == 1_790_000_000_123
+    assert position.planned_at_ms == 1_790_000_001_456
+
+
+def test_nothing_is_listed_or_read_while_nothing_changes(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.05)
+    checkpoint.run(0, at(5))
+    reader = checkpoint.reader()
+    seen(reader)
+    time.sleep(0.1)
+    assert reader.look() is None
+    # Without the right to list or read, only stat is left. (Root may do all.)
+    shutil.move(checkpoint.folder / "metadata", checkpoint.folder / "elsewhere")
+    (checkpoint.folder / "offsets/0").write_bytes(b"never looked at")
+    assert reader.look() is None
+
+
+def test_a_change_within_the_grain_of_the_folders_time_is_seen(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    reader = checkpoint.reader()
+    seen(reader)
+    before = os.stat(checkpoint.folder / "commits")
+    checkpoint.run(1, at(9))
+    # As if it had come within the same tick of the file system's clock.
+    for log in ("commits", "offsets"):
+        os.utime(checkpoint.folder / log, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert processed(seen(reader)) == {0: at(9)}
+
+
+def test_a_folder_whose_time_says_nothing_is_listed_now_and_then(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # NFS gives out what it knows of a folder for up to a minute.
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    monkeypatch.setattr(listings_module, "_TRUST_S", 0.2)
+    checkpoint.run(0, at(5))
+    reader = checkpoint.reader()
+    seen(reader)
+    assert reader.look() is None
+    stamps = {log: os.stat(checkpoint.folder / log).st_mtime_ns for log in ("commits", "offsets")}
+    checkpoint.run(1, at(9))
+    for log, stamp in stamps.items():
+        os.utime(checkpoint.folder / log, ns=(stamp, stamp))
+    time.sleep(0.25)
+    assert processed(seen(reader)) == {0: at(9)}
+
+
+def test_batches_with_holes_between_them_are_read(checkpoint: Checkpoint) -> None:
+    # Asynchronous progress tracking writes some batches only.
+    reader = checkpoint.reader()
+    for number in (0, 5, 10):
+        checkpoint.plan(number, at(number))
+        assert batches(seen(reader))[1] == number
+        checkpoint.commit(number)
+        position = seen(reader)
+        assert (batches(position), processed(position)) == ((number, None), {0: at(number)})
+
+
+def test_many_batches_between_two_looks_are_one_step(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(0))
+    seen(reader)
+    for number in range(1, 150):
+        checkpoint.run(number, at(number))
+    checkpoint.purge(100)
+    checkpoint.plan(150, at(150))
+    position = seen(reader)
+    assert batches(position) == (149, 150)
+    assert (processed(position), planned(position)) == ({0: at(149)}, {0: at(150)})
+
+
+def test_numbers_are_no_text(checkpoint: Checkpoint) -> None:
+    for number in (9, 10, 99, 100):
+        checkpoint.run(number, at(number))
+    assert batches(seen(checkpoint.reader())) == (100, None)
+
+
+def test_a_commit_whose_offsets_are_gone_counts_for_nothing(checkpoint: Checkpoint) -> None:
+    for number in range(3):
+        checkpoint.run(number, at(number))
+    checkpoint.remove("offsets/2")
+    position = seen(checkpoint.reader())
+    assert (batches(position), processed(position)) == ((1, None), {0: at(1)})
+
+
+def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: Checkpoint) -> None:
+    checkpoint.commit(3)
+    with pytest.raises(MalformedCheckpoint, match="of no batch that is committed"):
+        checkpoint.reader().look()
+
+
+def test_a_source_without_an_offset_stays_where_earlier_batches_left_it(
+    checkpoint: Checkpoint,
+) -> None:
+    checkpoint.run(0, at(5), None)
+    checkpoint.run(1, at(6), {"late": {0: 3}})
+    checkpoint.run(2, None, {"late": {0: 4}})
+    checkpoint.run(3, None, None)
+    expected = {0: at(6), 1: {"late": {0: 4}}}
+    # In the first look from the files, later from memory.
+    reader = checkpoint.reader()
+    assert processed(seen(reader)) == expected
+    checkpoint.run(4, None, {"late": {0: 9}})
+    assert processed(seen(reader)) == {**expected, 1: {"late": {0: 9}}}
+
+
+def test_how_far_back_is_read_for_that_is_bounded(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    for number in range(1, 40):
+        checkpoint.run(number, None)
+    assert processed(seen(checkpoint.reader())) == {0: None}
+
+
+def test_a_source_that_appears_later_is_another_source(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5), None)
+    first = seen(reader)
+    assert [source.kafka for source in first.sources] == [True, False]
+    checkpoint.run(1, at(5), {"late": {0: 1}})
+    second = seen(reader)
+    assert [source.kafka for source in second.sources] == [True, True]
+
+
+def test_a_kafka_source_without_a_topic_is_one_all_the_same(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, {})
+    assert not seen(reader).sources[0].kafka
+    checkpoint.run(1, at(1))
+    assert seen(reader).sources[0].kafka
+    checkpoint.run(2, {})
+    last = seen(reader)
+    assert last.sources[0].kafka
+    assert processed(last) == {0: {}}
+
+
+def test_a_named_source_never_takes_the_position_of_another(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.write("offsets/0", v2({"b": {"x": {0: 1}}, "c": {"y": {0: 2}}}))
+    checkpoint.commit(0)
+    assert processed(seen(reader)) == {0: {"x": {0: 1}}, 1: {"y": {0: 2}}}
+    checkpoint.write("offsets/1", v2({"a": {"z": {0: 3}}, "b": {"x": {0: 4}}}))
+    between = seen(reader)
+    assert batches(between) == (0, 1)
+    assert planned(between) == {0: None, 1: None}
+    checkpoint.commit(1)
+    assert processed(seen(reader)) == {0: {"z": {0: 3}}, 1: {"x": {0: 4}}}
+
+
+@pytest.mark.parametrize("content", [b"", v1(at(9))[:-1], v1(at(9)) + b"\n", v1(at(9))[:20]])
+def test_a_half_written_plan_is_not_there_until_it_is_whole(
+    checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The folders themselves say that nothing changes.
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5))
+    seen(reader)
+    (checkpoint.folder / "offsets/1").write_bytes(content)
+    for _ in range(2):
+        assert reader.look() is None
+    # Written on in place: nothing of it shows in the folder.
+    (checkpoint.folder / "offsets/1").write_bytes(v1(at(9)))
+    assert planned(seen(reader)) == {0: at(9)}
+
+
+def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5))
+    seen(reader)
+    (checkpoint.folder / "offsets/1").write_bytes(b"")
+    for _ in range(2):
+        assert reader.look() is None
+    for _ in range(2):
+        with pytest.raises(MalformedCheckpoint, match="offsets/1 is empty"):
+            reader.look()
+    checkpoint.plan(2, at(7))
+    assert planned(seen(reader)) == {0: at(7)}
+
+
+def test_a_broken_file_of_a_committed_batch_leaves_the_batch_before_and_then_is_an_error(
+    checkpoint: Checkpoint,
+) -> None:
+    checkpoint.run(0, at(5))
+    checkpoint.run(1, at(6))
+    (checkpoint.folder / "offsets/1").write_bytes(v1(at(6))[:-4])
+    reader = checkpoint.reader()
+    assert processed(seen(reader)) == {0: at(5)}
+    assert reader.look() is None
+    with pytest.raises(MalformedCheckpoint, match="offsets/1: the line of source 0 is cut off"):
+        reader.look()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_file_cut_between_two_sources_is_half_written(
+    checkpoint: Checkpoint, is_committed: bool
+) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5), {"b": {0: 1}})
+    seen(reader)
+    checkpoint.plan(1, at(6))
+    if is_committed:
+        checkpoint.commit(1)
+    for _ in range(2):
+        assert reader.look() is None
+    with pytest.raises(MalformedCheckpoint, match="offsets/1 is cut off: source 1 is not in it"):
+        reader.look()
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_cut_anywhere_never_gives_a_wrong_position(
+    checkpoint: Checkpoint, is_committed: bool, is_known: bool
+) -> None:
+    before: tuple[Offsets, Offsets] = (at(5), {"b": {0: 1}})
+    after: tuple[Offsets, Offsets] = (at(66), {"b": {0: 12, 1: 3}})
+    content = v1(*after)
+    checkpoint.run(0, *before)
+    for cut in range(len(content)):
+        reader = checkpoint.reader()
+        if is_known:
+            seen(reader)
+        (checkpoint.folder / "offsets/1").write_bytes(content[:cut])
+        if is_committed:
+            checkpoint.commit(1)
+        position = reader.look()
+        if not is_known:
+            assert position is not None
+            assert processed(position) == dict(enumerate(before))
+            assert planned(position) == {0: None, 1: None}
+        else:
+            assert position is None
+        (checkpoint.folder / "offsets/1").unlink()
+        (checkpoint.folder / "commits/1").unlink(missing_ok=True)
+
+
+def test_an_empty_commit_is_not_yet_written(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5))
+    checkpoint.plan(1, at(6))
+    (checkpoint.folder / "commits/1").write_bytes(b"")
+    assert batches(seen(reader)) == (0, 1)
+    (checkpoint.folder / "commits/1").write_bytes(COMMIT)
+    assert batches(seen(reader)) == (1, None)
+
+
+def test_spark_s_other_files_are_passed_over(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    for name in (".0.crc", ".1.crc", ".2.8a1f.tmp", "3.compact", "x"):
+        for log in ("offsets", "commits"):
+            (checkpoint.folder / log / name).write_bytes(b"\0")
+    assert batches(seen(checkpoint.reader())) == (0, None)
+
+
+def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    for number in range(4):
+        checkpoint.run(number, at(number + 10), 7)
+    first = seen(reader)
+    shutil.rmtree(checkpoint.folder)
+    checkpoint.create()
+    # As far as the other, which has more sources.
+    for number in range(4):
+        checkpoint.run(number, {"new": {0: number}})
+    second = seen(reader)
+    assert second.query_id == checkpoint.query_id != first.query_id
+    assert processed(second) == {0: {"new": {0: 3}}}
+
+
+def test_commits_that_were_taken_back_count_once_they_stay_so(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    reader = checkpoint.reader()
+    for number in range(4):
+        checkpoint.run(number, at(number))
+    seen(reader)
+    checkpoint.remove("commits/3", "commits/2", "offsets/3", "offsets/2")
+    assert reader.look() is None
+    position = seen(reader)
+    assert (batches(position), processed(position)) == ((1, None), {0: at(1)})
+
+
+def test_a_checkpoint_that_is_being_deleted_never_goes_back(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    for number in range(5):
+        checkpoint.run(number, at(number))
+    seen(reader)
+    for number in (4, 3, 2, 1, 0):
+        checkpoint.remove(f"commits/{number}")
+        assert reader.look() is None
+    checkpoint.remove("metadata")
+    with pytest.raises(CheckpointGone, match="is being deleted"):
+        reader.look()
+    shutil.rmtree(checkpoint.folder)
+    for _ in range(2):
+        with pytest.raises(CheckpointGone, match="no such folder"):
+            reader.look()
+    checkpoint.create()
+    checkpoint.run(0, at(77))
+    assert processed(seen(reader)) == {0: at(77)}
+
+
+def test_after_an_error_the_position_is_told_anew(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.run(0, at(5))
+    first = seen(reader)
+    away = checkpoint.folder.with_name("away")
+    checkpoint.folder.rename(away)
+    with pytest.raises(CheckpointGone):
+        reader.look()
+    away.rename(checkpoint.folder)
+    assert seen(reader) == first
+
+
+def test_a_look_while_spark_purges_and_writes_is_always_right(checkpoint: Checkpoint) -> None:
+    """A writer in another thread, as fast as it can; each position must be one that was."""
+    import threading
+
+    stop = threading.Event()
+    newest = 0
+
+    def write() -> None:
+        nonlocal newest
+        number = 0
+        while not stop.is_set():
+            checkpoint.plan(number, at(number * 10))
+            checkpoint.commit(number)
+            newest = number
+            checkpoint.purge(number - 2)
+            number += 1
+
+    writer = threading.Thread(target=write)
+    reader = checkpoint.reader()
+    writer.start()
+    try:
+        last = -1
+        deadline = time.monotonic() + 0.4
+        while time.monotonic() < deadline or last < 5:
+            floor = newest
+            position = reader.look()
+            if position is None or position.batch_id is None:
+                continue
+            assert processed(position) == {0: at(position.batch_id * 10)}
+            assert position.batch_id >= max(last, floor - 1)
+            last = position.batch_id
+            if position.planned_batch_id is not None:
+                assert planned(position) == {0: at(position.planned_batch_id * 10)}
+                assert position.planned_batch_id > position.batch_id
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
+    store = CheckpointStore({}, 10.0)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other" / "sub").mkdir(parents=True)
+    (tmp_path / "logs" / "commits").mkdir(parents=True)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "metadata").write_text('{"id":')
+    for name, expected in {
+        "missing": "no such folder",
+        "empty": "the folder is empty",
+        "other": "this is not the checkpoint of a query",
+        "logs": "there is no metadata beside offsets and commits",
+        "file": "this is a file",
+    }.items():
+        with pytest.raises(CheckpointNotFound, match=f"^{tmp_path}/{name}: {expected}") as caught:
+            read_checkpoint(store, str(tmp_path / name))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(MalformedCheckpoint, match="/broken/metadata holds no query id"):
+        read_checkpoint(store, str(tmp_path / "broken"))
+
+
+def test_a_format_from_the_future_is_refused_at_once(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    checkpoint.write("offsets/1", b"v3\n{}\n0")
+    with pytest.raises(UnsupportedCheckpoint, match="offsets/1 has format v3"):
+        checkpoint.reader().look()
+
+
+def test_read_once_a_broken_file_is_an_error_after_a_moment(checkpoint: Checkpoint) -> None:
+    store = CheckpointStore({}, 10.0)
+    checkpoint.run(0, at(5))
+    (checkpoint.folder / "offsets/1").write_bytes(b"v1\n")
+    with pytest.raises(MalformedCheckpoint, match="offsets/1 is cut off"):
+        read_checkpoint(store, str(checkpoint.folder))
+    checkpoint.plan(1, at(6))
+    (checkpoint.folder / "commits/1").write_bytes(b"v1\n{")
+    with pytest.raises(MalformedCheckpoint, match="commits/1 is cut off"):
+        read_checkpoint(store, str(checkpoint.folder))
+
+
+def test_a_folder_without_the_right_to_read_is_named(checkpoint: Checkpoint) -> None:
+    checkpoint.run(0, at(5))
+    # Root may read all; a loop of links nobody can.
+    shutil.rmtree(checkpoint.folder / "commits")
+    (checkpoint.folder / "commits").symlink_to("commits")
+    with pytest.raises(CheckpointAway, match=f"^{checkpoint.folder}: Too many levels"):
+        checkpoint.reader().look()
