@@ -7,6 +7,7 @@ uv=$1
 shift
 cd "$(dirname "$0")/../requirements"
 
+stores="--extra sqlite --extra postgresql --extra mysql --extra mongodb"
 export UV_CUSTOM_COMPILE_COMMAND="make lock"
 resolve() {
     "$uv" pip compile --quiet --generate-hashes --universal --python-version 3.10 \
@@ -16,10 +17,10 @@ resolve() {
 resolve "$@" bootstrap.in -o bootstrap.txt
 resolve "$@" build.in -o build.txt
 resolve "$@" ../pyproject.toml bootstrap.in build.in \
-    --extra demo --extra s3 --extra hdfs --extra otel --group ../pyproject.toml:dev \
+    --extra demo --extra s3 --extra hdfs --extra otel $stores --group ../pyproject.toml:dev \
     -c bootstrap.txt -c build.txt -c pins.in -o dev.txt
 resolve ../pyproject.toml -c dev.txt -o driver.txt
-resolve ../pyproject.toml --extra service -c dev.txt -o service.txt
+resolve ../pyproject.toml --extra service $stores -c dev.txt -o service.txt
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
 resolve kubernetes.in -c dev.txt -o kubernetes.txt
 
