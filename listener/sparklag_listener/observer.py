@@ -5,9 +5,10 @@ Pure: no clock, no Spark, no Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
@@ -17,6 +18,7 @@ from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origi
 
 _REMEMBERED = 1_000
 """Runs that are over, and queries."""
+_NOT_KNOWN: Final[Mapping[int, Offsets | None]] = MappingProxyType({})
 
 Kept = TypeVar("Kept")
 
@@ -164,7 +166,9 @@ class Observer:
                 query.processed[source] = offsets
         if progress.idle:
             return self._observation(progress.query_id, query, "idle", at_ms)
-        return self._observation(progress.query_id, query, "progress", at_ms, batch=progress.batch)
+        return self._observation(
+            progress.query_id, query, "progress", at_ms, batch=progress.batch, began=progress.began
+        )
 
     def _observation(
         self,
@@ -174,10 +178,11 @@ class Observer:
         at_ms: int,
         *,
         batch: Batch | None = None,
+        began: Mapping[int, Offsets | None] = _NOT_KNOWN,
         exception: str | None = None,
         activity: Activity | None = None,
     ) -> Observation | None:
-        sources = _positions(query)
+        sources = _positions(query, began)
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
@@ -200,9 +205,9 @@ class Observer:
         )
 
 
-def _positions(query: _Query) -> list[SourcePosition]:
+def _positions(query: _Query, began: Mapping[int, Offsets | None]) -> list[SourcePosition]:
     if not query.processed:
-        return [_position(source.index, None, source) for source in query.description.sources]
+        return [_position(source.index, None, None, source) for source in query.description.sources]
     # Spark may number the sources of a plan otherwise than they stand in it (a source that is
     # read twice), so they are told apart by their topics.
     left = list(query.description.sources)
@@ -218,16 +223,19 @@ def _positions(query: _Query) -> list[SourcePosition]:
             source = next((s for s in query.description.sources if s.reads(topics)), None)
         if not query.description.sources:
             source = query.named.get(index)
-        positions.append(_position(index, offsets, source))
+        positions.append(_position(index, offsets, began.get(index), source))
     return positions
 
 
-def _position(index: int, offsets: Offsets | None, source: KafkaSource | None) -> SourcePosition:
+def _position(
+    index: int, offsets: Offsets | None, began: Offsets | None, source: KafkaSource | None
+) -> SourcePosition:
     if source is None:
-        return SourcePosition(source=index, processed=offsets)
+        return SourcePosition(source=index, processed=offsets, began=began)
     return SourcePosition(
         source=index,
         processed=offsets,
+        began=began,
         topics=list(source.topics) if source.topics is not None else None,
         topic_pattern=source.topic_pattern,
         bootstrap_servers=source.bootstrap_servers,

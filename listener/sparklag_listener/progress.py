@@ -20,7 +20,8 @@ _NULL = msgspec.Raw(b"null")
 
 class _Source(Struct):
     description: str = ""
-    endOffset: msgspec.Raw = _NULL  # noqa: N815 - Spark's name
+    startOffset: msgspec.Raw = _NULL  # noqa: N815 - Spark's name
+    endOffset: msgspec.Raw = _NULL  # noqa: N815
     latestOffset: msgspec.Raw = _NULL  # noqa: N815
     numInputRows: int = 0  # noqa: N815
 
@@ -58,6 +59,8 @@ class Progress(Struct, frozen=True):
     batch: Batch
     processed: dict[int, Offsets | None]
     """None: this source had nothing in this batch; its position is as before."""
+    began: dict[int, Offsets | None]
+    """The same of where this batch began. None: the query's first, or nothing in it."""
     named: dict[int, KafkaSource]
     """What each says it reads, where its description says so."""
 
@@ -112,6 +115,7 @@ def parse_progress(text: str) -> Progress:
             max_event_time_at=times.max_at,
         ),
         processed=processed,
+        began={index: _start_offsets(source) for index, source in kafka.items()},
         named={
             index: named
             for index, source in kafka.items()
@@ -139,3 +143,11 @@ def _end_offsets(source: _Source) -> Offsets | None:
         return offsets_of(source.endOffset)
     except msgspec.DecodeError as error:
         raise MalformedMessage(f"endOffset of {source.description}: {error}") from error
+
+
+def _start_offsets(source: _Source) -> Offsets | None:
+    """What cannot be read is not known: it is not worth an observation."""
+    try:
+        return offsets_of(source.startOffset)
+    except msgspec.DecodeError:
+        return None

@@ -24,6 +24,13 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
             " batch). Null: not known yet."
         ),
     ] = None
+    began: Annotated[
+        Offsets | None,
+        Meta(
+            description="Where that batch began (inclusive), in the same shape; cause `progress`"
+            " only. Null: the query's first, or not known."
+        ),
+    ] = None
     planned: Annotated[
         Offsets | None,
         Meta(description="Exclusive end of the batch now running, in the same shape, where known."),
