@@ -2,6 +2,11 @@
 
 OffsetsError
 ├── KafkaAway                  no broker answers
+├── StoreError                 of the offset store
+│   ├── UnusableStore          a URL that is none, or whose package is missing
+│   ├── StoreAway              it cannot be reached, does not answer, or refuses
+│   ├── StoreFull              it has no room
+│   └── NewerSchema            a newer sparklag has changed its tables
 └── CheckpointError            of one checkpoint, or one place where they are kept
     ├── CheckpointNotFound     no such folder, not a checkpoint, nothing that matches
     ├── CheckpointGone         it was there: it is being deleted, or was
@@ -45,3 +50,23 @@ class UnsupportedCheckpoint(CheckpointError):
 
 class CheckpointAway(CheckpointError):
     """Its store cannot be used: rights, credentials, bucket, network, a missing package."""
+
+
+class StoreError(OffsetsError):
+    """The offset store cannot do what was asked; the text names it, without credentials."""
+
+
+class UnusableStore(StoreError):
+    """The URL is none, its kind is not known, or the package for it is not here."""
+
+
+class StoreAway(StoreError):
+    """The database cannot be reached, does not answer, or refuses."""
+
+
+class StoreFull(StoreError):
+    """The database has no room."""
+
+
+class NewerSchema(StoreError):
+    """A newer sparklag has changed the tables."""

@@ -17,8 +17,9 @@ from aiokafka.errors import KafkaError
 
 from sparklag_schemas import LagEvent, MeasuredBy, Settings
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.clusters import ClusterNames, burrow_clusters
+from sparklag_service.clusters import burrow_clusters
 from sparklag_service.counters import Counters
 from sparklag_service.enricher import Enricher
 from sparklag_service.evaluation.course import resumed

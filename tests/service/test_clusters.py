@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparklag_schemas import Settings
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.settings import ClusterSettings
-from sparklag_service.clusters import ClusterNames
 
 EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="10.0.0.1:19092")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_schemas import Observation, SourcePosition
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.settings import ClusterSettings, Settings
-from sparklag_service.clusters import ClusterNames
 from sparklag_service.query_state import QueryState, restored
 from sparklag_service.tracker import Tracker
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as json_library
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sparklag_schemas import KafkaSettings, Settings, load_settings
+from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.clusters import kafka_of
+from sparklag_schemas.connection import quiet_client_logs
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
 from sparklag_service.words import ago, records
@@ -65,21 +68,14 @@ def _only_one(locations: list[str]) -> str:
 def _lags(
     position: CheckpointPosition, bootstrap_servers: str, settings: Settings
 ) -> list[SourceLag]:
-    from sparklag_offsets.checkpoints.lag import lag_of, read_latest
+    from sparklag_offsets.brokers.log_bounds import read_bounds
+    from sparklag_offsets.checkpoints.lag import lag_of, topics_of
 
+    quiet_client_logs()
+    kafka = kafka_of(settings, bootstrap_servers)
     # Processed is known by now: what comes later can only be more.
-    latest = read_latest(position, bootstrap_servers, _kafka_of(settings, bootstrap_servers))
-    return [lag_of(source.processed, latest) for source in position.sources]
-
-
-def _kafka_of(settings: Settings, bootstrap_servers: str) -> KafkaSettings:
-    """How to connect to that cluster: the settings may name several."""
-    from sparklag_service.clusters import ClusterNames
-
-    names = ClusterNames(settings, settings.bootstrap_servers or "")
-    alias = names.alias_of(bootstrap_servers, settings.cluster)
-    other = settings.clusters.get(alias) if alias is not None else None
-    return other.kafka if other is not None else settings.kafka
+    bounds = asyncio.run(read_bounds(topics_of(position), bootstrap_servers, kafka))
+    return [lag_of(source.processed, bounds) for source in position.sources]
 
 
 def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""How what is observed of a query becomes its records, one after the other without a hole. Pure.
+
+A query's batches follow each other: one begins where the one before it ended. So a batch that
+nobody told of (its driver was killed, or could not say it for so long that newer ones came first)
+is known all the same, from the records before and after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from sparklag_offsets.store.batch_record import BatchRecord, Place, Range, TopicRanges, written
+from sparklag_schemas import Observation, Offsets, SourcePosition
+
+TopicIdOf = Callable[[str | None, str], str | None]
+"""`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""
+
+Ends = Mapping[tuple[int, str], Mapping[int, int]]
+"""By source and topic, then partition."""
+
+
+class Link(NamedTuple):
+    """What an observation adds to its query's records."""
+
+    records: tuple[BatchRecord, ...] = ()
+    past_run_id: str | None = None
+    """The run that goes on though another has followed it: two drivers run the query, and what this
+    one says is not recorded."""
+
+
+_NOTHING = Link()
+
+
+def link(
+    observation: Observation,
+    newest: BatchRecord | None,
+    past_runs: frozenset[str],
+    topic_id_of: TopicIdOf,
+) -> Link:
+    """What comes after `newest`, the last record of the query. `past_runs` were followed by the run
+    of that one. Repeating an observation adds nothing."""
+    batch_id = observation.batch_id
+    sources = [source for source in observation.sources if source.processed]
+    if batch_id is None or not sources or observation.origin == "group":
+        return _NOTHING
+    if newest is None:
+        return Link((_record(observation, batch_id, None, topic_id_of),))
+    if observation.run_id in past_runs:
+        batch = observation.batch
+        beside = batch is not None and batch.started_at > newest.observed_at
+        return Link(past_run_id=observation.run_id) if beside else _NOTHING
+    if batch_id > newest.batch_id:
+        return Link(_forward(observation, batch_id, newest, topic_id_of))
+    if _goes_back(observation, batch_id, newest):
+        return Link((_record(observation, batch_id, newest, topic_id_of, back=True),))
+    return _NOTHING
+
+
+def _goes_back(observation: Observation, batch_id: int, newest: BatchRecord) -> bool:
+    """Whether the query has begun again from an earlier batch: only another run can."""
+    if observation.run_id is not None and observation.run_id == newest.run_id:
+        return False
+    if observation.observed_at <= newest.observed_at:
+        return False
+    # A driver repeats where it is; the last batch is run again after a crash, as it was planned.
+    return batch_id < newest.batch_id or _ends(observation) != newest.until()
+
+
+def _forward(
+    observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
+) -> tuple[BatchRecord, ...]:
+    missing = batch_id - newest.batch_id - 1
+    if missing and any(source.began for source in observation.sources):
+        between = _between(observation, batch_id - 1, newest, topic_id_of)
+        return between, _record(observation, batch_id, between, topic_id_of)
+    return (_record(observation, batch_id, newest, topic_id_of),)
+
+
+def _between(
+    observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
+) -> BatchRecord:
+    """The batches after `newest`, up to and with `batch_id`, that nobody told of."""
+    before = newest.until()
+    topics = []
+    for source in observation.sources:
+        # Of what had nothing in this batch, nothing is known since.
+        ends = source.began or {
+            topic: dict(at) for (number, topic), at in before.items() if number == source.source
+        }
+        topics += _topics(source, ends, None, before, topic_id_of)
+    began_at = observation.batch.started_at if observation.batch else observation.observed_at
+    return BatchRecord(
+        query_id=observation.query_id,
+        query=observation.query,
+        cluster=observation.cluster,
+        run_id=None,
+        place=Place(newest.place.generation, batch_id),
+        first_batch_id=newest.batch_id + 1,
+        # Before the next began: when exactly, nobody knows.
+        processed_at=max(newest.processed_at, began_at),
+        observed_at=newest.observed_at,
+        is_inferred=True,
+        ranges=written(topics),
+    )
+
+
+def _record(
+    observation: Observation,
+    batch_id: int,
+    before: BatchRecord | None,
+    topic_id_of: TopicIdOf,
+    *,
+    back: bool = False,
+) -> BatchRecord:
+    """A record of what `observation` says, after `before`; `back`: it begins anew there."""
+    continues = before is not None and not back
+    ends_before = before.until() if before is not None and continues else {}
+    topics = [
+        topic
+        for source in observation.sources
+        if source.processed
+        for topic in _topics(source, source.processed, source.began, ends_before, topic_id_of)
+    ]
+    processed_at = observation.processed_at or observation.observed_at
+    return BatchRecord(
+        query_id=observation.query_id,
+        query=observation.query,
+        cluster=observation.cluster,
+        run_id=observation.run_id,
+        place=Place(before.place.generation + back if before else 0, batch_id),
+        first_batch_id=before.batch_id + 1 if before is not None and continues else batch_id,
+        processed_at=max(processed_at, before.processed_at if before else 0),
+        observed_at=observation.observed_at,
+        is_inferred=False,
+        ranges=written(topics),
+    )
+
+
+def _topics(
+    source: SourcePosition,
+    ends: Offsets,
+    began: Offsets | None,
+    before: Ends,
+    topic_id_of: TopicIdOf,
+) -> list[TopicRanges]:
+    """From where the batch began by its own account, or else from where the one before ended."""
+    found = []
+    for topic, partitions in sorted(ends.items()):
+        begins = began.get(topic, {}) if began is not None else {}
+        ended = before.get((source.source, topic), {})
+        ranges: list[Range] = [
+            (partition, begins.get(partition, ended.get(partition)), until)
+            for partition, until in sorted(partitions.items())
+        ]
+        found.append(
+            TopicRanges(
+                source.source,
+                topic,
+                topic_id_of(source.bootstrap_servers, topic),
+                source.bootstrap_servers,
+                ranges,
+            )
+        )
+    return found
+
+
+def _ends(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+    return {
+        (source.source, topic): partitions
+        for source in observation.sources
+        for topic, partitions in (source.processed or {}).items()
+    }

@@ -1,0 +1,57 @@
+"""Opens the offset store that a URL names."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from sparklag_offsets.errors import UnusableStore
+from sparklag_offsets.store.offset_store import OffsetStore
+
+_EXTRAS: Final = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "mongodb": "mongodb",
+    "mongodb+srv": "mongodb",
+}
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/]*@")
+
+
+def shown_url(url: str) -> str:
+    """As it may be shown: without a password, or options that may hold one."""
+    return _PASSWORD.sub(r"\1:***@", url.partition("?")[0])
+
+
+def open_store(url: str, *, create: bool = False) -> OffsetStore:
+    """The store at `url`: `sqlite:///offsets.db` (relative to this folder; four slashes for an
+    absolute path), `postgresql://user:password@host/database`, `mysql://…`, `mariadb://…`,
+    `mongodb://…`. A driver may be named: `postgresql+psycopg://…`.
+
+    Nothing is connected to yet. `create`: an SQLite file that is not there is made, and its tables
+    by `prepare`. Raises UnusableStore.
+    """
+    scheme = urlsplit(url).scheme.lower()
+    kind = scheme if scheme in _EXTRAS else scheme.partition("+")[0]
+    if kind not in _EXTRAS:
+        raise UnusableStore(
+            f"{shown_url(url)!r} is not the URL of an offset store: it begins with sqlite://,"
+            " postgresql://, mysql://, mariadb:// or mongodb://"
+        )
+    try:
+        # Neither is there before somebody asks for it.
+        if _EXTRAS[kind] == "mongodb":
+            from sparklag_offsets.store.mongo_store import MongoStore
+
+            return MongoStore(url)
+        from sparklag_offsets.store.sql.sql_store import SqlStore
+
+        return SqlStore(url, create=create)
+    except ModuleNotFoundError as error:
+        raise UnusableStore(
+            f"an offset store at {kind}:// needs {error.name}:"
+            f" pip install 'sparklag[{_EXTRAS[kind]}]'"
+        ) from error

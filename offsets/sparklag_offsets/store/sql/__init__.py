@@ -1,0 +1,1 @@
+"""The offset store in SQLite, PostgreSQL, MySQL and MariaDB: one schema."""

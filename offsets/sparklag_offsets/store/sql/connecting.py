@@ -1,0 +1,73 @@
+"""How each kind of SQL database is connected to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from sparklag_offsets.errors import UnusableStore
+
+CONNECT_S: Final = 5
+_DRIVERS: Final = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+aiomysql",
+    "mariadb": "mariadb+aiomysql",
+}
+_BUSY_MS: Final = 10_000
+"""So long SQLite waits for another that writes."""
+
+
+def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
+    """Nothing is connected to yet. Raises UnusableStore, ModuleNotFoundError for a driver."""
+    try:
+        parsed = make_url(url)
+        parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
+        if parsed.get_backend_name() == "sqlite":
+            return _sqlite(parsed, shown, create)
+        engine = create_async_engine(
+            parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=_arguments(parsed)
+        )
+    except (ArgumentError, InvalidRequestError, NoSuchModuleError, ValueError) as error:
+        raise UnusableStore(f"the offset store's URL {shown} cannot be used: {error}") from error
+    if not parsed.database:
+        raise UnusableStore(f"the offset store's URL {shown} names no database")
+    return engine
+
+
+def _arguments(url: URL) -> dict[str, Any]:
+    if url.get_driver_name() == "psycopg":
+        return {"connect_timeout": CONNECT_S, "application_name": "sparklag"}
+    if url.get_driver_name() == "aiomysql":
+        return {"connect_timeout": CONNECT_S, "charset": "utf8mb4"}
+    return {}
+
+
+def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
+    path = url.database or ""
+    if path in ("", ":memory:"):
+        raise UnusableStore(f"{shown}: an offset store in memory would forget: name a file")
+    if not create and not Path(path).exists():
+        raise UnusableStore(f"no offset store at {shown}: there is no file {path}")
+    if not Path(path).absolute().parent.is_dir():
+        raise UnusableStore(f"no offset store at {shown}: there is no folder for it")
+    # A file is opened at once, and none is kept open.
+    engine = create_async_engine(url, poolclass=NullPool)
+    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    # In this order: the first may have to wait for another that does the same.
+    cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+    # Who reads does not wait for who writes. What is committed is on the disk.
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.close()

@@ -1,0 +1,45 @@
+"""What databases say when they fail, as our own errors."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from sparklag_offsets.errors import StoreAway, StoreError, StoreFull
+
+_FULL: Final = re.compile(
+    r"disk is full|no space left|disk full|\(1114|\(1021|\(28, |could not extend file"
+    r"|table .* is full|quota exceeded",
+    re.IGNORECASE,
+)
+_SQLSTATE_FULL: Final = "53100"
+_LONGEST: Final = 300
+
+
+@contextmanager
+def explained(shown: str) -> Iterator[None]:
+    """Whatever fails inside is a StoreError that names the store. Credentials are not shown."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except asyncio.TimeoutError:
+        raise StoreAway(f"the offset store at {shown} does not answer") from None
+    except DBAPIError as error:
+        reason = _line(error.orig or error)
+        if _FULL.search(reason) or getattr(error.orig, "sqlstate", None) == _SQLSTATE_FULL:
+            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
+        raise StoreAway(f"the offset store at {shown}: {reason}") from error
+    except (SQLAlchemyError, OSError) as error:
+        # A driver may raise what the system says as it is.
+        raise StoreAway(f"the offset store at {shown}: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"

@@ -1,0 +1,10 @@
+"""What Alembic runs the migrations in: the connection that `schema.upgrade` hands it."""
+
+from alembic import context
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=context.config.attributes["version_table"],
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,64 @@
+"""Brings the tables of a database to the newest schema, or finds out that they are newer still."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from sparklag_offsets.errors import NewerSchema
+
+# Of its own: the database may be shared with tables that Alembic keeps too.
+_VERSION_TABLE: Final = "sparklag_schema_version"
+_LOCK: Final = "sparklag_schema"
+_LOCK_NUMBER: Final = 7_526_466_455
+_LOCK_S: Final = 30
+
+logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
+
+
+def upgrade(connection: Connection, shown: str) -> None:
+    """Make or change the tables where they are not as they are to be. Several may at once: one
+    does it. Raises NewerSchema."""
+    if _is_newest(connection, shown):
+        return
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
+    elif connection.dialect.name in ("mysql", "mariadb"):
+        # Freed with the connection.
+        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
+    config = _config()
+    config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
+    if not _is_newest(connection, shown):
+        command.upgrade(config, "head")
+
+
+def exists(connection: Connection, shown: str) -> bool:
+    """Whether there are tables, of the newest schema. Raises NewerSchema."""
+    return _is_newest(connection, shown)
+
+
+def _is_newest(connection: Connection, shown: str) -> bool:
+    context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
+    found = context.get_current_revision()
+    if found is None:
+        return False
+    scripts = ScriptDirectory.from_config(_config())
+    known = [script.revision for script in scripts.walk_revisions()]
+    if found not in known:
+        raise NewerSchema(
+            f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
+            f" {known[0]}: a newer sparklag made it, upgrade this one"
+        )
+    return found == known[0]
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "sparklag_offsets:store/sql/migrations")
+    return config

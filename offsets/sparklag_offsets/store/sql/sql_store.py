@@ -1,0 +1,258 @@
+"""The offset store in an SQL database, through SQLAlchemy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, tuple_
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place
+from sparklag_offsets.store.offset_store import Retention
+from sparklag_offsets.store.opening import shown_url
+from sparklag_offsets.store.sql import schema
+from sparklag_offsets.store.sql.connecting import make_engine
+from sparklag_offsets.store.sql.failures import explained
+from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
+from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
+
+_TIMEOUT_S: Final = 30.0
+"""Of one call."""
+_CLOSE_S: Final = 2.0
+_ROWS: Final = 500
+"""In one statement."""
+_ATTEMPTS: Final = 3
+
+_RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
+Item = TypeVar("Item")
+
+
+class SqlStore:
+    """See OffsetStore. For one event loop."""
+
+    def __init__(self, url: str, *, create: bool) -> None:
+        self.shown = shown_url(url)
+        self._engine = make_engine(url, self.shown, create=create)
+        self._keys: dict[str, tuple[int, str | None]] = {}
+        """Of queries that are in their table already: key and name."""
+
+    async def prepare(self) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with self._connection() as connection:
+                    await connection.run_sync(schema.upgrade, self.shown)
+                return
+            except DBAPIError:
+                # SQLite has no lock to make tables by: another may have made them just now.
+                if attempt == _ATTEMPTS:
+                    raise
+
+    async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
+        other = batches.alias()
+        last = (
+            select(other.c.generation, other.c.batch_id)
+            .where(other.c.query_key == queries.c.query_key)
+            .order_by(other.c.generation.desc(), other.c.batch_id.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        place = tuple_(batches.c.generation, batches.c.batch_id)
+        found = {}
+        async with self._connection() as connection:
+            for some in _cut(query_ids, _ROWS):
+                wanted = _records().where(queries.c.query_id.in_(some), place == last)
+                for row in await connection.execute(wanted):
+                    found[row.query_id] = _record(row)
+        return found
+
+    async def keep(self, records: Sequence[BatchRecord]) -> None:
+        try:
+            async with self._connection() as connection:
+                await self._keep_queries(connection, records)
+                insert = insert_new(connection.dialect.name)
+                for some in _cut(records, _ROWS):
+                    await connection.execute(insert, [self._values(record) for record in some])
+        except BaseException:
+            # Their keys may have gone with the transaction.
+            for record in records:
+                self._keys.pop(record.query_id, None)
+            raise
+
+    async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
+        wanted = _records().where(queries.c.query_id == query_id).limit(1)
+        by_place = (batches.c.generation.desc(), batches.c.batch_id.desc())
+        if at_ms is None:
+            wanted = wanted.order_by(*by_place)
+        else:
+            wanted = wanted.where(batches.c.processed_at <= at_ms)
+            wanted = wanted.order_by(batches.c.processed_at.desc(), *by_place)
+        async with self._connection() as connection:
+            row = (await connection.execute(wanted)).first()
+        return _record(row) if row is not None else None
+
+    async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
+        async with self._connection() as connection:
+            if not await connection.run_sync(schema.exists, self.shown):
+                return []
+            if name_or_id is not None:
+                by_id = queries.c.query_id == name_or_id
+                found = await self._listed(connection, by_id)
+                by_name = queries.c.name == name_or_id[:LONGEST_NAME]
+                return found or await self._listed(connection, by_name)
+            return await self._listed(connection, None)
+
+    async def prune(self, retention: Retention) -> int:
+        deleted = 0
+        async with self._connection() as connection:
+            keys = (await connection.execute(select(queries.c.query_key))).scalars().all()
+        for key in keys:
+            # Each in a transaction of its own: nobody waits for long.
+            async with self._connection() as connection:
+                deleted += await self._prune(connection, key, retention)
+        return deleted
+
+    async def aclose(self) -> None:
+        with explained(self.shown):
+            await asyncio.wait_for(self._engine.dispose(), _CLOSE_S)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        """In a transaction."""
+        with explained(self.shown):
+            async with _deadline(_TIMEOUT_S), self._engine.begin() as connection:
+                yield connection
+
+    async def _listed(
+        self, connection: AsyncConnection, condition: ColumnElement[bool] | None
+    ) -> list[KeptQuery]:
+        key = batches.c.query_key == queries.c.query_key
+        first = select(func.min(batches.c.processed_at)).where(key).scalar_subquery()
+        last = select(func.max(batches.c.processed_at)).where(key).scalar_subquery()
+        wanted = select(queries.c.query_id, queries.c.name, first, last)
+        if condition is not None:
+            wanted = wanted.where(condition)
+        found = await connection.execute(wanted.order_by(queries.c.name, queries.c.query_id))
+        return [KeptQuery(*row) for row in found if row[2] is not None]
+
+    async def _keep_queries(
+        self, connection: AsyncConnection, records: Sequence[BatchRecord]
+    ) -> None:
+        """See to it that each has its row, with the name that it has now."""
+        new = {}
+        for record in records:
+            known = self._keys.get(record.query_id)
+            if known is None or known[1] != record.query:
+                new[record.query_id] = {
+                    "query_id": record.query_id,
+                    "name": record.query[:LONGEST_NAME] if record.query is not None else None,
+                    "cluster": record.cluster[:LONGEST_NAME],
+                }
+        if not new:
+            return
+        # In one order, so that two that write the same queries do not wait for each other.
+        rows = [new[query_id] for query_id in sorted(new)]
+        await connection.execute(insert_or_rename(connection.dialect.name), rows)
+        for some in _cut(new, _ROWS):
+            wanted = select(queries.c.query_id, queries.c.query_key)
+            found = await connection.execute(wanted.where(queries.c.query_id.in_(some)))
+            names = {record.query_id: record.query for record in records}
+            for query_id, key in found:
+                self._keys[query_id] = key, names[query_id]
+
+    def _values(self, record: BatchRecord) -> dict[str, Any]:
+        return {
+            "query_key": self._keys[record.query_id][0],
+            "generation": record.place.generation,
+            "batch_id": record.place.batch_id,
+            "first_batch_id": record.first_batch_id,
+            "run_id": record.run_id,
+            "processed_at": record.processed_at,
+            "observed_at": record.observed_at,
+            "is_inferred": record.is_inferred,
+            "ranges": record.ranges,
+        }
+
+    async def _prune(self, connection: AsyncConnection, key: int, retention: Retention) -> int:
+        mine = batches.c.query_key == key
+        places = (
+            select(batches.c.generation, batches.c.batch_id)
+            .where(mine)
+            .order_by(batches.c.generation.desc(), batches.c.batch_id.desc())
+        )
+        last = (await connection.execute(places.limit(1))).first()
+        if last is None:
+            return 0
+        old: list[ColumnElement[bool]] = []
+        if retention.before_ms is not None:
+            old.append(batches.c.processed_at < retention.before_ms)
+        if retention.keep_batches is not None:
+            after = places.limit(1).offset(retention.keep_batches)
+            too_many = (await connection.execute(after)).first()
+            if too_many is not None:
+                old.append(or_(_before(*too_many), _at(*too_many)))
+        if not old:
+            return 0
+        done = await connection.execute(delete(batches).where(mine, or_(*old), _before(*last)))
+        return int(done.rowcount)
+
+
+def _records() -> Select[Any]:
+    return select(*_RECORD).join_from(queries, batches)
+
+
+def _record(row: Row[Any]) -> BatchRecord:
+    return BatchRecord(
+        query_id=row.query_id,
+        query=row.name,
+        cluster=row.cluster,
+        run_id=row.run_id,
+        place=Place(row.generation, row.batch_id),
+        first_batch_id=row.first_batch_id,
+        processed_at=row.processed_at,
+        observed_at=row.observed_at,
+        is_inferred=bool(row.is_inferred),
+        ranges=row.ranges,
+    )
+
+
+def _before(generation: int, batch_id: int) -> ColumnElement[bool]:
+    earlier = and_(batches.c.generation == generation, batches.c.batch_id < batch_id)
+    return or_(batches.c.generation < generation, earlier)
+
+
+def _at(generation: int, batch_id: int) -> ColumnElement[bool]:
+    return and_(batches.c.generation == generation, batches.c.batch_id == batch_id)
+
+
+def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+@asynccontextmanager
+async def _deadline(timeout_s: float) -> AsyncIterator[None]:
+    """`asyncio.timeout`, which came with Python 3.11."""
+    task = asyncio.current_task()
+    assert task is not None
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(timeout_s, expire)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if expired:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()

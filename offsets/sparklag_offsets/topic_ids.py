@@ -1,0 +1,62 @@
+"""Kafka's ids of topics, as they were a moment ago: what tells a topic from one of the same name
+that is created later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from sparklag_offsets.brokers.log_bounds import read_topic_ids
+from sparklag_schemas import KafkaSettings, Observation, Settings, SparklagError
+from sparklag_schemas.clusters import kafka_of
+
+_log = logging.getLogger("sparklag")
+_PATIENCE_S: Final = 3.0
+"""Who records waits no longer: without an id it is recorded too."""
+
+
+class TopicIds:
+    """Asked of Kafka at most every `metadata_interval_s`, together."""
+
+    def __init__(self, settings: Settings, home: str | None = None) -> None:
+        """`home`: brokers of queries that do not say which they read from."""
+        self._settings = settings
+        self._home = home
+        self._ids: dict[str, dict[str, str]] = defaultdict(dict)
+        """By `bootstrap_servers`, then topic."""
+        self._asked: dict[tuple[str, str], float] = {}
+
+    def of(self, bootstrap_servers: str | None, topic: str) -> str | None:
+        """As it was asked last. None: not known."""
+        return self._ids[bootstrap_servers or self._home or ""].get(topic)
+
+    async def learn(self, observations: Iterable[Observation]) -> None:
+        """Ask for the topics that these name. What cannot be asked is not known."""
+        wanted: dict[str, set[str]] = defaultdict(set)
+        since_s = time.monotonic() - self._settings.metadata_interval_s
+        for observation in observations:
+            for source in observation.sources:
+                brokers = source.bootstrap_servers or self._home
+                for topic in source.processed or ():
+                    if brokers and self._asked.get((brokers, topic), since_s) <= since_s:
+                        wanted[brokers].add(topic)
+        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.items()))
+
+    async def _ask(self, brokers: str, topics: set[str]) -> None:
+        known, kafka = self._ids[brokers], self._kafka(brokers)
+        try:
+            found = await asyncio.wait_for(read_topic_ids(topics, brokers, kafka), _PATIENCE_S)
+        except (SparklagError, asyncio.TimeoutError) as error:
+            _log.debug("ids of topics at %s are not known: %s", brokers, error)
+            found = {}
+        for topic in topics:
+            known.pop(topic, None)
+        known.update(found)
+        self._asked.update(dict.fromkeys(((brokers, topic) for topic in topics), time.monotonic()))
+
+    def _kafka(self, brokers: str) -> KafkaSettings:
+        return kafka_of(self._settings, brokers)

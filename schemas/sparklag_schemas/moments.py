@@ -1,0 +1,52 @@
+"""Moments and durations in the ways people write them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from math import isfinite
+from typing import Final
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_MOST_MS: Final = 1 << 53
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """Epoch milliseconds, ISO 8601 (without a zone: UTC), or a duration before now, with a minus or
+    without: `-2h`. Raises ValueError with what it takes."""
+    if re.fullmatch(r"\d{1,16}", text):
+        return min(int(text), _MOST_MS)
+    ago = text.removeprefix("-")
+    if _DURATION.match(ago) and not text[:4].isdigit():
+        return now_ms - round(duration_s(ago) * 1000)
+    try:
+        # Python takes a Z only since 3.11; in a URL, a + that is not escaped reads as a blank.
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+"))
+        return datetime_ms(moment)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is neither epoch milliseconds nor ISO 8601 nor a duration before now,"
+            " as 15m or 24h"
+        ) from None
+
+
+def datetime_ms(moment: datetime) -> int:
+    """Epoch milliseconds; without a zone: UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 1000)
+
+
+def duration_s(text: str) -> float:
+    """A number of seconds, or numbers with units: 90, 90s, 1h30m. Raises ValueError with what it
+    takes."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        found_s = float(text)
+    elif re.fullmatch(f"(?:{_DURATION.pattern})+", text):
+        found_s = sum(float(n) * _UNITS_S[unit] for n, unit in _DURATION.findall(text))
+    else:
+        found_s = 0.0
+    if not 0.0 < found_s < _MOST_MS / 1000 or not isfinite(found_s):
+        raise ValueError(f"{text!r} is not a duration above 0: seconds, or as 30s, 5m, 1h30m, 2d")
+    return found_s
