@@ -94,15 +94,7 @@ class MongoStore:
                     ]
                 )
             # In order: what is missing after a failure is behind what is there.
-            await self._batches.bulk_write(
-                [
-                    UpdateOne(
-                        {"_id": _id(record)}, {"$setOnInsert": _document(record)}, upsert=True
-                    )
-                    for record in records
-                ],
-                ordered=True,
-            )
+            await self._batches.bulk_write([_unless_there(record) for record in records])
         self._names.update((query_id, record.query) for query_id, record in renamed.items())
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
@@ -168,9 +160,8 @@ class MongoStore:
     async def _prune(self, query_id: str, retention: Retention) -> int:
         mine: Document = {"query_id": query_id}
         latest_first = [(name, DESCENDING) for name, _ in _BY_PLACE]
-        last = await self._batches.find_one(
-            mine, {"generation": 1, "batch_id": 1}, sort=latest_first
-        )
+        place = {"generation": 1, "batch_id": 1}
+        last = await self._batches.find_one(mine, place, sort=latest_first)
         old: list[Document] = []
         if retention.before_ms is not None:
             old.append({"processed_at": {"$lt": retention.before_ms}})

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, tuple_
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
@@ -47,7 +47,7 @@ class SqlStore:
                 async with self._connection() as connection:
                     await connection.run_sync(schema.upgrade, self.shown)
                 return
-            except DBAPIError:
+            except StoreAway:
                 # SQLite has no lock to make tables by: another may have made them just now.
                 if attempt == _ATTEMPTS:
                     raise

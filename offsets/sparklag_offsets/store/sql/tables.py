@@ -45,7 +45,7 @@ queries = Table(
 batches = Table(
     "sparklag_batches",
     metadata,
-    Column("query_key", ForeignKey(queries.c.query_key), primary_key=True),
+    Column("query_key", Integer, ForeignKey(queries.c.query_key), primary_key=True),
     Column("generation", Integer, primary_key=True),
     Column("batch_id", BigInteger, primary_key=True),
     Column("first_batch_id", BigInteger, nullable=False),

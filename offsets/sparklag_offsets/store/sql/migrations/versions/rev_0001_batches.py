@@ -67,7 +67,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "sparklag_batches",
-        sa.Column("query_key", sa.ForeignKey("sparklag_queries.query_key"), primary_key=True),
+        sa.Column(
+            "query_key", sa.Integer, sa.ForeignKey("sparklag_queries.query_key"), primary_key=True
+        ),
         sa.Column("generation", sa.Integer, primary_key=True),
         sa.Column("batch_id", sa.BigInteger, primary_key=True),
         sa.Column("first_batch_id", sa.BigInteger, nullable=False),
