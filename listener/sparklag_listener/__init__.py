@@ -13,6 +13,7 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.observe import observe
+from sparklag_listener.starting_offsets import ending_offsets, starting_offsets
 
 __all__ = [
     "ListenerError",
@@ -25,5 +26,7 @@ __all__ = [
     "Stats",
     "UnsupportedSession",
     "UnsupportedSpark",
+    "ending_offsets",
     "observe",
+    "starting_offsets",
 ]

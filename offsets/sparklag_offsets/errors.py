@@ -7,6 +7,13 @@ OffsetsError
 │   ├── StoreAway              it cannot be reached, does not answer, or refuses
 │   ├── StoreFull              it has no room
 │   └── NewerSchema            a newer sparklag has changed its tables
+├── RestoreError               a query cannot be put back to where it was
+│   ├── UnknownQuery           nothing is kept of it
+│   ├── AmbiguousQuery         several have the name
+│   ├── BeforeFirstBatch       it had not completed a batch by then
+│   ├── SourceNotNamed         it has several sources, or not the one that is asked for
+│   ├── PositionDeleted        retention has deleted what comes next
+│   └── TopicChanged           the topic is gone, or was created anew
 └── CheckpointError            of one checkpoint, or one place where they are kept
     ├── CheckpointNotFound     no such folder, not a checkpoint, nothing that matches
     ├── CheckpointGone         it was there: it is being deleted, or was
@@ -70,3 +77,35 @@ class StoreFull(StoreError):
 
 class NewerSchema(StoreError):
     """A newer sparklag has changed the tables."""
+
+
+class RestoreError(OffsetsError):
+    """A query cannot be put back to where it was; the text says why."""
+
+
+class UnknownQuery(RestoreError):
+    """Nothing is kept of a query of that name or id."""
+
+
+class AmbiguousQuery(RestoreError):
+    """Several queries of that name completed batches at the same time."""
+
+    def __init__(self, text: str, query_ids: list[str]) -> None:
+        super().__init__(text)
+        self.query_ids = query_ids
+
+
+class BeforeFirstBatch(RestoreError):
+    """No batch is kept that completed by then."""
+
+
+class SourceNotNamed(RestoreError):
+    """The query has several Kafka sources, or not the one that is asked for."""
+
+
+class PositionDeleted(RestoreError):
+    """Retention has deleted what comes next."""
+
+
+class TopicChanged(RestoreError):
+    """The topic is gone, or was created anew: the offsets are of another life."""

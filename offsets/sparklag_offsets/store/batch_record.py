@@ -29,6 +29,8 @@ class TopicRanges(Struct, frozen=True, array_like=True):
     """Of the source, as the query was given it."""
     ranges: list[Range]
     """In the order of the partitions."""
+    assigned: bool = False
+    """Whether the query names its partitions: it does not read those that are added."""
 
     def until(self) -> dict[int, int]:
         """The next offset of each partition."""

@@ -160,6 +160,7 @@ def _topics(
                 topic_id_of(source.bootstrap_servers, topic),
                 source.bootstrap_servers,
                 ranges,
+                source.assigned is not None,
             )
         )
     return found

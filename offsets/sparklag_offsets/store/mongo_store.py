@@ -206,6 +206,7 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
             topic["topic_id"],
             topic["bootstrap_servers"],
             [(partition, begin, until) for partition, begin, until in topic["ranges"]],
+            topic["assigned"],
         )
         for topic in found["topics"]
     ]

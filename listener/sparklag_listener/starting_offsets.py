@@ -1,0 +1,149 @@
+"""`starting_offsets` and `ending_offsets`: a query begins where it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Coroutine
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_offsets.errors import RestoreError
+from sparklag_offsets.restore.restoring import Restored, Wanted, from_checkpoint, from_store
+from sparklag_offsets.restore.spark_offsets import OnDeleted
+from sparklag_offsets.store.opening import open_store
+from sparklag_schemas import Settings, load_settings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.moments import datetime_ms, moment_ms
+
+At = str | int | datetime | timedelta
+
+_log = logging.getLogger("sparklag")
+_STOP_S = 5.0
+_Result = TypeVar("_Result")
+
+
+def starting_offsets(
+    query: str | None = None,
+    *,
+    store: str | None = None,
+    checkpoint: str | None = None,
+    at: At | None = None,
+    source: int | None = None,
+    topics: Collection[str] | None = None,
+    on_deleted: OnDeleted = "error",
+    bootstrap_servers: str | None = None,
+    config: str | Path | None = None,
+    **settings: Any,
+) -> str:
+    """Spark's `startingOffsets` JSON: where a query was, for a new checkpoint to begin with.
+
+    `query`: its name or id, in the offset store at `store` (without it, setting `store.url`).
+    `checkpoint`: or else its checkpoint alone, after the newest batch that is committed.
+    `at`: not its last batch, but the last that completed by a moment: a datetime, epoch
+    milliseconds or ISO 8601 (without a zone: UTC), or by an age: `"-2h"`, a timedelta.
+    `source`: which of its Kafka sources, as Spark numbers them, where it has several.
+    `topics`: what the new query is to read; None: what it read.
+    `on_deleted`: where retention has deleted what comes next, "error", or "earliest" with a warning
+    in the log; "unchecked" asks Kafka nothing. Partitions added since start at earliest.
+    `bootstrap_servers`: where the topics are; None: where the query read them, or the setting.
+    `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
+
+    Blocks until it is known. Raises OffsetsError (nothing kept of that query, of that moment; the
+    topic was created anew; retention; a database or Kafka that is away), SettingsError.
+    """
+    wanted = Wanted("starting", on_deleted, source, topics, bootstrap_servers)
+    return _given_back(query, store, checkpoint, at, wanted, config, settings)
+
+
+def ending_offsets(
+    query: str | None = None,
+    *,
+    store: str | None = None,
+    checkpoint: str | None = None,
+    at: At | None = None,
+    source: int | None = None,
+    topics: Collection[str] | None = None,
+    on_deleted: OnDeleted = "error",
+    bootstrap_servers: str | None = None,
+    config: str | Path | None = None,
+    **settings: Any,
+) -> str:
+    """Spark's `endingOffsets` JSON, for a batch read that ends where a query was.
+
+    As `starting_offsets`, with whose answer of an earlier moment it is a window. A partition that
+    was added since ends where it begins: nothing of it was in the window.
+    """
+    wanted = Wanted("ending", on_deleted, source, topics, bootstrap_servers)
+    return _given_back(query, store, checkpoint, at, wanted, config, settings)
+
+
+def _given_back(
+    query: str | None,
+    store: str | None,
+    checkpoint: str | None,
+    at: At | None,
+    wanted: Wanted,
+    config: str | Path | None,
+    settings: dict[str, Any],
+) -> str:
+    name = f"{wanted.edge}_offsets()"
+    if (query is None) == (checkpoint is None):
+        raise RestoreError(f"{name} takes a query, or checkpoint=, and not both")
+    if checkpoint is not None and (store is not None or at is not None):
+        raise RestoreError(f"{name}: checkpoint= goes without store= and at=: it holds the last")
+    if wanted.on_deleted not in get_args(OnDeleted):
+        *most, last = get_args(OnDeleted)
+        raise RestoreError(f"{name}: on_deleted takes {', '.join(most)} or {last}")
+    at_ms = _at_ms(name, at)
+    quiet_client_logs()
+    loaded = load_settings(
+        config=Path(config) if config is not None else None,
+        overrides={"store": {"url": store} if store is not None else None, **settings},
+    )
+    if checkpoint is not None:
+        restored = _run(from_checkpoint(checkpoint, wanted, loaded))
+    else:
+        assert query is not None
+        restored = _run(_from_store(name, query, at_ms, wanted, loaded))
+    for warning in restored.warnings:
+        _log.warning("sparklag: %s", warning)
+    return restored.json
+
+
+async def _from_store(
+    name: str, query: str, at_ms: int | None, wanted: Wanted, settings: Settings
+) -> Restored:
+    if settings.store.url is None:
+        raise RestoreError(f"{name} needs store=, or setting store.url: where offsets are kept")
+    store = open_store(settings.store.url)
+    try:
+        return await from_store(store, query, at_ms, wanted, settings)
+    finally:
+        await store.aclose()
+
+
+def _at_ms(name: str, at: At | None) -> int | None:
+    """Epoch milliseconds."""
+    if at is None or isinstance(at, int):
+        return at
+    if isinstance(at, datetime):
+        return datetime_ms(at)
+    if isinstance(at, timedelta):
+        # Either sign: nobody means the future.
+        return epoch_ms() - abs(round(at.total_seconds() * 1000))
+    try:
+        return moment_ms(at, epoch_ms())
+    except (ValueError, TypeError) as error:
+        raise RestoreError(f"{name}: at={at!r}: {error}") from error
+
+
+def _run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+    """A notebook's thread has a loop already."""
+    loop = BackgroundLoop()
+    try:
+        return loop.submit(coroutine).result()
+    finally:
+        loop.stop(_STOP_S)
