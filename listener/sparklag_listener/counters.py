@@ -13,9 +13,11 @@ class Stats:
     """Events Spark handed over, or, polling, was asked for."""
     published: int = 0
     """Observations Kafka acknowledged, or, embedded, the service took."""
+    recorded: int = 0
+    """Batches written to the offset store."""
     dropped: int = 0
     """Events and observations that gave way to a newer one of their query, that Kafka refuses by
-    size, or that were not published when the handle was closed."""
+    size, or that were neither published nor recorded when the handle was closed."""
     ignored: int = 0
     """Events of queries without Kafka sources, and events older than one seen already."""
     recovered: int = 0

@@ -1,7 +1,8 @@
 """The listener's side of the picture, on the background loop:
 
 query events ──▶ inbox ──▶ observer ──▶ asyncio queue ──▶ publisher, or the embedded service
-       census ────▲       (without a listener, the census is all)
+       census ────▲             └─────▶ asyncio queue ──▶ offset store
+                  (without a listener, the census is all)
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ class Sink(Protocol):
         """Run until cancelled."""
 
 
+Record = Callable[[NewestQueue[Observation], Stats], Awaitable[None]]
+"""Keeps observations in the offset store, marks each as done on the queue once it is; runs until
+cancelled."""
+
+
 class DriverPipeline:
     """Everything that runs on the loop. Create it there."""
 
@@ -65,15 +71,18 @@ class DriverPipeline:
         self,
         settings: Settings,
         describe: Describe,
-        sink: Sink,
+        sink: Sink | None,
         stats: Stats,
         queries: Queries | None = None,
         origin: Origin = "listener",
+        record: Record | None = None,
     ) -> None:
-        """Without `queries` nobody asks which of them still run."""
+        """Without `queries` nobody asks which of them still run. `sink` or `record` may be None,
+        not both."""
         self._settings = settings
         self._describe = describe
         self._sink = sink
+        self._record = record
         self._stats = stats
         self._origin = origin
         self._observer = Observer(settings.cluster, origin=origin)
@@ -95,9 +104,8 @@ class DriverPipeline:
         self._watch: ListenerWatch | None = None
         self._asking: list[asyncio.Task[None]] = []
         """What asks Spark something by itself."""
-        self._observations: NewestQueue[Observation] = NewestQueue(
-            settings.queue_size, key=lambda observation: observation.query_id
-        )
+        self._observations = _queue(settings)
+        self._to_record = _queue(settings)
         self._bootstrap_servers: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if settings.bootstrap_servers:
             self._bootstrap_servers.set_result(settings.bootstrap_servers)
@@ -116,10 +124,13 @@ class DriverPipeline:
 
     async def run(self) -> None:
         """Observe and publish until cancelled."""
-        tasks = [
-            asyncio.create_task(self._kept_running("observer", self._observe)),
-            asyncio.create_task(self._kept_running("publisher", self._publish)),
-        ]
+        tasks = [asyncio.create_task(self._kept_running("observer", self._observe))]
+        if self._sink is not None:
+            publishing = partial(self._publish, self._sink)
+            tasks.append(asyncio.create_task(self._kept_running("publisher", publishing)))
+        if self._record is not None:
+            recording = partial(self._record, self._to_record, self._stats)
+            tasks.append(asyncio.create_task(self._kept_running("offset store", recording)))
         for name, ask in (("census", self._census), ("listener watch", self._watch)):
             if ask is not None:
                 asking = self._kept_running(name, partial(self._ask, ask))
@@ -147,16 +158,19 @@ class DriverPipeline:
     async def flush(self) -> None:
         """Wait until all that was received is safe. Without brokers that is not waited for."""
         await self._events.join()
+        waited_for = [self._to_record.join()]
         if self._bootstrap_servers.done():
-            await self._observations.join()
+            waited_for.append(self._observations.join())
+        await asyncio.gather(*waited_for)
 
     def drop_rest(self) -> None:
         """Nothing is published any more: count and tell what is lost by it."""
         lost = self._waiting()
         if lost:
             self._stats.dropped += lost
-            why = self._stats.last_error or "Kafka did not acknowledge in time"
-            _log.warning("sparklag: closed with %d observations not published (%s)", lost, why)
+            why = self._stats.last_error or "there was no answer in time"
+            unsaid = "not published" if self._record is None else "not published or not recorded"
+            _log.warning("sparklag: closed with %d observations %s (%s)", lost, unsaid, why)
         self._ended = True
 
     def stats(self) -> Stats:
@@ -164,12 +178,15 @@ class DriverPipeline:
         return replace(
             self._stats,
             observed=self._stats.observed + self._events.dropped,
-            dropped=self._stats.dropped + self._events.dropped + self._observations.dropped,
+            dropped=self._stats.dropped
+            + self._events.dropped
+            + self._observations.dropped
+            + self._to_record.dropped,
             queued=0 if self._ended else self._waiting(),
         )
 
     def _waiting(self) -> int:
-        return self._events.qsize() + self._observations.unfinished
+        return self._events.qsize() + self._observations.unfinished + self._to_record.unfinished
 
     async def _observe(self) -> None:
         while True:
@@ -207,8 +224,11 @@ class DriverPipeline:
             self._count_lost(observation)
         if self._census is not None:
             self._census.heard(observation.query_id)
-        self._find_bootstrap_servers(observation)
-        self._observations.put_nowait(observation)
+        if self._record is not None:
+            self._to_record.put_nowait(observation)
+        if self._sink is not None:
+            self._find_bootstrap_servers(observation)
+            self._observations.put_nowait(observation)
 
     def _count_lost(self, found: Observation) -> None:
         """Log the first of a series."""
@@ -254,10 +274,10 @@ class DriverPipeline:
             self._stats.fail(_NO_BROKERS)
             _log.warning("sparklag: nothing is published yet: %s", _NO_BROKERS)
 
-    async def _publish(self) -> None:
+    async def _publish(self, sink: Sink) -> None:
         # A second await after a restart: the future is shielded from the cancellation of one.
         bootstrap_servers = await asyncio.shield(self._bootstrap_servers)
-        await self._sink(self._observations, self._settings, bootstrap_servers, self._stats)
+        await sink(self._observations, self._settings, bootstrap_servers, self._stats)
 
     async def _ask(self, ask: Census | ListenerWatch) -> None:
         await ask.run()
@@ -273,3 +293,7 @@ class DriverPipeline:
                 self._stats.fail(f"{name}: {type(error).__name__}: {error}")
                 _log.exception("sparklag: %s failed, starting it again", name)
                 await asyncio.sleep(_RESTART_PAUSE_S)
+
+
+def _queue(settings: Settings) -> NewestQueue[Observation]:
+    return NewestQueue(settings.queue_size, key=lambda observation: observation.query_id)

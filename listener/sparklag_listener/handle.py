@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import DriverPipeline, Sink
+from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.errors import NoListener
 from sparklag_listener.observed_session import ObservedSession
 from sparklag_listener.process_end import CLOSE_TIMEOUT_S, process_end
@@ -36,9 +36,15 @@ class ObserverHandle:
     """Also a context manager that closes."""
 
     def __init__(
-        self, session: ObservedSession, settings: Settings, sink: Sink, method: Origin | None = None
+        self,
+        session: ObservedSession,
+        settings: Settings,
+        sink: Sink | None,
+        method: Origin | None = None,
+        record: Record | None = None,
     ) -> None:
-        """`method`: the session's listener or "poll". None: polls only where there is no listener.
+        """`sink`, `record`: see DriverPipeline. `method`: the session's listener or "poll". None:
+        polls only where there is no listener.
 
         Raises ListenerError where Spark takes no listener and `method` insists on it.
         """
@@ -49,6 +55,7 @@ class ObserverHandle:
         self._closed = False
         self._end: asyncio.Task[None] | None = None
         self._stats = Stats()
+        self._record = record
         self._loop = BackgroundLoop()
         try:
             self._method, self._pipeline = self._listen(sink, method)
@@ -113,7 +120,7 @@ class ObserverHandle:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _listen(self, sink: Sink, wanted: Origin | None) -> tuple[Origin, DriverPipeline]:
+    def _listen(self, sink: Sink | None, wanted: Origin | None) -> tuple[Origin, DriverPipeline]:
         """Register a listener, or do without."""
         if wanted != "poll":
             method = self._session.listener_method
@@ -137,7 +144,7 @@ class ObserverHandle:
             # The next census finds them.
             return
 
-    async def _make_pipeline(self, sink: Sink, method: Origin) -> DriverPipeline:
+    async def _make_pipeline(self, sink: Sink | None, method: Origin) -> DriverPipeline:
         return DriverPipeline(
             self._settings,
             self._session.queries.describe,
@@ -145,6 +152,7 @@ class ObserverHandle:
             self._stats,
             self._session.queries,
             method,
+            self._record,
         )
 
     async def _begin(self) -> asyncio.Task[None]:

@@ -12,7 +12,7 @@ from sparklag_listener.connect_session import (
     require_connect_session,
 )
 from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import Sink
+from sparklag_listener.driver_pipeline import Record, Sink
 from sparklag_listener.errors import (
     ListenerError,
     MissingService,
@@ -21,7 +21,9 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.jvm_session import JvmSession, require_jvm_session
+from sparklag_listener.offset_recorder import OffsetRecorder
 from sparklag_listener.publisher import OffsetsPublisher
+from sparklag_offsets.store.opening import open_store
 from sparklag_schemas import Observation, Settings, load_settings
 from sparklag_schemas.queue import NewestQueue
 
@@ -37,6 +39,8 @@ def observe(
     bootstrap_servers: str | None = None,
     *,
     embedded: bool = False,
+    store: str | None = None,
+    publish: bool = True,
     method: Method | None = None,
     config: str | Path | None = None,
     **settings: Any,
@@ -46,6 +50,9 @@ def observe(
     `bootstrap_servers`: the Kafka that carries sparklag's topics; without it (and without
     SPARKLAG_BOOTSTRAP_SERVERS) that of the first query with a Kafka source.
     `embedded`: run the whole service in this process; needs the `service` extra.
+    `store`: URL of an offset store, `sqlite:///offsets.db`: every batch's offsets are kept there
+    too, by this driver; needs the extra of its database (`sqlite`). None: setting `store.url`.
+    `publish`: False says nothing to Kafka, and asks for a store.
     `method`: "listener" is told of each event by the JVM's listener bus, "connect" by Spark
     Connect's client, "poll" asks for each query's last progress every `refresh_interval_s`, and so
     sees the newest batch only. None: the first or second as the session is, "poll" where it cannot.
@@ -55,7 +62,8 @@ def observe(
     a query reads from.
     Returns at once, Kafka there or not; from then on nothing is raised into the driver. A session
     that is observed already answers with the handle it has.
-    Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting.
+    Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting,
+    StoreError for a store that cannot be one.
     """
     _require_observable(spark, method)
     with _observing:
@@ -64,16 +72,27 @@ def observe(
             return known
         resolved = load_settings(
             config=Path(config) if config is not None else None,
-            overrides={"bootstrap_servers": bootstrap_servers, **settings},
+            overrides={
+                "bootstrap_servers": bootstrap_servers,
+                "store": {"url": store} if store is not None else None,
+                **settings,
+            },
         )
-        if is_connect_session(spark) and not resolved.bootstrap_servers:
+        record = _recorder(resolved)
+        if not publish and (embedded or record is None):
+            raise ListenerError(
+                "observe(publish=False) only records: it needs store=, and no embedded=True"
+            )
+        if publish and is_connect_session(spark) and not resolved.bootstrap_servers:
             raise NoBrokers(
                 "observe() of a Spark Connect session needs bootstrap_servers: its client does not"
                 " learn which brokers a query reads from"
             )
-        sink = _embedded_sink() if embedded else _publish
+        sink = None
+        if publish:
+            sink = _embedded_sink() if embedded else _publish
         session = ConnectSession(spark) if is_connect_session(spark) else JvmSession(spark)
-        handle = ObserverHandle(session, resolved, sink, method)
+        handle = ObserverHandle(session, resolved, sink, method, record)
         _handles[:] = [handle, *(other for other in _handles if not other.closed)]
         return handle
 
@@ -104,6 +123,13 @@ async def _publish(
     queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: Stats
 ) -> None:
     await OffsetsPublisher(queue, settings, bootstrap_servers, stats).run()
+
+
+def _recorder(settings: Settings) -> Record | None:
+    """What keeps offsets in the store, where there is to be one. Raises UnusableStore."""
+    if settings.store.url is None:
+        return None
+    return OffsetRecorder(open_store(settings.store.url, create=True), settings)
 
 
 def _embedded_sink() -> Sink:
