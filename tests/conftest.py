@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from tests.deploy.programs import Programs, ProgramsMissing, prometheus_programs
+from tests.debian_packages import ProgramsMissing
+from tests.deploy.programs import Programs, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
 from tests.second_client import SecondClient
