@@ -38,6 +38,10 @@ class MongoProtocolServer(DatabaseServer):
 
     Its own program knows no other port than MongoDB's; so it is put together over Py4J in a Java
     that runs Py4J's gateway and nothing else.
+
+    It answers some milliseconds before a write is in its file. `kill` closes the connections and
+    the file before it kills, so that what was answered outlives it as in other servers; a SIGKILL
+    from elsewhere, or the `kill` of a frozen one, loses the last of it.
     """
 
     name = "the MongoDB-protocol server"
@@ -82,15 +86,14 @@ class MongoProtocolServer(DatabaseServer):
         )
         jvm = self._gateway.jvm
         store = jvm.org.h2.mvstore.MVStore.open(str(self.data))
-        # What was written is in the file when this is over, and not a second later.
+        # How long it may take until a write is in the file; a second where nobody says.
         store.setAutoCommitDelay(_COMMIT_DELAY_MS)
         backend = jvm.de.bwaldvogel.mongo.backend.h2.H2Backend(store)
         self._server = jvm.de.bwaldvogel.mongo.MongoServer(backend)
         self._server.bind(HOST, self.port)
 
     def _before_end(self) -> None:
-        # It answers before a write is in the file: first nobody hears from it any more, then it
-        # writes what it has answered, and then it ends. A frozen one does so without.
+        # First nobody hears from it any more, then it writes what it has answered.
         gateway, self._gateway = self._gateway, None
         if gateway is None:
             return

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -190,13 +191,18 @@ def remove_shared_memory(data: Path) -> None:
 
 
 def _as_nobody() -> list[str]:
-    """What a command begins with, where this is root. It dies with its parent there too: the
-    system forgets that when a process becomes another user's."""
+    """What a command begins with, where this is root.
+
+    A process that becomes another user's is tied to its parent no more, and has to say so again;
+    only where ChildProcess did, for it would die with any other thread than the main one.
+    """
     if os.geteuid() != 0:
         return []
     nobody = pwd.getpwnam("nobody")
     command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
-    return [*command, "--pdeathsig=KILL"]
+    if threading.current_thread() is threading.main_thread():
+        command.append("--pdeathsig=KILL")
+    return command
 
 
 def _folder_of_nobody(prefix: str) -> Path:
