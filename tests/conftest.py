@@ -7,11 +7,18 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from tests.deploy.programs import Programs, ProgramsMissing, prometheus_programs
+from tests.databases.mariadb import MariaDBServer
+from tests.databases.mongo_protocol import MongoProtocolServer
+from tests.databases.postgresql import PostgreSQLServer
+from tests.databases.server import DatabaseServer
+from tests.debian_packages import ProgramsMissing
+from tests.deploy.programs import Programs, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
 from tests.second_client import SecondClient
@@ -19,6 +26,7 @@ from tests.second_client import SecondClient
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""
 
+_Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
 
@@ -82,6 +90,34 @@ def hdfs() -> Iterator[HdfsCluster]:
     """A real HDFS for the whole run, each test with a folder of its own."""
     with HdfsCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQLServer]:
+    """A real PostgreSQL for the whole run, each test with databases of its own. A test that ends
+    or freezes one makes its own."""
+    yield from _served(PostgreSQLServer())
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDBServer]:
+    """The same of MariaDB."""
+    yield from _served(MariaDBServer())
+
+
+@pytest.fixture(scope="session")
+def mongo_protocol() -> Iterator[MongoProtocolServer]:
+    """The same of the server that speaks MongoDB's protocol."""
+    yield from _served(MongoProtocolServer())
+
+
+def _served(server: _Server) -> Iterator[_Server]:
+    with ExitStack() as held:
+        try:
+            held.enter_context(server)
+        except ProgramsMissing as missing:
+            pytest.fail(str(missing), pytrace=False)
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.errors import ProcessFailed
-from tests.pipeline.conftest import process_is_gone
+from tests.processes import process_is_gone
 from tests.waiting import wait_for
 
 DEAF = (

@@ -18,7 +18,7 @@ import pytest
 
 from sparklag_pipeline.local_kafka import HOST
 from tests.free_ports import free_port
-from tests.pipeline.conftest import process_is_gone
+from tests.processes import process_is_gone
 from tests.waiting import wait_for
 
 pytestmark = [

@@ -21,7 +21,7 @@ from sparklag_pipeline.broker_answer import broker_answers
 from sparklag_pipeline.broker_properties import Ports
 from sparklag_pipeline.errors import BrokerFailed
 from sparklag_pipeline.local_kafka import LocalKafka
-from tests.pipeline.conftest import process_is_gone
+from tests.processes import process_is_gone
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

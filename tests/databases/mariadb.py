@@ -1,0 +1,170 @@
+"""A real MariaDB for tests: found on this machine, or taken out of Debian's packages."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sparklag_pipeline.child_process import log_end
+from tests.databases.server import HOST, PASSWORD, USER, DatabaseServer
+from tests.debian_packages import (
+    ProgramsMissing,
+    library_path,
+    unpacked_packages,
+    with_libraries,
+)
+
+_PACKAGES: Final = ("mariadb-server-core",)
+_PREPARE_S: Final = 120.0
+_SETTINGS: Final = (
+    f"--bind-address={HOST}",
+    "--skip-name-resolve",
+    "--skip-log-bin",
+    # As Debian has it.
+    "--character-set-server=utf8mb4",
+    "--collation-server=utf8mb4_general_ci",
+    # A commit is with the system when it is answered, and on the disk some time later.
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-log-file-size=16M",
+    "--innodb-buffer-pool-size=32M",
+    # Containers forbid it.
+    "--innodb-use-native-aio=0",
+)
+
+
+@dataclass(frozen=True)
+class MariaDBPrograms:
+    """Where it is, and what it reads."""
+
+    mariadbd: Path
+    base: Path
+    libraries: str
+    """For LD_LIBRARY_PATH."""
+
+    @property
+    def share(self) -> Path:
+        return self.base / "share/mysql"
+
+
+def mariadb_programs() -> MariaDBPrograms:
+    """That of this machine, else that in the cache, else unpacked there. Raises
+    ProgramsMissing."""
+    # Where Debian has it is not on everyone's PATH.
+    path = os.pathsep.join([*os.get_exec_path(), "/usr/sbin"])
+    found = _found(shutil.which("mariadbd", path=path), "")
+    if found is not None:
+        return found
+    unpacked = unpacked_packages(
+        "mariadb", _PACKAGES, needs="lib.*", instead="install MariaDB's server (mariadbd)"
+    )
+    found = _found(str(unpacked / "usr/sbin/mariadbd"), library_path(unpacked))
+    if found is None:
+        raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
+    return found
+
+
+def _found(mariadbd: str | None, libraries: str) -> MariaDBPrograms | None:
+    if mariadbd is None:
+        return None
+    path = Path(mariadbd).resolve()
+    programs = MariaDBPrograms(path, path.parents[1], libraries)
+    if not (path.exists() and (programs.share / "mysql_system_tables.sql").exists()):
+        return None
+    return programs
+
+
+class MariaDBServer(DatabaseServer):
+    """Its user has all rights, and may give them to others."""
+
+    name = "MariaDB"
+    scheme = "mariadb"
+    default_database = "sparklag"
+
+    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
+        """PyMySQL's connection."""
+        import pymysql
+
+        return pymysql.connect(
+            host=HOST,
+            port=self.port,
+            user=USER,
+            password=password,
+            database=database or None,
+            connect_timeout=10,
+            read_timeout=30,
+            autocommit=True,
+        )
+
+    def _prepare(self) -> None:
+        self._programs = mariadb_programs()
+        self.data.mkdir()
+        # Debian's mariadb-install-db does this too, by programs that are in its client's packages.
+        statements = "\n".join(
+            [
+                "CREATE DATABASE mysql;",
+                "USE mysql;",
+                "SET @auth_root_socket = NULL;",
+                *(
+                    (self._programs.share / f"{name}.sql").read_text()
+                    for name in ("mysql_system_tables", "mysql_system_tables_data")
+                ),
+                "DELETE FROM global_priv WHERE User = 'root';",
+                "FLUSH PRIVILEGES;",
+                f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';",
+                f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'%' WITH GRANT OPTION;",
+                f"CREATE DATABASE {self.default_database};",
+                "",
+            ]
+        )
+        log_path = self.folder / "prepare.log"
+        with log_path.open("wb") as log:
+            done = subprocess.run(
+                [*self._command(), "--bootstrap"],
+                input=statements.encode(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                cwd=self.folder,
+                timeout=_PREPARE_S,
+                check=False,
+            )
+        assert done.returncode == 0, f"{self.name} made no database:\n{log_end(log_path)}"
+
+    def _command(self) -> Sequence[str]:
+        return [
+            str(self._programs.mariadbd),
+            "--no-defaults",
+            f"--user={getpass.getuser()}",  # root has to say so
+            f"--basedir={self._programs.base}",
+            f"--lc-messages-dir={self._programs.share}",
+            f"--character-sets-dir={self._programs.share / 'charsets'}",
+            f"--datadir={self.data}",
+            f"--tmpdir={self.folder}",
+            f"--port={self.port}",
+            f"--socket={self.folder / 'socket'}",
+            f"--pid-file={self.folder / 'pid'}",
+            *_SETTINGS,
+        ]
+
+    def _environment(self) -> Mapping[str, str] | None:
+        return with_libraries(self._programs.libraries)
+
+    def _answers(self) -> bool:
+        import pymysql
+
+        try:
+            self.connect().close()
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def _create_database(self, database: str) -> None:
+        with closing(self.connect()) as connection:
+            connection.cursor().execute(f"CREATE DATABASE {database}")

@@ -1,0 +1,205 @@
+"""What the database servers of the tests have in common."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess
+from tests.free_ports import lasting_port
+from tests.processes import descendants, process_is_gone, signal_all
+from tests.waiting import wait_for
+
+HOST: Final = "127.0.0.1"
+USER: Final = "sparklag"
+PASSWORD: Final = "local@tests:p/w?#&+ %41"
+"""Nothing of it may stand in a URL as it is, and `%41` tells whether it was unescaped twice."""
+
+_START_S: Final = 120.0
+_GONE_S: Final = 30.0
+_Self = TypeVar("_Self", bound="DatabaseServer")
+
+
+class DatabaseServer(ABC):
+    """As a context manager it is started on entry; on exit it is stopped and its data are gone.
+
+    It listens on one port of 127.0.0.1 as long as it is kept, also after `kill` and `start`. What
+    a client was told is written outlives `kill`: nothing waits for the disk, and all is with the
+    system by then.
+    """
+
+    name: str
+    scheme: str
+    default_database: str
+    stop_signal = signal.SIGTERM
+
+    def __init__(self) -> None:
+        self._port = lasting_port()
+        self._folder: Path | None = None
+        self._process: ChildProcess | None = None
+        self._is_frozen = False
+        self._log_start = 0
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Of a database that is always there, without a driver's name in the scheme."""
+        return self.database_url(self.default_database)
+
+    def database_url(self, database: str, *, password: str = PASSWORD) -> str:
+        who = f"{USER}:{quote(password, safe='')}"
+        return f"{self.scheme}://{who}@{HOST}:{self._port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of an empty one with a name that no other has."""
+        database = f"sparklag_{uuid.uuid4().hex[:12]}"
+        self._create_database(database)
+        return self.database_url(database)
+
+    def start(self) -> None:
+        """Start it, on the data it had, and return when it answers."""
+        assert self._process is None or not self._process.is_alive(), f"{self.name} runs already"
+        if self._process is None:
+            self._prepare()
+        log_path = self.folder / "server.log"
+        self._log_start = len(log_path.read_text(errors="replace")) if log_path.exists() else 0
+        self._process = ChildProcess(
+            self.name,
+            self._command(),
+            log_path=log_path,
+            environment=self._environment(),
+            directory=self.folder,
+        )
+        self._process.start()
+        self._after_start()
+        wait_for(self._answers_or_ended, f"{self.name} answers", _START_S)
+        assert self._process.is_alive(), self._process.describe_end()
+
+    def stop(self) -> None:
+        """Stop it, keeping its data, whoever is connected. Idempotent."""
+        if self._process is None or not self._process.is_alive():
+            return
+        self.thaw()  # a frozen process sees no signal
+        self._before_end()
+        self._process.send_signal(self.stop_signal)
+        if self._process.wait(STOP_TIMEOUT_S):
+            self._process.stop()
+        else:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it and all it started at once, as a crash would (SIGKILL). Its data stay."""
+        if self._process is None or not self._process.is_alive():
+            return
+        self._before_end()
+        # Frozen it starts nothing that would not be seen.
+        self._process.freeze()
+        started = descendants(self._process.pid)
+        self._process.kill()
+        self._is_frozen = False
+        signal_all(started, signal.SIGKILL)
+        wait_for(lambda: all(map(process_is_gone, started)), f"{self.name} is gone", _GONE_S)
+
+    def freeze(self) -> None:
+        """Hold it: connections stay open, and nothing is answered until `thaw`."""
+        assert self._process is not None
+        self._is_frozen = True
+        self._process.freeze()
+        signal_all(descendants(self._process.pid), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        signal_all(descendants(self._process.pid), signal.SIGCONT)
+        self._process.thaw()
+        self._is_frozen = False
+
+    def is_ready(self) -> bool:
+        """Whether it answers a client who has the password."""
+        return self._process is not None and self._process.is_alive() and self._answers()
+
+    def close(self) -> None:
+        """Stop it and remove its data. Idempotent."""
+        try:
+            self.stop()
+        finally:
+            self._release()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self: _Self) -> _Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """Its own, there from the first use until `close`."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"sparklag-{self.scheme}-"))
+        return self._folder
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Once, before the first start."""
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]: ...
+
+    @abstractmethod
+    def _answers(self) -> bool: ...
+
+    @abstractmethod
+    def _create_database(self, database: str) -> None: ...
+
+    def _environment(self) -> Mapping[str, str] | None:
+        """All of it; None is this process's."""
+        return None
+
+    def _after_start(self) -> None:
+        """What it takes, besides the process, until it can answer."""
+        return
+
+    def _before_end(self) -> None:
+        """What has to be done before the process is ended."""
+        return
+
+    def _release(self) -> None:
+        """What outlives the process and is not in its folder."""
+        return
+
+    def _answers_or_ended(self) -> bool:
+        assert self._process is not None
+        return not self._process.is_alive() or self._answers()

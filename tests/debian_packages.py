@@ -1,0 +1,145 @@
+"""Programs out of Debian's packages, unpacked into the cache.
+
+They are not installed: nothing is started, and nobody needs to be root.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sparklag_pipeline.maven import default_cache_dir
+from tests.commands import run_command
+
+_QUERY_DEADLINE_S: Final = 60.0
+
+
+class ProgramsMissing(Exception):
+    """They are not here and could not be got: the text is one line that says how to."""
+
+
+def unpacked_packages(
+    name: str, packages: Sequence[str], *, instead: str, needs: str | None = None
+) -> Path:
+    """The folder they are unpacked in, as if it were the root: `name` in the cache.
+
+    `needs` is a pattern: the packages they depend on whose names it matches whole are unpacked
+    too, and so on from there; of these, libraries that are installed are left out. `instead` says
+    what to do where there are no such packages. Safe when several processes ask at once. Raises
+    ProgramsMissing.
+    """
+    folder = default_cache_dir() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        unpacked = folder / "unpacked"
+        if not unpacked.exists():
+            _unpack(folder, unpacked, packages, instead, needs)
+    return unpacked
+
+
+def library_path(unpacked: Path) -> str:
+    """Of the libraries that were unpacked there, for LD_LIBRARY_PATH."""
+    folders = [*unpacked.glob("usr/lib/*-linux-*"), *unpacked.glob("lib/*-linux-*")]
+    return os.pathsep.join(str(folder) for folder in sorted(folders))
+
+
+def with_libraries(libraries: str) -> Mapping[str, str] | None:
+    """This process's environment with folders of libraries before its own."""
+    if not libraries:
+        return None
+    own = os.environ.get("LD_LIBRARY_PATH")
+    return os.environ | {"LD_LIBRARY_PATH": f"{libraries}:{own}" if own else libraries}
+
+
+def _unpack(
+    folder: Path, target: Path, packages: Sequence[str], instead: str, needs: str | None
+) -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise ProgramsMissing(instead)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        downloads, unpacked = Path(scratch) / "packages", Path(scratch) / "unpacked"
+        downloads.mkdir()
+        said = _download(downloads, packages, needs)
+        if said is not None:
+            # Its lists are empty, or too old.
+            as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+            run_command([*as_root, "apt-get", "update", "-q"])
+            said = _download(downloads, packages, needs)
+        if said is not None:
+            raise ProgramsMissing(f"apt-get download {' '.join(packages)}: {said}; {instead}")
+        for package in sorted(downloads.glob("*.deb")):
+            said = run_command(["dpkg-deb", "-x", str(package), str(unpacked)])
+            if said is not None:
+                raise ProgramsMissing(f"{package.name} cannot be unpacked: {said}")
+        unpacked.rename(target)
+
+
+def _download(folder: Path, packages: Sequence[str], needs: str | None) -> str | None:
+    """None where they are in the folder now, else why not."""
+    wanted = list(packages)
+    if needs is not None:
+        installed = _installed_libraries()
+        wanted += [name for name in _needed(packages, needs) if name not in installed]
+    return run_command(["apt-get", "download", "-q", *wanted], folder=folder)
+
+
+def _needed(packages: Sequence[str], needs: str) -> list[str]:
+    """What they depend on, and what that depends on, by names that match."""
+    dependencies = dict(_dependencies(packages))
+    found: list[str] = []
+    unseen = list(packages)
+    while unseen:
+        for name in dependencies.get(unseen.pop(), []):
+            if re.fullmatch(needs, name) and name not in found and name not in packages:
+                found.append(name)
+                unseen.append(name)
+    return found
+
+
+def _dependencies(packages: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each package that any of these leads to, with those it depends on itself."""
+    nothing_else = [
+        f"--no-{kind}"
+        for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
+    ]
+    said = _said(["apt-cache", "depends", "--recurse", *nothing_else, *packages])
+    name, is_alternative = "", False
+    names: list[str] = []
+    for line in said.splitlines():
+        if not line.startswith(" "):
+            yield name, names
+            name, names, is_alternative = line.strip(), [], False
+        elif re.match(r" [ |](Pre)?Depends: ", line):
+            # Of several that would do, the first.
+            if not is_alternative:
+                names.append(line.partition(": ")[2])
+            is_alternative = line.startswith(" |")
+    yield name, names
+
+
+def _installed_libraries() -> set[str]:
+    said = _said(
+        ["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}${Package}\n", "lib*"]
+    )
+    return {line[2:].strip() for line in said.splitlines() if line.startswith("ii")}
+
+
+def _said(command: Sequence[str]) -> str:
+    """Nothing where it does not know the packages."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=_QUERY_DEADLINE_S,
+        check=False,
+    ).stdout
