@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final
 
 from alembic import command
@@ -12,6 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import NewerSchema
+from sparklag_offsets.store.sql.tables import NEWEST
 
 # Of its own: the database may be shared with tables that Alembic keeps too.
 _VERSION_TABLE: Final = "sparklag_schema_version"
@@ -19,14 +21,15 @@ _LOCK: Final = "sparklag_schema"
 _LOCK_NUMBER: Final = 7_526_466_455
 _LOCK_S: Final = 30
 
+UPGRADING: Final = threading.Lock()
+"""Held during `upgrade`: Alembic has one at a time in a process."""
+
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
 def upgrade(connection: Connection, shown: str) -> None:
-    """Make or change the tables where they are not as they are to be. Several may at once: one
-    does it. Raises NewerSchema."""
-    if _is_newest(connection, shown):
-        return
+    """Make or change the tables where they are not as they are to be. Several processes may at
+    once: one does it. Raises NewerSchema."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
@@ -34,20 +37,16 @@ def upgrade(connection: Connection, shown: str) -> None:
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
-    if not _is_newest(connection, shown):
+    if not is_newest(connection, shown):
         command.upgrade(config, "head")
 
 
-def exists(connection: Connection, shown: str) -> bool:
+def is_newest(connection: Connection, shown: str) -> bool:
     """Whether there are tables, of the newest schema. Raises NewerSchema."""
-    return _is_newest(connection, shown)
-
-
-def _is_newest(connection: Connection, shown: str) -> bool:
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     found = context.get_current_revision()
-    if found is None:
-        return False
+    if found in (None, NEWEST):
+        return found is not None
     scripts = ScriptDirectory.from_config(_config())
     known = [script.revision for script in scripts.walk_revisions()]
     if found not in known:
@@ -55,7 +54,7 @@ def _is_newest(connection: Connection, shown: str) -> bool:
             f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
             f" {known[0]}: a newer sparklag made it, upgrade this one"
         )
-    return found == known[0]
+    return False
 
 
 def _config() -> Config:

@@ -27,6 +27,7 @@ _CLOSE_S: Final = 2.0
 _ROWS: Final = 500
 """In one statement."""
 _ATTEMPTS: Final = 3
+_AGAIN_S: Final = 0.05
 
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 Item = TypeVar("Item")
@@ -45,6 +46,9 @@ class SqlStore:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 async with self._connection() as connection:
+                    if await connection.run_sync(schema.is_newest, self.shown):
+                        return
+                async with _upgrading(), self._connection() as connection:
                     await connection.run_sync(schema.upgrade, self.shown)
                 return
             except StoreAway:
@@ -97,7 +101,7 @@ class SqlStore:
 
     async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
         async with self._connection() as connection:
-            if not await connection.run_sync(schema.exists, self.shown):
+            if not await connection.run_sync(schema.is_newest, self.shown):
                 return []
             if name_or_id is not None:
                 by_id = queries.c.query_id == name_or_id
@@ -233,6 +237,17 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
+
+
+@asynccontextmanager
+async def _upgrading() -> AsyncIterator[None]:
+    """The others of this process may be on this loop, or on another."""
+    while not schema.UPGRADING.acquire(blocking=False):  # noqa: ASYNC110 - no event has both
+        await asyncio.sleep(_AGAIN_S)
+    try:
+        yield
+    finally:
+        schema.UPGRADING.release()
 
 
 @asynccontextmanager
