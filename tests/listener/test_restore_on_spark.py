@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame
 from sparklag_listener import ObserverHandle, ending_offsets, starting_offsets
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.opening import open_store
+from sparklag_schemas import SparklagError
 from tests.listener.conftest import Driver
 from tests.waiting import wait_for
 
@@ -135,3 +137,21 @@ def test_what_retention_deleted_is_found_out_before_spark_fails(
         starting = starting_offsets("orders", store=store, on_deleted="earliest")
     assert "they are lost" in caplog.text
     assert sum(window(driver, starting, "latest").values()) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"publish": False}, "observe(publish=False) only records: it needs store="),
+        ({"store": "redis://h/0"}, "'redis://h/0' is not the URL of an offset store"),
+        ({"store": "sqlite:///no-such-folder/o.db"}, "there is no folder for it"),
+        ({"store": "sqlite://"}, "would forget: name a file"),
+    ],
+)
+def test_a_store_that_cannot_be_one_is_refused_at_once(
+    driver: Driver, arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(SparklagError) as refused:
+        driver.observe(**arguments)
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
