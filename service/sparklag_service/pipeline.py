@@ -30,6 +30,7 @@ from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.live.feed import Feed
 from sparklag_service.live.hub import LiveHub
+from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.query_state import QueryState
 from sparklag_service.silence import Silence
@@ -100,6 +101,17 @@ class Pipeline:
         self._last: dict[str, Evaluated] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
+        self.mirror: Mirror | None = None
+        """None where nothing is to be mirrored."""
+        if settings.mirror.queries:
+            self.mirror = Mirror(
+                settings,
+                bootstrap_servers,
+                self.view,
+                self.tracker.queries,
+                self.intake.keeps,
+                self.counters,
+            )
 
     @property
     def unpublished(self) -> int:
@@ -121,11 +133,13 @@ class Pipeline:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """Clusters that cannot be reached, checkpoints and groups that cannot be read, and why:
-        only their queries suffer."""
+        """Clusters that cannot be reached, checkpoints and groups that cannot be read, groups that
+        cannot be mirrored to, and why: only their queries suffer."""
         found = dict(self.enricher.unreachable)
         for watcher in self.watchers:
             found.update(watcher.failing)
+        if self.mirror is not None:
+            found.update(self.mirror.failing)
         return found
 
     async def run(self) -> None:
@@ -142,8 +156,10 @@ class Pipeline:
                 self._after_view(self._evaluate),
                 self._after_view(self._watch),
                 self._after_view(self.refill.run),
-                # The first to end: to leave the group it needs the others.
+                # Ends before all of these: to leave the group it needs them.
                 self._after_view(self.intake.run),
+                # Ends first, while what it is to commit is still this instance's.
+                *([] if self.mirror is None else [self._after_view(self.mirror.run)]),
                 patience_s=self.settings.shutdown_timeout_s / 2,
             )
         finally:
