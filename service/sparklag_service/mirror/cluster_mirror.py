@@ -53,7 +53,7 @@ class ClusterMirror:
         counters: Counters,
     ) -> None:
         self.alias = alias
-        self.failures = Failures(alias, "mirror", "is committed again")
+        self.failures = Failures(alias, "mirror", "is committed to again")
         self._bootstrap_servers = bootstrap_servers
         self._kafka = kafka
         self._claims = claims
