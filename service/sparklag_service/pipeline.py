@@ -110,6 +110,7 @@ class Pipeline:
                 self.view,
                 self.tracker.queries,
                 self.intake.keeps,
+                self._silent_s,
                 self.counters,
             )
 

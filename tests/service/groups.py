@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
@@ -181,6 +182,18 @@ async def watching(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
+    """Let brokers be spoken to as ones that say they know no newer requests than these."""
+    connect = BrokerLink.connection
+
+    async def older(link: BrokerLink) -> Any:
+        connection = await connect(link)
+        connection._versions |= versions
+        return connection
+
+    monkeypatch.setattr(BrokerLink, "connection", older)
 
 
 class _MovePartitions:

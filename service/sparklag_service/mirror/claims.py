@@ -15,15 +15,27 @@ _OVER: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
 class Claims:
     """Of the queries that read from one Kafka cluster, whichever instance measures them."""
 
-    def __init__(self, plan: MirrorPlan, view: View, cluster: str) -> None:
+    def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_s: float) -> None:
         self._plan = plan
         self._view = view
         self._cluster = cluster
+        self._silent_s = silent_s
 
-    def is_live(self, query_id: str) -> bool:
-        """Whether a query is known, and runs as far as one can tell."""
-        entry = self._view.get(query_id)
-        return entry is not None and entry.event.status not in _OVER
+    def live(self, query_ids: Iterable[str], position: Position) -> list[str]:
+        """Those of other queries that are known, and run as far as one can tell.
+
+        One that nobody speaks of any more, while this instance is heard to speak of `position`, is
+        dead: its embedded service died with it.
+        """
+        own = self._view.get(position.query_id)
+        found = []
+        for query_id in query_ids:
+            entry = self._view.get(query_id)
+            if entry is None or entry.event.status in _OVER:
+                continue
+            if own is None or own.heard_s - entry.heard_s <= self._silent_s:
+                found.append(query_id)
+        return found
 
     def is_over(self, query_id: str) -> bool:
         """Whether a query is known to run no more."""
@@ -31,7 +43,7 @@ class Claims:
         return entry is not None and entry.event.status in _OVER
 
     def rivals(self, position: Position) -> list[str]:
-        """The ids of other live queries that are to be mirrored to the same group.
+        """The ids of other queries that are to be mirrored to the same group.
 
         They share its name. Other ways to one group (a query named like another's id) are found
         out by the mark of the first that commits.
@@ -54,7 +66,6 @@ class Claims:
         return (
             event.query_id != position.query_id
             and event.origin != "group"
-            and event.status not in _OVER
             and any(topic.cluster == self._cluster for topic in event.topics)
             and self._plan.group(event.query, event.query_id, self._cluster) == position.group
         )

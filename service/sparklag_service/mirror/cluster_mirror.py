@@ -29,12 +29,13 @@ from sparklag_service.mirror.commit_outcome import Outcome, commit_outcome, grou
 from sparklag_service.mirror.mark import Mark
 from sparklag_service.mirror.plan import Position
 from sparklag_service.mirror.verdict import judge
-from sparklag_service.tasks import end
+from sparklag_service.tasks import end, with_pauses
 
 _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 100
 """Groups that are read together, and then committed to before the first has answered."""
+_BREATHE_GROUPS: Final = 500
 _CANCEL_AGAIN_S: Final = 1.0
 
 
@@ -68,12 +69,17 @@ class ClusterMirror:
     async def begin(self, positions: Sequence[Position]) -> None:
         """Begin to commit what is due of these, all that there are, where a broker is not still at
         the last."""
-        for group in self._attempts.keep(positions):
-            if self._attempts.reason(group) is None:
-                self.failures.drop(self.failures.group(group))
+        self._forget_others(positions)
         now_s = time.monotonic()
-        due = [position for position in positions if self._attempts.is_due(position, now_s)]
+        due = [
+            position
+            async for position in with_pauses(positions, _BREATHE_GROUPS)
+            if self._attempts.is_due(position, now_s)
+        ]
         await self._place(due)
+        for failing in self._failing_nodes - set(self._nodes.values()):
+            self.failures.drop(self.failures.broker(failing))
+            self._failing_nodes.discard(failing)
         by_node: dict[int, list[Position]] = {}
         for position in due:
             node = self._nodes.get(position.group)
@@ -94,6 +100,14 @@ class ClusterMirror:
         """End what is under way and close the connections; bounded in time."""
         await end(*self._committing.values(), patience_s=_CANCEL_AGAIN_S)
         await self._brokers.aclose()
+
+    def _forget_others(self, positions: Sequence[Position]) -> None:
+        for group in self._attempts.keep(positions):
+            if self._attempts.reason(group) is None:
+                self.failures.drop(self.failures.group(group))
+            self._nodes.pop(group, None)
+        if not positions:
+            self.failures.drop(*self.failures.reasons)
 
     def _ended(self, node: int, task: asyncio.Task[None]) -> None:
         del self._committing[node]
@@ -123,9 +137,6 @@ class ClusterMirror:
         self._say(group for group in by_group if group not in self._nodes)
         self.failures.end(self.failures.cluster)
         nodes = set(self._nodes.values())
-        for node in self._failing_nodes - nodes:
-            self.failures.drop(self.failures.broker(node))
-        self._failing_nodes &= nodes
         if self._failing_nodes or any(self._brokers.link(node) is None for node in nodes):
             await self._brokers.learn()
 

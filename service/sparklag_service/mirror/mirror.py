@@ -31,8 +31,8 @@ _CANCEL_AGAIN_S: Final = 1.0
 
 class Mirror:
     """Commits while `run` runs, and once more at its end. `queries`: those that this instance
-    measures, as they change; `keeps`: whether one is its own. Create it on its loop. Raises
-    SettingsError."""
+    measures, as they change; `keeps`: whether one is its own; `silent_s`: after how long without a
+    word one is dead. Create it on its loop. Raises SettingsError."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Mirror:
         view: View,
         queries: Mapping[str, QueryState],
         keeps: Callable[[str], bool],
+        silent_s: float,
         counters: Counters,
     ) -> None:
         self._interval_s = settings.mirror.interval_s
@@ -54,7 +55,7 @@ class Mirror:
         self._clusters = [
             ClusterMirror(
                 *(alias, servers, kafka, self._interval_s),
-                *(Claims(self._plan, view, alias), keeps, counters),
+                *(Claims(self._plan, view, alias, silent_s), keeps, counters),
             )
             for alias, (servers, kafka) in clusters.items()
         ]

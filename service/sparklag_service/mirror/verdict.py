@@ -45,11 +45,11 @@ def judge(
     # Not all need be of one query: partitions that a successor has not read stay the old one's.
     owner = max(every).query_id if every else None
     if owner != position.query_id:
-        others = claims.rivals(position) if owner is None else [owner]
+        others = claims.live(claims.rivals(position), position) if owner is None else [owner]
         if others and (position.ended or claims.is_over(position.query_id)):
             # A deleted checkpoint leaves a query of the same name behind: it never takes over.
             return Verdict({}, superseded=True)
-        if any(map(claims.is_live, others)):
+        if claims.live(others, position):
             return Verdict({}, _shared(position, owner, others, claims))
     return Verdict(_to_commit(position, found, marks, renew=renew))
 

@@ -41,6 +41,7 @@ class Mirroring:
             self.view,
             self.tracker.queries,
             lambda query_id: self.kept,
+            settings.heartbeat_s,
             self.counters,
         )
 

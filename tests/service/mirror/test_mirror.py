@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import ClusterSettings, Observation
-from tests.messages import position, seen
+from sparklag_schemas import ClusterSettings
+from tests.messages import moved, position, seen
 from tests.second_client import SecondClient
-from tests.service.groups import member, metadata_of
+from tests.service.groups import member, metadata_of, speaking
 from tests.service.mirror.mirroring import committed, mirroring
 from tests.waiting import holds
 
@@ -37,18 +36,6 @@ def group(topic: str) -> str:
 def reaches(second_client: SecondClient, group: str, topic: str) -> Reaches:
     """Wait until the group is at these offsets."""
     return lambda offsets: committed(second_client, group, topic, offsets)
-
-
-def moved(observed: Observation, processed: dict[int, int], after_ms: int = 1_000) -> Observation:
-    """The same query, later: each of its sources is there."""
-    return msgspec.structs.replace(
-        observed,
-        observed_at=observed.observed_at + after_ms,
-        sources=[
-            msgspec.structs.replace(one, processed=dict.fromkeys(one.processed or (), processed))
-            for one in observed.sources
-        ],
-    )
 
 
 async def test_the_group_follows_its_query_and_a_query_that_goes_back(
@@ -274,3 +261,15 @@ async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itsel
             await asyncio.to_thread(east.start)
             await committed(far, f"east-{topic}", topic, {0: 6})
             await one.fails_no_more()
+
+
+async def test_brokers_of_older_versions_are_asked_for_one_group_at_a_time(
+    kafka: LocalKafka, second_client: SecondClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaking(monkeypatch, {8: (0, 7), 9: (0, 5), 10: (0, 2)})
+    queries = [seen(topic, {0: number}, query=f"{topic}-{number}") for number in range(3)]
+    async with mirroring(kafka.bootstrap_servers) as one:
+        one.observe(*queries)
+        for number, query in enumerate(queries):
+            await committed(second_client, f"spark-{query.query}", topic, {0: number})
+        assert not one.mirror.failing

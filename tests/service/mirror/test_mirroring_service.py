@@ -66,7 +66,7 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
                 position({other: {0: number % 5, 1: 3}}, source=1),
             ],
         )
-        for number in range(20)
+        for number in range(120)
     ]
     groups = {query.query_id: f"spark-{query.query}" for query in queries}
     async with (
@@ -78,8 +78,11 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
             await service.shows(query.query_id, lambda e: e.total_lag is not None, "its lag")
         counters = service.pipeline.counters
         await holds(lambda: counters.mirror_commits == len(queries), "all are mirrored")
-        shown = await asyncio.to_thread(describe, kafka.bootstrap_servers, groups.values())
-        for query in queries:
+        some = queries[::6]
+        shown = await asyncio.to_thread(
+            describe, kafka.bootstrap_servers, [groups[query.query_id] for query in some]
+        )
+        for query in some:
             answer = await http.get(f"/lag/{query.query}")
             event = decode_lag_event(answer.content)
             of_group = shown[groups[query.query_id]]
@@ -87,18 +90,6 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
             assert sum(row.lag for row in of_group.values()) == event.total_lag
         metrics = (await http.get("/metrics")).text
     assert f"sparklag_mirror_commits_total {len(queries)}.0" in metrics
-
-
-async def test_without_patterns_nothing_is_mirrored_and_kafka_is_asked_for_nothing(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0}, query=topic_name)
-    async with running(settings_for(kafka.bootstrap_servers), second_client) as service:
-        service.observe(query)
-        await service.shows(query.query_id, lambda e: e.total_lag == 0, "its lag")
-        assert service.pipeline.mirror is None
-    assert not second_client.committed(f"spark-{topic_name}", topic_name)
 
 
 async def test_a_service_that_restarts_goes_on_and_what_was_read_last_is_mirrored_as_it_ends(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_schemas import MirrorSettings, Offsets, encode
+from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
 from sparklag_service.group_offsets.offset_fetch import TopicAnswer
 from sparklag_service.mirror.attempts import Attempts
 from sparklag_service.mirror.claims import Claims
@@ -16,6 +16,7 @@ from sparklag_service.mirror.plan import MirrorPlan, Position
 from sparklag_service.mirror.verdict import Verdict, judge
 from sparklag_service.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
+from tests.service.pipelines import pipeline_of
 from tests.service.states import source, state
 
 ME, OTHER = "id-me", "id-other"
@@ -100,8 +101,11 @@ def group(said: Marked) -> dict[str, TopicAnswer]:
     }
 
 
-def judged(said: Marked, *, others: str = "OK", renew: bool = False, **fields: Any) -> Verdict:
-    """Of `orders` at {0: 5, 1: 5}, seen at 100, where another of its name is `others`."""
+def judged(
+    said: Marked, *, others: str = "OK", heard_s: float = 0, renew: bool = False, **fields: Any
+) -> Verdict:
+    """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
+    `others`, and was heard at `heard_s`."""
     position = Position(
         **{
             "query_id": ME,
@@ -116,8 +120,8 @@ def judged(said: Marked, *, others: str = "OK", renew: bool = False, **fields: A
     for query_id, status in ((ME, "OK"), (OTHER, others)):
         if status:
             event = lag_event(query_id=query_id, query="orders", status=status)
-            view.put(Entry(event, encode(event), 0.0))
-    return judge(position, group(said), Claims(plan(), view, "default"), renew=renew)
+            view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s))
+    return judge(position, group(said), Claims(plan(), view, "default", 30.0), renew=renew)
 
 
 ALL: Offsets = {"t": {0: 5, 1: 5}}
@@ -147,6 +151,8 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
         pytest.param(theirs(0, 1), {"others": "STOP"}, ALL, id="of a query that is dead"),
         pytest.param(theirs(0, 1), {"others": ""}, ALL, id="of a query nobody knows"),
         pytest.param(theirs(0, 1, at=200), {"others": "FAILED"}, ALL, id="whatever its clock said"),
+        pytest.param(theirs(0, 1), {"heard_s": -31.0}, ALL, id="of one that nobody speaks of"),
+        pytest.param({}, {"heard_s": -31.0}, ALL, id="the other one is not spoken of"),
         pytest.param({}, {"others": "FINISHED"}, ALL, id="the other one has ended"),
         pytest.param({}, {"name": None}, ALL, id="without a name there are no others"),
     ],
@@ -283,3 +289,8 @@ def test_a_coordinator_that_moved_is_looked_for_and_a_group_of_others_left_alone
     outcome = group_outcome(code)
     assert outcome.reason is not None
     assert (outcome.refused, outcome.moved, outcome.soon) == (refused, moved, soon)
+
+
+async def test_without_patterns_there_is_no_mirror() -> None:
+    assert pipeline_of(Settings()).mirror is None
+    assert pipeline_of(Settings(mirror=MirrorSettings(queries=["orders"]))).mirror is not None
