@@ -110,14 +110,14 @@ class GroupIntake:
 
     def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
         """See GroupTaker."""
-        if self._is_mirror(answer, asked_at_ms):
-            return
         now_s = time.monotonic()
-        self._ended.discard(answer.group)
         known = self._groups.get(answer.group)
         if known is not None and answer is known.answer:
             known.asked_at_ms, known.read_s = asked_at_ms, now_s
             return
+        if self._is_mirror(answer, asked_at_ms):
+            return
+        self._ended.discard(answer.group)
         offsets = _offsets(answer, known.offsets if known is not None else {})
         if known is None:
             known = self._groups[answer.group] = _Group(answer, {}, asked_at_ms, now_s)

@@ -54,15 +54,16 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
 ) -> None:
     other = second_client.create(f"{topic_name}-other", 2)
     second_client.create(topic_name, 3)
-    second_client.produce(topic_name, [b"x"] * 90)
-    second_client.produce(other, [b"x"] * 40)
+    for topic, partitions in ((topic_name, 3), (other, 2)):
+        for partition in range(partitions):
+            second_client.produce(topic, [b"x"] * (30 + partition), partition=partition)
     queries = [
         seen(
             topic_name,
             {},
             query=f"{topic_name}-{number}",
             sources=[
-                position({topic_name: {0: number, 1: number % 7, 2: 0}}),
+                position({topic_name: {0: number % 30, 1: number % 7, 2: 0}}),
                 position({other: {0: number % 5, 1: 3}}, source=1),
             ],
         )
