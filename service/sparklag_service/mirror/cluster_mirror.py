@@ -34,7 +34,10 @@ from sparklag_service.tasks import end, with_pauses
 _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 100
-"""Groups that are read together, and then committed to before the first has answered."""
+"""Groups that are read together, and committed to before others are read."""
+_IN_FLIGHT: Final = 25
+"""Commits on one connection: a broker takes one after the other, and the last is to be answered in
+time too."""
 _BREATHE_GROUPS: Final = 500
 _CANCEL_AGAIN_S: Final = 1.0
 
@@ -67,8 +70,7 @@ class ClusterMirror:
         self._committing: dict[int, asyncio.Task[None]] = {}
 
     async def begin(self, positions: Sequence[Position]) -> None:
-        """Begin to commit what is due of these, all that there are, where a broker is not still at
-        the last."""
+        """Begin to commit what is due of these, all there are, on each broker that has answered."""
         self._forget_others(positions)
         now_s = time.monotonic()
         due = [
@@ -184,14 +186,16 @@ class ClusterMirror:
                 if offsets:
                     commits[position.group] = (position, offsets)
                 await asyncio.sleep(0)
-        ends = await asyncio.gather(
-            *(self._commit(link, *commit, began_s) for commit in commits.values()),
-            return_exceptions=True,
-        )
-        self._say(said)
-        for error in ends:
-            if error is not None:
-                raise error
+        try:
+            for some in cut(list(commits.values()), _IN_FLIGHT):
+                ends = await asyncio.gather(
+                    *(self._commit(link, *commit, began_s) for commit in some),
+                    return_exceptions=True,
+                )
+                for error in filter(None, ends):
+                    raise error
+        finally:
+            self._say(said)
 
     def _to_commit(self, position: Position, found: GroupAnswer, now_s: float) -> Offsets:
         """What of it may and must be committed to its group, of which `found` was said."""
