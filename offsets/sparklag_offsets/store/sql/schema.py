@@ -30,7 +30,8 @@ def upgrade(connection: Connection, shown: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
-        # Freed with the connection.
+        # Freed with the connection, once all is committed: so this one is not kept open.
+        connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
