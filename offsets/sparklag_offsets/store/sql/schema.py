@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Final
 
 from alembic import command
@@ -49,14 +50,20 @@ def _is_newest(connection: Connection, shown: str) -> bool:
     found = context.get_current_revision()
     if found is None:
         return False
-    scripts = ScriptDirectory.from_config(_config())
-    known = [script.revision for script in scripts.walk_revisions()]
+    known = _known()
     if found not in known:
         raise NewerSchema(
             f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
             f" {known[0]}: a newer sparklag made it, upgrade this one"
         )
     return found == known[0]
+
+
+@cache
+def _known() -> list[str]:
+    """The revisions, the newest first: read from their files once."""
+    scripts = ScriptDirectory.from_config(_config())
+    return [script.revision for script in scripts.walk_revisions()]
 
 
 def _config() -> Config:
