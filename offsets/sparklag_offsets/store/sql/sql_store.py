@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.errors import StoreAway
@@ -54,18 +54,22 @@ class SqlStore:
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
-        last = (
-            select(other.c.generation, other.c.batch_id)
-            .where(other.c.query_key == queries.c.query_key)
-            .order_by(other.c.generation.desc(), other.c.batch_id.desc())
+        last_first = (other.c.generation.desc(), other.c.batch_id.desc())
+        of_query = other.c.query_key == queries.c.query_key
+        # Each compared by itself: a pair of them is looked for in all rows of the query.
+        is_last = [
+            batches.c[name]
+            == select(other.c[name])
+            .where(of_query)
+            .order_by(*last_first)
             .limit(1)
             .scalar_subquery()
-        )
-        place = tuple_(batches.c.generation, batches.c.batch_id)
+            for name in ("generation", "batch_id")
+        ]
         found = {}
         async with self._connection() as connection:
             for some in _cut(query_ids, _ROWS):
-                wanted = _records().where(queries.c.query_id.in_(some), place == last)
+                wanted = _records().where(queries.c.query_id.in_(some), *is_last)
                 for row in await connection.execute(wanted):
                     found[row.query_id] = _record(row)
         return found
@@ -84,7 +88,9 @@ class SqlStore:
             raise
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
-        wanted = _records().where(queries.c.query_id == query_id).limit(1)
+        # Joined by its id, PostgreSQL would sort all that there is of the query.
+        key = select(queries.c.query_key).where(queries.c.query_id == query_id).scalar_subquery()
+        wanted = _records().where(batches.c.query_key == key).limit(1)
         by_place = (batches.c.generation.desc(), batches.c.batch_id.desc())
         if at_ms is None:
             wanted = wanted.order_by(*by_place)
@@ -130,9 +136,11 @@ class SqlStore:
     async def _listed(
         self, connection: AsyncConnection, condition: ColumnElement[bool] | None
     ) -> list[KeptQuery]:
-        key = batches.c.query_key == queries.c.query_key
-        first = select(func.min(batches.c.processed_at)).where(key).scalar_subquery()
-        last = select(func.max(batches.c.processed_at)).where(key).scalar_subquery()
+        of_query = batches.c.query_key == queries.c.query_key
+        # For `min` and `max` MariaDB reads all that there is of the query.
+        one = select(batches.c.processed_at).where(of_query).limit(1)
+        first = one.order_by(batches.c.processed_at).scalar_subquery()
+        last = one.order_by(batches.c.processed_at.desc()).scalar_subquery()
         wanted = select(queries.c.query_id, queries.c.name, first, last)
         if condition is not None:
             wanted = wanted.where(condition)
