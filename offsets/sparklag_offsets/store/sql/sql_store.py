@@ -24,8 +24,10 @@ from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
 _TIMEOUT_S: Final = 30.0
 """Of one call."""
 _CLOSE_S: Final = 2.0
-_ROWS: Final = 500
+_QUERIES: Final = 500
 """In one statement."""
+_LETTERS: Final = 1_000_000
+"""Of ranges, in one statement."""
 _ATTEMPTS: Final = 3
 
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
@@ -68,7 +70,7 @@ class SqlStore:
         ]
         found = {}
         async with self._connection() as connection:
-            for some in _cut(query_ids, _ROWS):
+            for some in _cut(query_ids, _QUERIES):
                 wanted = _records().where(queries.c.query_id.in_(some), *is_last)
                 for row in await connection.execute(wanted):
                     found[row.query_id] = _record(row)
@@ -78,9 +80,9 @@ class SqlStore:
         try:
             async with self._connection() as connection:
                 await self._keep_queries(connection, records)
-                insert = insert_new(connection.dialect.name)
-                for some in _cut(records, _ROWS):
-                    await connection.execute(insert, [self._values(record) for record in some])
+                for some in _portions(records):
+                    rows = [self._values(record) for record in some]
+                    await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
             # Their keys may have gone with the transaction.
             for record in records:
@@ -165,7 +167,7 @@ class SqlStore:
         # In one order, so that two that write the same queries do not wait for each other.
         rows = [new[query_id] for query_id in sorted(new)]
         await connection.execute(insert_or_rename(connection.dialect.name), rows)
-        for some in _cut(new, _ROWS):
+        for some in _cut(new, _QUERIES):
             wanted = select(queries.c.query_id, queries.c.query_key)
             found = await connection.execute(wanted.where(queries.c.query_id.in_(some)))
             names = {record.query_id: record.query for record in records}
@@ -241,6 +243,20 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
+
+
+def _portions(records: Sequence[BatchRecord]) -> Iterator[list[BatchRecord]]:
+    """What is written together."""
+    portion: list[BatchRecord] = []
+    letters = 0
+    for record in records:
+        if letters > _LETTERS:
+            yield portion
+            portion, letters = [], 0
+        portion.append(record)
+        letters += len(record.ranges)
+    if portion:
+        yield portion
 
 
 @asynccontextmanager
