@@ -10,6 +10,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
 from sparklag_offsets.errors import NewerSchema
 
@@ -30,12 +31,25 @@ def upgrade(connection: Connection, shown: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
-        # Freed with the connection.
+        # Freed with the connection: it must not go back to a pool.
+        connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
+    elif connection.dialect.name == "sqlite":
+        _begin_writing(connection)
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
     if not _is_newest(connection, shown):
         command.upgrade(config, "head")
+
+
+def _begin_writing(connection: Connection) -> None:
+    """Python's sqlite3 begins no transaction for DDL: a kill would leave half of the tables."""
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    except OperationalError as error:
+        # An engine that begins them itself has done so.
+        if "within a transaction" not in str(error.orig):
+            raise
 
 
 def exists(connection: Connection, shown: str) -> bool:
