@@ -58,6 +58,10 @@ class Counters(Counts):
     reads_failed: int = count("Times one of the two topics could not be read; it is tried again.")
     commits_failed: int = count("Commits that failed; what they say is said again by the next.")
 
+    batches_recorded: int = count("Batches written to the offset store.")
+    batches_pruned: int = count("Batches deleted from the offset store, past their time.")
+    store_failures: int = count("Times the offset store failed; what was to be written is again.")
+
     stream_accepted: int = count("Readers of the live stream that were let in.")
     stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
     stream_cut_off: int = count("Readers of the live stream that were too slow, and cut off.")

@@ -19,12 +19,14 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import TopicPartition
 
 from sparklag_offsets.checkpoints import CheckpointStore, shown_location
-from sparklag_offsets.errors import CheckpointError
+from sparklag_offsets.errors import CheckpointError, StoreError
+from sparklag_offsets.store.opening import open_store
 from sparklag_schemas import Settings
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
 from sparklag_service.clusters import checkpoint_patterns
+from sparklag_service.recording import store_group
 
 _NO_SUCH_PARTITION = 2**31 - 2
 _FETCH_MS = 1_000
@@ -40,10 +42,11 @@ class Finding:
 
 
 async def diagnose(settings: Settings, bootstrap_servers: str) -> list[Finding]:
-    """Look at the broker, then the topics, then the rights, as far as can be seen; and at the
-    checkpoints that are to be watched."""
+    """Look at the broker, then the topics, then the rights, as far as can be seen; at the
+    checkpoints that are to be watched, and at the offset store."""
     findings = await _look_at_kafka(settings, bootstrap_servers)
-    return findings + await _look_at_checkpoints(settings)
+    findings += await _look_at_checkpoints(settings)
+    return findings + await _look_at_store(settings)
 
 
 async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Finding]:
@@ -63,7 +66,8 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
             findings.append(await _may_write(client, settings.lag_topic, "the service publishes"))
             findings.append(await _may_write(client, settings.offsets_topic, "drivers publish"))
             findings += [await _may_read(options, topic) for topic in topics]
-            findings.append(await _may_use_group(options, settings))
+            for group_id in _groups(settings):
+                findings.append(await _may_use_group(options, settings, group_id))
     except (KafkaError, OSError, asyncio.TimeoutError) as error:
         findings.append(Finding(False, f"Kafka stopped answering: {error or type(error).__name__}"))
     finally:
@@ -139,8 +143,7 @@ async def _may_read(options: dict[str, Any], topic: str) -> Finding:
     return Finding(True, f"may read topic {topic}")
 
 
-async def _may_use_group(options: dict[str, Any], settings: Settings) -> Finding:
-    group_id = settings.group_id
+async def _may_use_group(options: dict[str, Any], settings: Settings, group_id: str) -> Finding:
     partition = TopicPartition(settings.offsets_topic, 0)
     consumer = AIOKafkaConsumer(**options, group_id=group_id, enable_auto_commit=False)
     consumer.assign([partition])
@@ -153,6 +156,28 @@ async def _may_use_group(options: dict[str, Any], settings: Settings) -> Finding
     finally:
         await consumer.stop()
     return Finding(True, f"may use group {group_id}")
+
+
+def _groups(settings: Settings) -> list[str]:
+    """Those the service reads `processed-offsets` with."""
+    groups = [settings.group_id]
+    if settings.store.url is not None:
+        groups.append(store_group(settings))
+    return groups
+
+
+async def _look_at_store(settings: Settings) -> list[Finding]:
+    if settings.store.url is None:
+        return []
+    try:
+        store = open_store(settings.store.url)
+        try:
+            known = await store.queries()
+        finally:
+            await store.aclose()
+    except StoreError as error:
+        return [Finding(False, str(error))]
+    return [Finding(True, f"may read the offset store at {store.shown}, {len(known)} queries")]
 
 
 async def _look_at_checkpoints(settings: Settings) -> list[Finding]:

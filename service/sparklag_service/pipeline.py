@@ -29,10 +29,12 @@ from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
+from sparklag_service.kept_offsets import KeptOffsets
 from sparklag_service.live.feed import Feed
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.query_state import QueryState
+from sparklag_service.recording import make_recording
 from sparklag_service.silence import Silence
 from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
@@ -85,6 +87,8 @@ class Pipeline:
             lru_cache(4_096)(settings.thresholds_of),
             burrow_clusters(settings),
         )
+        self.kept = KeptOffsets(settings)
+        self._recording = make_recording(settings, bootstrap_servers, measured_by, self.counters)
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self.feed = Feed(self.counters)
         self.live = LiveHub(settings, self.view, self.counters)
@@ -122,11 +126,11 @@ class Pipeline:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """Clusters that cannot be reached, checkpoints and groups that cannot be read, and why:
-        only their queries suffer."""
+        """Clusters that cannot be reached, checkpoints and groups that cannot be read, an offset
+        store that is away, and why: only what needs them suffers."""
         found = dict(self.enricher.unreachable)
-        for watcher in self.watchers:
-            found.update(watcher.failing)
+        for part in (*self.watchers, *self._recording):
+            found.update(part.failing)
         return found
 
     async def run(self) -> None:
@@ -143,6 +147,7 @@ class Pipeline:
                 self._after_view(self._evaluate),
                 self._after_view(self._watch),
                 self._after_view(self.refill.run),
+                *(recording.run() for recording in self._recording),
                 # The first to end: to leave the group it needs the others.
                 self._after_view(self.intake.run),
                 patience_s=self.settings.shutdown_timeout_s / 2,
@@ -151,6 +156,7 @@ class Pipeline:
             await end(*self._on_their_way.values(), patience_s=_CANCEL_AGAIN_S)
             await self._publisher.aclose()
             await self.enricher.aclose()
+            await self.kept.aclose()
 
     async def drain(self, timeout_s: float) -> bool:
         """Take nothing more in, publish what was; whether that was done in time."""
@@ -246,6 +252,8 @@ class Pipeline:
         state = self.tracker.queries[query_id]
         if state.run_id is None:
             self._unseen.heard(query_id, time.monotonic())
+            for recording in self._recording:
+                recording.tell(observation)
         self._unpublished.add(delivery, state)
         self.enricher.ask([state])
 

@@ -76,6 +76,10 @@ class StoreWriter:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    def forget(self) -> None:
+        """Another may have written: what is in the store is asked for again."""
+        self._recorder = Recorder(self._store)
+
     async def prune_regularly(self) -> None:
         """Delete what is past its time, until cancelled. The first time soon, and not all at
         once."""

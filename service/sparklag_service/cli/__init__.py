@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from sparklag_schemas import SparklagError
-from sparklag_service.cli import check, checkpoint, demo, lag, queries, serve, tail, topics
+from sparklag_service.cli import check, checkpoint, demo, lag, offsets, queries, serve, tail, topics
 from sparklag_service.version import VERSION
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("tail")(tail.tail)
 app.command("checkpoint")(checkpoint.checkpoint)
 app.command("check")(check.check)
 app.add_typer(topics.app, name="topics")
+app.add_typer(offsets.app, name="offsets")
 
 
 def _print_version(wanted: bool) -> None:

@@ -18,6 +18,7 @@ from sparklag_service.rest import problems
 from sparklag_service.rest.history import add_history
 from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
+from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import rows
 from sparklag_service.version import VERSION
@@ -33,6 +34,7 @@ def create_app(pipeline: Pipeline) -> FastAPI:
     add_lag(app, pipeline)
     add_history(app, pipeline)
     add_live(app, pipeline)
+    add_offsets(app, pipeline)
     _add_health(app, pipeline)
     _add_metrics(app, pipeline)
     _add_page(app, pipeline)

@@ -1,0 +1,116 @@
+"""`GET /offsets/{query}`: where a query was, as Spark takes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Query, Response
+
+from sparklag_offsets.errors import (
+    AmbiguousQuery,
+    BeforeFirstBatch,
+    KafkaAway,
+    OffsetsError,
+    PositionDeleted,
+    SourceNotNamed,
+    StoreError,
+    TopicChanged,
+    UnknownQuery,
+)
+from sparklag_offsets.restore.restoring import Wanted
+from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.moments import moment_ms
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest import problems
+from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
+
+_OFFSETS: Final = {
+    "type": "object",
+    "description": "Topic, then partition, then offset; -2 is earliest.",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}},
+}
+_KINDS: Final[dict[type[OffsetsError], tuple[int, str, str]]] = {
+    UnknownQuery: (404, "unknown-query", "Unknown query"),
+    BeforeFirstBatch: (404, "before-first-batch", "Nothing is known of that moment"),
+    AmbiguousQuery: (409, "ambiguous-query-name", "More than one query has this name"),
+    SourceNotNamed: (409, "source-not-named", "The query has several sources"),
+    PositionDeleted: (409, "position-deleted", "Retention has deleted what comes next"),
+    TopicChanged: (409, "topic-changed", "The topic is gone, or another one"),
+    KafkaAway: (503, "kafka-away", "Kafka does not answer"),
+    StoreError: (503, "offset-store-away", "The offset store does not answer"),
+}
+
+
+def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
+    """The route."""
+
+    @app.get(
+        "/offsets/{query}",
+        tags=["offsets"],
+        summary="Spark's startingOffsets: where one query was",
+        response_class=Response,
+        responses={
+            200: {"content": {JSON: {"schema": _OFFSETS}}},
+            404: NO_SUCH_QUERY,
+            409: AMBIGUOUS,
+            422: REFUSED,
+            503: {"description": "Kafka or the offset store does not answer"},
+        },
+    )
+    async def get_offsets(
+        query: str,
+        at: Annotated[
+            str | None,
+            Query(
+                description="As of a moment: epoch milliseconds, ISO 8601, or a duration before"
+                " now, `2h`. Default: after its last batch."
+            ),
+        ] = None,
+        source: Annotated[
+            int | None, Query(ge=0, description="Which of its Kafka sources, if it has several.")
+        ] = None,
+        edge: Annotated[Edge, Query(description="`startingOffsets` or `endingOffsets`.")] = (
+            "starting"
+        ),
+        on_deleted: Annotated[
+            OnDeleted,
+            Query(
+                description="Where retention has deleted what comes next: `error`, or `earliest`,"
+                " what is left; `unchecked` does not look."
+            ),
+        ] = "error",
+    ) -> Response:
+        """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
+        (epoch milliseconds) say of which batch; each `Sparklag-Warning` what is lost."""
+        if not pipeline.kept.are_kept:
+            raise problems.Problem(
+                404,
+                "no-offset-store",
+                "No offset store",
+                "this service keeps no offsets: setting store.url says where to",
+            )
+        try:
+            at_ms = moment_ms(at, epoch_ms()) if at is not None else None
+        except ValueError as error:
+            raise problems.invalid_parameter("at", str(error)) from error
+        try:
+            found = await pipeline.kept.restore(query, at_ms, Wanted(edge, on_deleted, source))
+        except OffsetsError as error:
+            raise _problem(error) from error
+        response = Response(found.json, media_type=JSON)
+        response.headers["Sparklag-Batch-Id"] = str(found.position.batch_id)
+        response.headers["Sparklag-Processed-At"] = str(found.position.processed_at)
+        for warning in found.warnings:
+            # Names of topics are ASCII, those of queries need not be.
+            plain = warning.encode("ascii", "backslashreplace").decode()
+            response.headers.append("Sparklag-Warning", plain)
+        return response
+
+
+def _problem(error: OffsetsError) -> problems.Problem:
+    for kind, (status, name, title) in _KINDS.items():
+        if isinstance(error, kind):
+            members = {"query_ids": error.query_ids} if isinstance(error, AmbiguousQuery) else {}
+            return problems.Problem(status, name, title, str(error), **members)
+    return problems.Problem(409, "not-restorable", "The query cannot be put back", str(error))
