@@ -34,6 +34,8 @@ def upgrade(connection: Connection, shown: str) -> None:
         # Freed with the connection: it must not go back to a pool.
         connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
+        # What is read from now on is not as it was before the lock.
+        connection.exec_driver_sql("COMMIT")
     elif connection.dialect.name == "sqlite":
         _begin_writing(connection)
     config = _config()

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
@@ -27,7 +26,6 @@ _TIMEOUT_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 _ROWS: Final = 500
 """In one statement."""
-_ATTEMPTS: Final = 3
 
 Item = TypeVar("Item")
 
@@ -42,15 +40,8 @@ class SqlStore:
         """Of queries that are in their table already: key and name."""
 
     async def prepare(self) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                async with self._connection() as connection:
-                    await connection.run_sync(schema.upgrade, self.shown)
-                return
-            except StoreAway:
-                # SQLite has no lock to make tables by: another may have made them just now.
-                if attempt == _ATTEMPTS:
-                    raise
+        async with self._connection() as connection:
+            await connection.run_sync(schema.upgrade, self.shown)
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
