@@ -40,8 +40,6 @@ def prepare(engine: Engine) -> None:
         raise UnusableStore(f"it takes a synchronous sqlalchemy.Engine, got {_type(engine)}")
     shown = _require_usable(engine)
     with explained(shown), engine.begin() as connection:
-        if connection.get_isolation_level() == "AUTOCOMMIT":
-            raise UnusableStore(f"{shown}: with AUTOCOMMIT there is no transaction")
         schema.upgrade(connection, shown)
 
 
@@ -52,9 +50,7 @@ def keep(connection: Connection, observation: Observation, topic_id_of: TopicIdO
     Batches before it that nobody recorded are recorded too, as one, with a warning in the log.
     Raises BatchConflict where it is not what comes next: nothing may be written then. StoreError.
     """
-    shown = _require_usable(connection.engine)
-    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-        raise UnusableStore(f"{shown}: with AUTOCOMMIT there is no transaction")
+    shown = _require_usable(connection)
     try:
         with explained(shown):
             return _keep(connection, observation, topic_id_of)
@@ -182,10 +178,14 @@ def _name(observation: Observation) -> str:
     return observation.query or observation.query_id
 
 
-def _require_usable(engine: Engine) -> str:
+def _require_usable(bound: Engine | Connection) -> str:
     """How the database is shown. Raises UnusableStore."""
-    shown = shown_url(engine.url.render_as_string(hide_password=True))
-    if engine.dialect.name not in _DATABASES:
+    shown = shown_url(bound.engine.url.render_as_string(hide_password=True))
+    # What create_engine was given is kept under no public name.
+    of_engine = getattr(bound.dialect, "_on_connect_isolation_level", None)
+    if bound.get_execution_options().get("isolation_level", of_engine) == "AUTOCOMMIT":
+        raise UnusableStore(f"{shown}: with AUTOCOMMIT there is no transaction")
+    if bound.dialect.name not in _DATABASES:
         raise UnusableStore(
             f"{shown} cannot hold an offset store: it is in SQLite, PostgreSQL, MySQL or MariaDB"
         )
