@@ -244,7 +244,9 @@ def _explained(shown: str) -> Iterator[None]:
     except (PyMongoError, OSError) as error:
         reason = " ".join(str(error).split())
         # The driver adds what it knows of every server.
-        reason = reason.partition(", Timeout:")[0][:_LONGEST]
+        for added in (" (configured timeouts", ", Timeout:"):
+            reason = reason.partition(added)[0]
+        reason = reason[:_LONGEST]
         if getattr(error, "code", None) in _FULL:
             raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
         raise StoreAway(f"the offset store at {shown}: {reason}") from error

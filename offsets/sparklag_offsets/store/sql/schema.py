@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Final
 
 from alembic import command
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from sparklag_offsets.errors import NewerSchema
+from sparklag_offsets.store.sql.tables import NEWEST
 
 # Of its own: the database may be shared with tables that Alembic keeps too.
 _VERSION_TABLE: Final = "sparklag_schema_version"
@@ -20,27 +22,26 @@ _LOCK: Final = "sparklag_schema"
 _LOCK_NUMBER: Final = 7_526_466_455
 _LOCK_S: Final = 30
 
+UPGRADING: Final = threading.Lock()
+"""Held during `upgrade`: Alembic has one at a time in a process."""
+
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
 def upgrade(connection: Connection, shown: str) -> None:
-    """Make or change the tables where they are not as they are to be. Several may at once: one
-    does it. Raises NewerSchema."""
-    if _is_newest(connection, shown):
-        return
+    """Make or change the tables where they are not as they are to be. Several processes may at
+    once: one does it. Raises NewerSchema."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
         # Freed with the connection: it must not go back to a pool.
         connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
-        # What is read from now on is not as it was before the lock.
-        connection.exec_driver_sql("COMMIT")
     elif connection.dialect.name == "sqlite":
         _begin_writing(connection)
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
-    if not _is_newest(connection, shown):
+    if not is_newest(connection, shown):
         command.upgrade(config, "head")
 
 
@@ -54,16 +55,12 @@ def _begin_writing(connection: Connection) -> None:
             raise
 
 
-def exists(connection: Connection, shown: str) -> bool:
+def is_newest(connection: Connection, shown: str) -> bool:
     """Whether there are tables, of the newest schema. Raises NewerSchema."""
-    return _is_newest(connection, shown)
-
-
-def _is_newest(connection: Connection, shown: str) -> bool:
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     found = context.get_current_revision()
-    if found is None:
-        return False
+    if found in (None, NEWEST):
+        return found is not None
     scripts = ScriptDirectory.from_config(_config())
     known = [script.revision for script in scripts.walk_revisions()]
     if found not in known:
@@ -71,7 +68,7 @@ def _is_newest(connection: Connection, shown: str) -> bool:
             f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
             f" {known[0]}: a newer sparklag made it, upgrade this one"
         )
-    return found == known[0]
+    return False
 
 
 def _config() -> Config:

@@ -26,6 +26,7 @@ _TIMEOUT_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 _ROWS: Final = 500
 """In one statement."""
+_AGAIN_S: Final = 0.05
 
 Item = TypeVar("Item")
 
@@ -41,6 +42,9 @@ class SqlStore:
 
     async def prepare(self) -> None:
         async with self._connection() as connection:
+            if await connection.run_sync(schema.is_newest, self.shown):
+                return
+        async with _upgrading(), self._connection() as connection:
             await connection.run_sync(schema.upgrade, self.shown)
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
@@ -89,7 +93,7 @@ class SqlStore:
 
     async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
         async with self._connection() as connection:
-            if not await connection.run_sync(schema.exists, self.shown):
+            if not await connection.run_sync(schema.is_newest, self.shown):
                 return []
             if name_or_id is not None:
                 by_id = queries.c.query_id == name_or_id
@@ -189,6 +193,17 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
+
+
+@asynccontextmanager
+async def _upgrading() -> AsyncIterator[None]:
+    """The others of this process may be on this loop, or on another."""
+    while not schema.UPGRADING.acquire(blocking=False):  # noqa: ASYNC110 - no event has both
+        await asyncio.sleep(_AGAIN_S)
+    try:
+        yield
+    finally:
+        schema.UPGRADING.release()
 
 
 @asynccontextmanager

@@ -39,8 +39,12 @@ def prepare(engine: Engine) -> None:
     if not isinstance(engine, Engine):
         raise UnusableStore(f"it takes a synchronous sqlalchemy.Engine, got {_type(engine)}")
     shown = _require_usable(engine)
-    with explained(shown), engine.begin() as connection:
-        schema.upgrade(connection, shown)
+    with explained(shown):
+        with engine.begin() as connection:
+            if schema.is_newest(connection, shown):
+                return
+        with schema.UPGRADING, engine.begin() as connection:
+            schema.upgrade(connection, shown)
 
 
 def keep(connection: Connection, observation: Observation, topic_id_of: TopicIdOf) -> bool:
