@@ -10,9 +10,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FLOW_S: Final = 0.02
 _LOOK_S: Final = 0.002
+_BATCH_S: Final = 0.2
 _SOME_BATCHES_S: Final = 0.8
 _STARTUP_S: Final = 6.0
 _BATCHES: Final = text(
@@ -73,6 +75,11 @@ class ExactlyOnce:
     choices: random.Random
     moments: Moments = field(default_factory=Moments)
 
+    def __post_init__(self) -> None:
+        self.checkpoint = self.folder / "checkpoint"
+        self._offsets = self.checkpoint / "offsets"
+        self._commits = self.checkpoint / "commits"
+
     def survive(self, kills: int) -> None:
         """Kill it so often while records flow, delete its checkpoint now and then, and let it read
         the rest."""
@@ -84,6 +91,10 @@ class ExactlyOnce:
                     else:
                         self._await_some_batches(process)
                 self._note_moment()
+        self.read_all()
+
+    def read_all(self) -> None:
+        """Let it read what there is, and end."""
         with self._process("--available-now") as process:
             assert process.wait(START_S), process.describe_end()
             assert process.exit_code == 0, process.describe_end()
@@ -113,27 +124,26 @@ class ExactlyOnce:
         assert len({row.query_id for row in batches}) <= self.moments.checkpoints_deleted + 1
 
     def _await_some_batches(self, process: ChildProcess) -> None:
-        """Until a batch is written. Half of the times return at once, before Spark notes that it
-        is complete."""
+        """Until a moment after one or more batches are written: just then, before Spark notes that
+        it is complete; or as the next is planned; or any other."""
         with self._connection() as connection:
             before = _count(connection)
-            wanted = before + self.choices.randint(1, 4)
 
-            def is_written() -> bool:
+            def is_written(number: int) -> bool:
                 assert process.is_alive(), process.describe_end()
-                return _count(connection) > before
+                return _count(connection) >= before + number
 
-            wait_for(is_written, "a batch is written", START_S)
-            deadline = time.monotonic() + START_S
-            while _count(connection) < wanted and time.monotonic() < deadline:
-                time.sleep(_LOOK_S)
-        if self.choices.random() < 0.5:
-            time.sleep(self.choices.uniform(0.0, _SOME_BATCHES_S))
+            wait_for(lambda: is_written(1), "a batch is written", START_S)
+            _watch(partial(is_written, self.choices.randint(1, 4)))
+        moment = self.choices.randrange(3)
+        if moment == 1:
+            _watch(lambda: _newest(self._offsets) != _newest(self._commits))
+        if moment > 0:
+            time.sleep(self.choices.uniform(0.0, _BATCH_S if moment == 1 else _SOME_BATCHES_S))
 
     def _note_moment(self) -> None:
-        checkpoint = self.folder / "checkpoint"
-        planned, noted = _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
-        written = self._newest_written(checkpoint)
+        planned, noted = _newest(self._offsets), _newest(self._commits)
+        written = self._newest_written()
         is_deleted = self.choices.random() < 1 / 3
         if planned is None:
             self.moments.starting += 1
@@ -146,10 +156,10 @@ class ExactlyOnce:
             self.moments.skipped += not is_deleted
         if is_deleted:
             self.moments.checkpoints_deleted += 1
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
 
-    def _newest_written(self, checkpoint: Path) -> int | None:
-        metadata = checkpoint / "metadata"
+    def _newest_written(self) -> int | None:
+        metadata = self.checkpoint / "metadata"
         query_id = json.loads(metadata.read_text())["id"] if metadata.exists() else None
         with self._connection() as connection:
             if not _count(connection):
@@ -183,10 +193,10 @@ class ExactlyOnce:
         process = ChildProcess(
             "the example",
             [
-                sys.executable, "-W", "error", str(_ROOT / "examples" / "exactly_once.py"),
+                sys.executable, str(_ROOT / "examples" / "exactly_once.py"),
                 "--bootstrap-servers", self.client.bootstrap_servers,
                 "--topic", self.topic,
-                "--checkpoint", str(self.folder / "checkpoint"),
+                "--checkpoint", str(self.checkpoint),
                 "--database", self.database,
                 *options,
             ],
@@ -219,6 +229,13 @@ def _records_flow(client: SecondClient, topic: str) -> Iterator[None]:
     finally:
         is_over.set()
         producing.join()
+
+
+def _watch(condition: Callable[[], bool]) -> None:
+    """Return as soon as it holds."""
+    deadline = time.monotonic() + START_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
 
 
 def _count(connection: Connection) -> int:

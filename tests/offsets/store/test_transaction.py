@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
+import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -259,26 +261,28 @@ def test_it_takes_synchronous_engines_and_connections(tmp_path: Path) -> None:
         require_connection(1)
 
 
+def prepare_at(url: str) -> None:
+    engine = create_engine(url, poolclass=NullPool)
+    prepare(engine)
+
+
+async def prepare_store_at(url: str) -> None:
+    store = open_store(url, create=True)
+    await store.prepare()
+    await store.aclose()
+
+
 def test_tables_are_made_once_by_all_that_start_together(empty: Engine) -> None:
-    many = 3
-    together = threading.Barrier(2 * many)
     url = empty.url.render_as_string(hide_password=False)
-
-    def start() -> None:
-        engine = create_engine(url, poolclass=NullPool)
-        together.wait(DEADLINE_S)
-        prepare(engine)
-
-    async def observe() -> None:
-        store = open_store(url.replace("+pymysql", ""), create=True)
-        together.wait(DEADLINE_S)
-        await store.prepare()
-        await store.aclose()
-
-    started = [in_thread(start) for _ in range(many)]
-    started += [in_thread(lambda: asyncio.run(observe())) for _ in range(many)]
-    for future in started:
-        future.result(DEADLINE_S)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as others:
+        for other in [others.submit(os.getpid) for _ in range(2)]:
+            other.result(DEADLINE_S)
+        started: list[Future[None]] = [others.submit(prepare_at, url) for _ in range(4)]
+        observer = partial(prepare_store_at, url.replace("+pymysql", ""))
+        started += [in_thread(lambda: asyncio.run(observer())) for _ in range(2)]
+        started += [in_thread(partial(prepare_at, url)) for _ in range(2)]
+        for future in started:
+            future.result(DEADLINE_S)
     assert write(empty, batch(0))
 
 
