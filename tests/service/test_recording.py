@@ -205,7 +205,8 @@ async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
         topic_name, {0: 10}, run_id=None, origin="checkpoint", cause="checkpoint", batch_id=3
     )
     async with running(settings, second_client) as service:
-        (recording,) = service.pipeline._recording
+        recording = service.pipeline.recording
+        assert recording is not None
         recording.tell(looked_at)
         await eventually(lambda: has_batch(sqlite, looked_at.query_id, 3), "it is recorded")
 
