@@ -55,7 +55,7 @@ class Moments:
     unnoted: int = 0
     """A batch was written, and Spark has not noted that it is complete."""
     skipped: int = 0
-    """That batch was planned again after the restart."""
+    """Batches that Spark then ran again."""
     checkpoints_deleted: int = 0
 
     def __str__(self) -> str:
@@ -79,6 +79,8 @@ class ExactlyOnce:
         self.checkpoint = self.folder / "checkpoint"
         self._offsets = self.checkpoint / "offsets"
         self._commits = self.checkpoint / "commits"
+        self._unnoted: int | None = None
+        """The batch that will run again, if its checkpoint stays."""
 
     def survive(self, kills: int) -> None:
         """Kill it so often while records flow, delete its checkpoint now and then, and let it read
@@ -92,6 +94,7 @@ class ExactlyOnce:
                         self._await_some_batches(process)
                 self._note_moment()
         self.read_all()
+        self._note_skipped()
 
     def read_all(self) -> None:
         """Let it read what there is, and end."""
@@ -120,7 +123,7 @@ class ExactlyOnce:
             assert kept[0].batch_id == 0
             for row, after in pairwise(kept):
                 assert after.first_batch_id == after.batch_id == row.batch_id + 1
-                assert _ends(row.ranges) == _begins(after.ranges)
+                assert _edges(after.ranges)[0] == _edges(row.ranges)[1]
         assert len({row.query_id for row in batches}) <= self.moments.checkpoints_deleted + 1
 
     def _await_some_batches(self, process: ChildProcess) -> None:
@@ -142,6 +145,7 @@ class ExactlyOnce:
             time.sleep(self.choices.uniform(0.0, _BATCH_S if moment == 1 else _SOME_BATCHES_S))
 
     def _note_moment(self) -> None:
+        self._note_skipped()
         planned, noted = _newest(self._offsets), _newest(self._commits)
         written = self._newest_written()
         is_deleted = self.choices.random() < 1 / 3
@@ -153,10 +157,17 @@ class ExactlyOnce:
             self.moments.unwritten += 1
         else:
             self.moments.unnoted += 1
-            self.moments.skipped += not is_deleted
+            self._unnoted = planned
         if is_deleted:
             self.moments.checkpoints_deleted += 1
+            self._unnoted = None
             shutil.rmtree(self.checkpoint, ignore_errors=True)
+
+    def _note_skipped(self) -> None:
+        noted = _newest(self._commits)
+        if self._unnoted is not None and noted is not None and noted >= self._unnoted:
+            self.moments.skipped += 1
+            self._unnoted = None
 
     def _newest_written(self) -> int | None:
         metadata = self.checkpoint / "metadata"
@@ -252,11 +263,10 @@ def _newest(log: Path) -> int | None:
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def _ends(ranges: str) -> dict[int, int]:
+def _edges(ranges: str) -> tuple[dict[int, int], dict[int, int]]:
+    """By partition: where a batch begins, where it ends."""
     ((_, _, _, _, partitions, *_),) = json.loads(ranges)
-    return {number: until for number, _, until in partitions}
-
-
-def _begins(ranges: str) -> dict[int, int]:
-    ((_, _, _, _, partitions, *_),) = json.loads(ranges)
-    return {number: began for number, began, _ in partitions}
+    return (
+        {number: began for number, began, _ in partitions},
+        {number: until for number, _, until in partitions},
+    )
