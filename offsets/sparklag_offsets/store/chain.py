@@ -64,7 +64,7 @@ def _goes_back(observation: Observation, batch_id: int, newest: BatchRecord) -> 
     if observation.observed_at <= newest.observed_at:
         return False
     # A driver repeats where it is; the last batch is run again after a crash, as it was planned.
-    return batch_id < newest.batch_id or _ends(observation) != newest.until()
+    return batch_id < newest.batch_id or ends_of(observation) != newest.until()
 
 
 def _forward(
@@ -175,7 +175,8 @@ def _says_where_it_began(source: SourcePosition) -> bool:
     )
 
 
-def _ends(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+def ends_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+    """By source and topic: the next offset of each partition."""
     return {
         (source.source, topic): partitions
         for source in observation.sources
