@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, Table, Text, create_engine
 
 from sparklag_listener import keep_offsets, prepare_store, starting_offsets
-from sparklag_offsets.errors import UnknownQuery
 
 QUERY = "exactly-once"
 
@@ -34,14 +33,6 @@ records = Table(
     Column("record_offset", BigInteger, nullable=False),
     Column("value", Text),
 )
-
-
-def begin_at(database: str) -> str:
-    """Where a query begins that has no checkpoint."""
-    try:
-        return starting_offsets(QUERY, store=database)
-    except UnknownQuery:
-        return "earliest"
 
 
 def writer_to(engine: Engine) -> Callable[[DataFrame, int], None]:
@@ -66,12 +57,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     prepare_store(engine)
     metadata.create_all(engine)
 
+    starting = starting_offsets(QUERY, store=arguments.database, default="earliest")
     frame = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
         .option("subscribe", arguments.topic)
         # Spark looks at this only where the checkpoint is new.
-        .option("startingOffsets", begin_at(arguments.database))
+        .option("startingOffsets", starting)
         .option("maxOffsetsPerTrigger", arguments.max_offsets_per_trigger)
         .load()
         .selectExpr(

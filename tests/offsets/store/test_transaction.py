@@ -289,9 +289,6 @@ def test_tables_are_made_once_by_all_that_start_together(empty: Engine) -> None:
 def test_tables_that_were_being_made_are_made_by_the_next(
     empty: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if empty.dialect.name == "mariadb":
-        pytest.skip("it commits each table by itself")
-
     def make_and_die(connection: Any, shown: str, make: Any = schema.upgrade) -> None:
         make(connection, shown)
         raise KeyboardInterrupt

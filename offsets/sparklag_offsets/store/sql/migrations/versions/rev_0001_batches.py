@@ -54,7 +54,22 @@ _RANGES = {
 }
 
 
+def _remove_half_made() -> None:
+    """MySQL commits each table by itself: who was killed has left some of them, and no version.
+    Nobody has written to them yet."""
+    connection = op.get_bind()
+    op.execute("DROP VIEW IF EXISTS sparklag_ranges")
+    there = sa.inspect(connection).get_table_names()
+    for table in ("sparklag_batches", "sparklag_queries"):
+        some = sa.text(f"SELECT 1 FROM {table} LIMIT 1")
+        if table in there and connection.execute(some).first() is None:
+            op.drop_table(table)
+
+
 def upgrade() -> None:
+    dialect = op.get_bind().dialect.name
+    if dialect in ("mysql", "mariadb"):
+        _remove_half_made()
     op.create_table(
         "sparklag_queries",
         sa.Column("query_key", sa.Integer, primary_key=True, autoincrement=True),
@@ -83,7 +98,6 @@ def upgrade() -> None:
         sa.Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
         **_BINARY,
     )
-    dialect = op.get_bind().dialect.name
     select = _RANGES["mysql" if dialect == "mariadb" else dialect]
     # A colon would be a parameter.
     op.execute(sa.text(f"CREATE VIEW sparklag_ranges AS {select}".replace("::", r"\:\:")))
