@@ -9,17 +9,16 @@ from sqlalchemy import Row, Select, select
 from sparklag_offsets.store.batch_record import BatchRecord, Place
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
 
-RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
-"""What `record_of` takes."""
+_RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 
 
 def select_records() -> Select[Any]:
     """All of them."""
-    return select(*RECORD).join_from(queries, batches)
+    return select(*_RECORD).join_from(queries, batches)
 
 
 def record_of(row: Row[Any]) -> BatchRecord:
-    """The record in a row of RECORD."""
+    """The record in one of these rows."""
     return BatchRecord(
         query_id=row.query_id,
         query=row.name,

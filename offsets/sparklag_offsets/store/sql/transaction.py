@@ -20,7 +20,7 @@ from sparklag_offsets.store.chain import TopicIdOf, ends_of, link
 from sparklag_offsets.store.opening import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.failures import explained
-from sparklag_offsets.store.sql.rows import RECORD, batch_values, query_values, record_of
+from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import batches, queries
 from sparklag_offsets.store.sql.upserts import insert_or_rename
 from sparklag_schemas import Observation
@@ -109,24 +109,21 @@ def _locked(connection: Connection, observation: Observation) -> tuple[int, Batc
     mine = queries.c.query_id == observation.query_id
     values = query_values(observation.query_id, observation.query, observation.cluster)
     upsert = insert_or_rename(connection.dialect.name)
-    newest = (
-        select(queries.c.query_key.label("key"), *RECORD)
-        .select_from(queries.outerjoin(batches))
-        .where(mine)
-        .order_by(*_NEWEST_FIRST)
-        .limit(1)
-    )
+    row = select(queries.c.query_key).where(mine)
     # The first statement takes the lock, SQLite's too. An upsert takes a number of the key's
     # sequence each time, also for a row that is there: so only where it is likely not to be.
     if observation.batch_id == 0:
         connection.execute(upsert, values)
     else:
         connection.execute(update(queries).where(mine).values(name=values["name"]))
-    row = connection.execute(newest).first()
-    if row is None:
+    key = connection.execute(row).scalar()
+    if key is None:
         connection.execute(upsert, values)
-        row = connection.execute(newest).one()
-    return int(row.key), record_of(row) if row.batch_id is not None else None
+        key = connection.execute(row).scalar_one()
+    # By the key, as all lookups: joined by its id, all that there is of the query would be sorted.
+    newest = select_records().where(batches.c.query_key == key).order_by(*_NEWEST_FIRST).limit(1)
+    found = connection.execute(newest).first()
+    return key, record_of(found) if found is not None else None
 
 
 def _has_run(connection: Connection, key: int, run_id: str | None) -> bool:
