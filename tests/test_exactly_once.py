@@ -24,5 +24,5 @@ def test_every_record_is_there_once_after_kills(
         tmp_path,
         random.Random(seed),
     )
-    example.survive(kills=4)
+    example.survive(kills=2)
     example.check()
