@@ -23,6 +23,8 @@ _CLOSE_S: Final = 2.0
 _FULL: Final = frozenset({14031})
 """OutOfDiskSpace"""
 _LONGEST: Final = 300
+_NEW: Final = object()
+"""What no query is called."""
 
 _BY_PLACE: Final = [("query_id", ASCENDING), ("generation", ASCENDING), ("batch_id", ASCENDING)]
 _BY_TIME: Final = [
@@ -57,7 +59,7 @@ class MongoStore:
             ) from None
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
-        self._names: dict[str, str | None] = {}
+        self._names: dict[str, object] = {}
         """Of queries that are in their collection already."""
 
     async def prepare(self) -> None:
@@ -80,7 +82,11 @@ class MongoStore:
         return found
 
     async def keep(self, records: Sequence[BatchRecord]) -> None:
-        renamed = {r.query_id: r for r in records if self._names.get(r.query_id, "") != r.query}
+        renamed = {
+            record.query_id: record
+            for record in records
+            if self._names.get(record.query_id, _NEW) != record.query
+        }
         with _explained(self.shown):
             if renamed:
                 await self._queries.bulk_write(
@@ -205,7 +211,7 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
             topic["topic"],
             topic["topic_id"],
             topic["bootstrap_servers"],
-            [(partition, begin, until) for partition, begin, until in topic["ranges"]],
+            [(partition, _int(begin), int(until)) for partition, begin, until in topic["ranges"]],
             topic["assigned"],
         )
         for topic in found["topics"]
@@ -215,13 +221,18 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
         query=query.get("name"),
         cluster=query.get("cluster", "default"),
         run_id=found["run_id"],
-        place=Place(found["generation"], found["batch_id"]),
-        first_batch_id=found["first_batch_id"],
-        processed_at=found["processed_at"],
-        observed_at=found["observed_at"],
+        place=Place(int(found["generation"]), int(found["batch_id"])),
+        first_batch_id=int(found["first_batch_id"]),
+        processed_at=int(found["processed_at"]),
+        observed_at=int(found["observed_at"]),
         is_inferred=found["is_inferred"],
         ranges=written(topics),
     )
+
+
+def _int(found: int | None) -> int | None:
+    """What has more than 32 bits comes as a number of MongoDB's own, which nobody else takes."""
+    return int(found) if found is not None else None
 
 
 def _up_to(place: Mapping[str, Any], comparison: str) -> Document:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from alembic import command
@@ -23,27 +25,35 @@ logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
 def upgrade(connection: Connection, shown: str) -> None:
-    """Make or change the tables where they are not as they are to be. Several may at once: one
-    does it. Raises NewerSchema."""
-    if _is_newest(connection, shown):
+    """Make or change the tables where they are not as they are to be. Several programs may at once:
+    one does it. In one program it is one thread at a time, for Alembic. Raises NewerSchema."""
+    with _alone(connection):
+        if not is_newest(connection, shown):
+            config = _config()
+            config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
+            command.upgrade(config, "head")
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    if connection.dialect.name in ("mysql", "mariadb"):
+        # Every CREATE ends the transaction, so it is not of one; nor does it end with the
+        # connection, which goes back to the pool.
+        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK})
         return
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
-    elif connection.dialect.name in ("mysql", "mariadb"):
-        # Freed with the connection.
-        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
-    config = _config()
-    config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
-    if not _is_newest(connection, shown):
-        command.upgrade(config, "head")
+    else:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    yield
 
 
-def exists(connection: Connection, shown: str) -> bool:
+def is_newest(connection: Connection, shown: str) -> bool:
     """Whether there are tables, of the newest schema. Raises NewerSchema."""
-    return _is_newest(connection, shown)
-
-
-def _is_newest(connection: Connection, shown: str) -> bool:
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     found = context.get_current_revision()
     if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -11,7 +12,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
@@ -26,7 +26,9 @@ _TIMEOUT_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 _ROWS: Final = 500
 """In one statement."""
-_ATTEMPTS: Final = 3
+_ASK_AGAIN_S: Final = 0.05
+_migrating = threading.Lock()
+"""Alembic keeps what it works on in modules: one migration at a time in this process."""
 
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 Item = TypeVar("Item")
@@ -42,15 +44,16 @@ class SqlStore:
         """Of queries that are in their table already: key and name."""
 
     async def prepare(self) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                async with self._connection() as connection:
-                    await connection.run_sync(schema.upgrade, self.shown)
+        async with self._connection() as connection:
+            if await connection.run_sync(schema.is_newest, self.shown):
                 return
-            except StoreAway:
-                # SQLite has no lock to make tables by: another may have made them just now.
-                if attempt == _ATTEMPTS:
-                    raise
+        while not _migrating.acquire(blocking=False):  # noqa: ASYNC110 another thread's loop has it
+            await asyncio.sleep(_ASK_AGAIN_S)
+        try:
+            async with self._connection() as connection:
+                await connection.run_sync(schema.upgrade, self.shown)
+        finally:
+            _migrating.release()
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
@@ -75,7 +78,9 @@ class SqlStore:
             async with self._connection() as connection:
                 await self._keep_queries(connection, records)
                 insert = insert_new(connection.dialect.name)
-                for some in _cut(records, _ROWS):
+                # In one order too.
+                ordered = sorted(records, key=lambda record: (record.query_id, record.place))
+                for some in _cut(ordered, _ROWS):
                     await connection.execute(insert, [self._values(record) for record in some])
         except BaseException:
             # Their keys may have gone with the transaction.
@@ -97,13 +102,15 @@ class SqlStore:
 
     async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
         async with self._connection() as connection:
-            if not await connection.run_sync(schema.exists, self.shown):
+            if not await connection.run_sync(schema.is_newest, self.shown):
                 return []
             if name_or_id is not None:
-                by_id = queries.c.query_id == name_or_id
-                found = await self._listed(connection, by_id)
-                by_name = queries.c.name == name_or_id[:LONGEST_NAME]
-                return found or await self._listed(connection, by_name)
+                # For MySQL blanks at the end are nothing.
+                found = await self._listed(connection, queries.c.query_id == name_or_id)
+                found = [one for one in found if one.query_id == name_or_id]
+                name = name_or_id[:LONGEST_NAME]
+                named = found or await self._listed(connection, queries.c.name == name)
+                return found or [one for one in named if one.query == name]
             return await self._listed(connection, None)
 
     async def prune(self, retention: Retention) -> int:
@@ -136,8 +143,10 @@ class SqlStore:
         wanted = select(queries.c.query_id, queries.c.name, first, last)
         if condition is not None:
             wanted = wanted.where(condition)
-        found = await connection.execute(wanted.order_by(queries.c.name, queries.c.query_id))
-        return [KeptQuery(*row) for row in found if row[2] is not None]
+        rows = await connection.execute(wanted)
+        found = [KeptQuery(*row) for row in rows if row[2] is not None]
+        # Each database has an order of its own.
+        return sorted(found, key=lambda one: (one.query or "", one.query_id))
 
     async def _keep_queries(
         self, connection: AsyncConnection, records: Sequence[BatchRecord]
