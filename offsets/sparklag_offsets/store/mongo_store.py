@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
@@ -14,11 +15,12 @@ from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
 from sparklag_offsets.errors import NewerSchema, StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place, TopicRanges, written
 from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.opening import shown_url
+from sparklag_offsets.store.opening import reason, shown_url
 
 _SCHEMA: Final = 1
 _SERVER_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
+"""Of one call."""
 _CLOSE_S: Final = 2.0
 _FULL: Final = frozenset({14031})
 """OutOfDiskSpace"""
@@ -47,15 +49,13 @@ class MongoStore:
                 url,
                 serverSelectionTimeoutMS=int(_SERVER_S * 1000),
                 connectTimeoutMS=int(_SERVER_S * 1000),
-                socketTimeoutMS=int(_TIMEOUT_S * 1000),
                 appname="sparklag",
             )
             self._database: AsyncDatabase[Document] = self._client.get_default_database()
-        except (ConfigurationError, InvalidURI) as error:
-            reason = "" if "@" in str(error) else f": {error}"
+        except (ConfigurationError, InvalidURI, ValueError) as error:
             raise UnusableStore(
-                f"the offset store's URL {self.shown} cannot be used; it takes"
-                f" mongodb://host:port/database{reason}"
+                f"the offset store's URL {self.shown} cannot be used{reason(error, url)}; it takes"
+                " mongodb://user:password@host:port/database, the password percent-encoded"
             ) from None
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
@@ -249,13 +249,15 @@ def _up_to(place: Mapping[str, Any], comparison: str) -> Document:
 def _explained(shown: str) -> Iterator[None]:
     """Whatever fails inside is a StoreError that names the store. Credentials are not shown."""
     try:
-        yield
+        # The driver's own bounds are of each answer, and it asks more than once.
+        with pymongo.timeout(_TIMEOUT_S):
+            yield
     except asyncio.TimeoutError:
         raise StoreAway(f"the offset store at {shown} does not answer") from None
     except (PyMongoError, OSError) as error:
-        reason = " ".join(str(error).split())
+        said = " ".join(str(error).split())
         # The driver adds what it knows of every server.
-        reason = reason.partition(", Timeout:")[0][:_LONGEST]
+        said = said.partition(", Timeout:")[0][:_LONGEST]
         if getattr(error, "code", None) in _FULL:
-            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
-        raise StoreAway(f"the offset store at {shown}: {reason}") from error
+            raise StoreFull(f"the offset store at {shown} has no room: {said}") from error
+        raise StoreAway(f"the offset store at {shown}: {said}") from error

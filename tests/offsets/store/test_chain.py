@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparklag_offsets.store.chain import Chain, link
@@ -98,8 +100,8 @@ def test_what_says_nothing_of_a_position_adds_nothing() -> None:
 
 
 def test_sources_are_kept_apart() -> None:
-    one = {"source": 0, "bootstrap_servers": "a:9092"}
-    other = {"source": 1, "bootstrap_servers": "b:9092"}
+    one: dict[str, Any] = {"source": 0, "bootstrap_servers": "a:9092"}
+    other: dict[str, Any] = {"source": 1, "bootstrap_servers": "b:9092"}
     first, second = recorded(
         [
             told(0, source({"orders": {0: 5}}, **one), source({"orders": {0: 7}}, **other)),
@@ -285,4 +287,5 @@ def test_a_third_run_makes_the_second_a_past_one() -> None:
     for n, run in enumerate([RUN_ID, OTHER_RUN, THIRD_RUN]):
         chain, _ = linked(chain, told(n, run_id=run))
 
-    assert (chain.run_id, chain.past_runs) == (THIRD_RUN, {RUN_ID, OTHER_RUN})
+    assert chain.run_id == THIRD_RUN
+    assert chain.past_runs == {RUN_ID, OTHER_RUN}

@@ -111,8 +111,15 @@ def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], d
                 heard.append(_said(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
             if batch.says_again and not batch.again_is_lost:
                 position = source({"orders": ended})
-                at = {"observed_at": clock_ms + 500, "processed_at": clock_ms + run.clock_ms}
-                heard.append(repeated(batch_id, run_id=run_id, sources=[position], **at))
+                heard.append(
+                    repeated(
+                        batch_id,
+                        run_id=run_id,
+                        sources=[position],
+                        observed_at=clock_ms + 500,
+                        processed_at=clock_ms + run.clock_ms,
+                    )
+                )
     return heard, truth
 
 

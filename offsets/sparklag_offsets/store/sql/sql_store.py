@@ -17,6 +17,7 @@ from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.connecting import make_engine
+from sparklag_offsets.store.sql.deadline import Lines, deadline
 from sparklag_offsets.store.sql.failures import explained
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
 from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
@@ -40,6 +41,7 @@ class SqlStore:
     def __init__(self, url: str, *, create: bool) -> None:
         self.shown = shown_url(url)
         self._engine = make_engine(url, self.shown, create=create)
+        self._lines = Lines(self._engine)
         self._keys: dict[str, tuple[int, str | None]] = {}
         """Of queries that are in their table already: key and name."""
 
@@ -131,7 +133,10 @@ class SqlStore:
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         """In a transaction."""
         with explained(self.shown):
-            async with _deadline(_TIMEOUT_S), self._engine.begin() as connection:
+            async with (
+                deadline(_TIMEOUT_S, self._lines.hang_up),
+                self._engine.begin() as connection,
+            ):
                 yield connection
 
     async def _listed(
@@ -242,26 +247,3 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
-
-
-@asynccontextmanager
-async def _deadline(timeout_s: float) -> AsyncIterator[None]:
-    """`asyncio.timeout`, which came with Python 3.11."""
-    task = asyncio.current_task()
-    assert task is not None
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(timeout_s, expire)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if expired:
-            raise asyncio.TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
