@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
@@ -45,13 +44,6 @@ def empty_database(request: pytest.FixtureRequest, folder: Path) -> str:
     server = request.getfixturevalue(request.param)
     assert isinstance(server, DatabaseServer)
     return server.new_database()
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[AsyncExitStack]:
-    """Closes what a test opens."""
-    async with AsyncExitStack() as opened:
-        yield opened
 
 
 @pytest.fixture
