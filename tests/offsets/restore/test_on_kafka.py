@@ -27,13 +27,12 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
 from sparklag_schemas.clock import epoch_ms
 from tests.databases.server import HOST
-from tests.free_ports import lasting_port
 from tests.offsets.checkpoints.folders import SAMPLES
 from tests.offsets.store.batches import source, told
 from tests.second_client import SecondClient
 
 HOUR_MS = 3_600_000
-NOWHERE = f"{HOST}:{lasting_port()}"
+NOWHERE = f"{HOST}:1"
 
 
 class Keeper:

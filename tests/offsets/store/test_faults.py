@@ -49,8 +49,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
         yield server
 
 
-@pytest.fixture
-def promised(monkeypatch: pytest.MonkeyPatch) -> None:
+def promise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call ends soon."""
     monkeypatch.setattr(sql_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_TIMEOUT_S", PROMISED_S)
@@ -65,8 +64,9 @@ def opened_store(url: str, opened: AsyncExitStack) -> OffsetStore:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb", "mongodb"])
 async def test_a_server_that_is_away_is_told_in_one_line(
-    scheme: str, opened: AsyncExitStack, promised: None
+    scheme: str, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    promise(monkeypatch)
     url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{lasting_port()}/offsets"
     store = opened_store(url, opened)
 
@@ -115,14 +115,15 @@ async def test_a_database_that_is_not_there_is_named(
 
 @pytest.mark.packaging
 async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
-    server: DatabaseServer, opened: AsyncExitStack, promised: None
+    server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.new_database()
     connected, fresh = opened_store(url, opened), opened_store(url, opened)
-    await asyncio.wait_for(_until_it_works(connected.prepare), 60)
+    await connected.prepare()
     await connected.keep([record(0)])
     server.freeze()
     try:
+        promise(monkeypatch)
         for store, name in ((connected, "keep"), (connected, "as_of"), (fresh, "prepare")):
             asking = asyncio.ensure_future(CALLS[name](store))
             done, _ = await asyncio.wait({asking}, timeout=BOUND_S)
@@ -131,10 +132,11 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
             assert isinstance(error, StoreAway)
             check_line(str(error), url)
     finally:
+        monkeypatch.undo()
         server.thaw()
 
     for store in (connected, fresh):
-        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 60)  # noqa: B023
+        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 60)  # noqa: B023 waited for here
     assert len(await places(connected)) == 2
 
 
@@ -145,31 +147,34 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     monkeypatch.setattr(writer, "_FIRST_PAUSE_S", 0.05)
     store = opened_store(server.new_database(), opened)
     batches = StoreWriter(store, Settings(), None)
-    written = 0
+    total, is_over = 0, False
 
     async def write() -> None:
-        nonlocal written
-        # Some at a time, some of them again, as after a failure of who tells.
-        for first in range(0, 160, 4):
-            again = max(first - 3, 0)
-            await batches.write([told(n) for n in range(again, first + 4)])
-            written = first
+        nonlocal total
+        while not is_over:
+            # Some at a time, some of them again, as after a failure of who tells.
+            await batches.write([told(n) for n in range(max(total - 3, 0), total + 4)])
+            total += 4
+            await asyncio.sleep(0.02)  # batches take a while
 
     writing = asyncio.create_task(write())
-    for so_far in (20, 80):
-        await holds(lambda: written >= so_far or writing.done(), "some are written")  # noqa: B023
+    for so_far in (20, 60):
+        await holds(lambda: total >= so_far, "some are written")  # noqa: B023 waited for here
         await asyncio.to_thread(server.kill)
         await holds(lambda: batches.failing is not None, "it is noticed")
         await asyncio.to_thread(server.start)
-    await asyncio.wait_for(writing, 120)
+        await holds(lambda: batches.failing is None, "it goes on")
+    is_over = True
+    await asyncio.wait_for(writing, 60)
 
-    assert batches.failing is None
-    assert batches.counts.batches == 160
-    records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(160)]
+    assert batches.counts.batches == total
+    records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]
     whole = [one for one in records if one is not None]
     check_whole(whole)
-    assert spans(whole) == [(0, n, n) for n in range(160)]
-    assert [one.until() for one in whole] == [{(0, "orders"): {0: 10 * n + 10}} for n in range(160)]
+    assert spans(whole) == [(0, n, n) for n in range(total)]
+    assert [one.until() for one in whole] == [
+        {(0, "orders"): {0: 10 * n + 10}} for n in range(total)
+    ]
 
 
 def check_line(text: str, url: str) -> None:
@@ -179,7 +184,7 @@ def check_line(text: str, url: str) -> None:
 
 
 async def _until_it_works(call: Callable[[], Awaitable[object]]) -> None:
-    """The first answers of a server that was held may take longer than promised."""
+    """What a server had begun to answer when it was held is over."""
     while True:
         try:
             await call()
