@@ -48,6 +48,7 @@ class Topics:
     def __init__(self, client: SecondClient) -> None:
         unique = uuid.uuid4().hex[:8]
         self._client = client
+        self._unique = unique
         self.orders = client.create(f"orders-{unique}", 4)
         self.totals = f"order-totals-{unique}"
         self.lag = f"consumer-lag-{unique}"
@@ -74,6 +75,10 @@ class Topics:
                 [json.dumps(order).encode() for order in orders],
                 key=f"customer-{customer}".encode(),
             )
+
+    def names(self) -> set[str]:
+        """Of all these that are there."""
+        return {name for name in self._client.topics() if name.endswith(self._unique)}
 
     def ends(self) -> dict[int, int]:
         """The log end of each partition, as the other client reads it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import msgspec
+
 from sparklag_schemas import (
     Batch,
     LagEvent,
@@ -95,4 +97,16 @@ def seen(topic: str, processed: dict[int, int], **fields: Any) -> Observation:
             "sources": [position({topic: processed})],
             **fields,
         }
+    )
+
+
+def moved(observed: Observation, processed: dict[int, int], after_ms: int = 1_000) -> Observation:
+    """The same query, later: each of its sources is there."""
+    return msgspec.structs.replace(
+        observed,
+        observed_at=observed.observed_at + after_ms,
+        sources=[
+            msgspec.structs.replace(one, processed=dict.fromkeys(one.processed or (), processed))
+            for one in observed.sources
+        ],
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from sparklag_listener.background_loop import BackgroundLoop
-from sparklag_offsets.errors import RestoreError
+from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
 from sparklag_offsets.restore.restoring import Restored, Wanted, from_checkpoint, from_store
 from sparklag_offsets.restore.spark_offsets import OnDeleted
 from sparklag_offsets.store.opening import open_store
@@ -34,6 +34,7 @@ def starting_offsets(
     source: int | None = None,
     topics: Collection[str] | None = None,
     on_deleted: OnDeleted = "error",
+    default: str | None = None,
     bootstrap_servers: str | None = None,
     config: str | Path | None = None,
     **settings: Any,
@@ -48,6 +49,8 @@ def starting_offsets(
     `topics`: what the new query is to read; None: what it read.
     `on_deleted`: where retention has deleted what comes next, "error", or "earliest" with a warning
     in the log; "unchecked" asks Kafka nothing. Partitions added since start at earliest.
+    `default`: what to answer where nothing is kept of the query yet, as `"earliest"`: its first
+    start. None: that is an error.
     `bootstrap_servers`: where the topics are; None: where the query read them, or the setting.
     `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
 
@@ -55,7 +58,13 @@ def starting_offsets(
     topic was created anew; retention; a database or Kafka that is away), SettingsError.
     """
     wanted = Wanted("starting", on_deleted, source, topics, bootstrap_servers)
-    return _given_back(query, store, checkpoint, at, wanted, config, settings)
+    try:
+        return _given_back(query, store, checkpoint, at, wanted, config, settings)
+    except (UnknownQuery, StoreMissing) as error:
+        if default is None:
+            raise
+        _log.warning("sparklag: %s: the query begins at %s", error, default)
+        return default
 
 
 def ending_offsets(

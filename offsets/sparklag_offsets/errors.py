@@ -4,6 +4,7 @@ OffsetsError
 ├── KafkaAway                  no broker answers
 ├── StoreError                 of the offset store
 │   ├── UnusableStore          a URL that is none, or whose package is missing
+│   │   └── StoreMissing       an SQLite file that is not there
 │   ├── StoreAway              it cannot be reached, does not answer, or refuses
 │   ├── StoreFull              it has no room
 │   └── NewerSchema            a newer sparklag has changed its tables
@@ -65,6 +66,10 @@ class StoreError(OffsetsError):
 
 class UnusableStore(StoreError):
     """The URL is none, its kind is not known, or the package for it is not here."""
+
+
+class StoreMissing(UnusableStore):
+    """There is no such SQLite file: nobody has recorded anything there yet."""
 
 
 class StoreAway(StoreError):

@@ -62,6 +62,17 @@ class Counters(Counts):
     batches_pruned: int = count("Batches deleted from the offset store, past their time.")
     store_failures: int = count("Times the offset store failed; what was to be written is again.")
 
+    mirror_commits: int = count("Commits of the mirror that Kafka took, each to one query's group.")
+    mirror_refused: int = count(
+        "Times the mirror left a group alone: it is somebody else's, or has members."
+    )
+    mirror_superseded: int = count(
+        "Positions that were not mirrored: their group has a newer one, or is a successor's."
+    )
+    mirror_failures: int = count(
+        "Times the mirror could not read a group or commit to it; it is tried again."
+    )
+
     stream_accepted: int = count("Readers of the live stream that were let in.")
     stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
     stream_cut_off: int = count("Readers of the live stream that were too slow, and cut off.")

@@ -32,6 +32,7 @@ from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.kept_offsets import KeptOffsets
 from sparklag_service.live.feed import Feed
 from sparklag_service.live.hub import LiveHub
+from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publisher import Cadence, LagPublisher
 from sparklag_service.query_state import QueryState
 from sparklag_service.recording import make_recording
@@ -88,7 +89,7 @@ class Pipeline:
             burrow_clusters(settings),
         )
         self.kept = KeptOffsets(settings)
-        self._recording = make_recording(settings, bootstrap_servers, measured_by, self.counters)
+        self.recording = make_recording(settings, bootstrap_servers, measured_by, self.counters)
         self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
         self.feed = Feed(self.counters)
         self.live = LiveHub(settings, self.view, self.counters)
@@ -105,6 +106,18 @@ class Pipeline:
         self._last: dict[str, Evaluated] = {}
         self._topics = TopicKeeper(settings, bootstrap_servers)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
+        self.mirror: Mirror | None = None
+        """None where nothing is to be mirrored."""
+        if settings.mirror.queries:
+            self.mirror = Mirror(
+                settings,
+                bootstrap_servers,
+                self.view,
+                self.tracker.queries,
+                self.intake.keeps,
+                self._silent_s,
+                self.counters,
+            )
 
     @property
     def unpublished(self) -> int:
@@ -126,11 +139,13 @@ class Pipeline:
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """Clusters that cannot be reached, checkpoints and groups that cannot be read, an offset
-        store that is away, and why: only what needs them suffers."""
+        """Clusters that cannot be reached, checkpoints and groups that cannot be read, groups that
+        cannot be mirrored to, an offset store that is away, and why: only what needs them
+        suffers."""
         found = dict(self.enricher.unreachable)
-        for part in (*self.watchers, *self._recording):
-            found.update(part.failing)
+        for part in (*self.watchers, self.recording, self.mirror):
+            if part is not None:
+                found.update(part.failing)
         return found
 
     async def run(self) -> None:
@@ -147,9 +162,11 @@ class Pipeline:
                 self._after_view(self._evaluate),
                 self._after_view(self._watch),
                 self._after_view(self.refill.run),
-                *(recording.run() for recording in self._recording),
-                # The first to end: to leave the group it needs the others.
+                *(part.run() for part in (self.recording,) if part is not None),
+                # Ends before all of these: to leave the group it needs them.
                 self._after_view(self.intake.run),
+                # Ends first, while what it is to commit is still this instance's.
+                *(self._after_view(part.run) for part in (self.mirror,) if part is not None),
                 patience_s=self.settings.shutdown_timeout_s / 2,
             )
         finally:
@@ -252,8 +269,8 @@ class Pipeline:
         state = self.tracker.queries[query_id]
         if state.run_id is None:
             self._unseen.heard(query_id, time.monotonic())
-            for recording in self._recording:
-                recording.tell(observation)
+            if self.recording is not None:
+                self.recording.tell(observation)
         self._unpublished.add(delivery, state)
         self.enricher.ask([state])
 

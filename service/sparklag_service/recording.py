@@ -149,14 +149,15 @@ def store_group(settings: Settings) -> str:
 
 def make_recording(
     settings: Settings, bootstrap_servers: str, measured_by: MeasuredBy, counters: Counters
-) -> tuple[Recording, ...]:
-    """At most one. A driver that has the whole service in it records by itself.
+) -> Recording | None:
+    """None where nothing is to be kept. A driver that has the whole service in it records by
+    itself.
 
     Raises UnusableStore.
     """
     if settings.store.url is None or measured_by == "embedded":
-        return ()
-    return (Recording(settings, bootstrap_servers, settings.store.url, counters),)
+        return None
+    return Recording(settings, bootstrap_servers, settings.store.url, counters)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

@@ -13,13 +13,13 @@ import pytest
 
 from sparklag_listener import driver_pipeline
 from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Sink
+from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Record, Sink
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.query_events import Found, Idled, Progressed, Refreshed, Started, Terminated
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
 from tests import samples
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
 SAMPLE = samples.progress_document("single_kafka.progress1")
@@ -88,9 +88,12 @@ class FailsTwice(Taken):
 
 @asynccontextmanager
 async def running(
-    sink: Sink, describe: Describe = describes, settings: Settings | None = None
+    sink: Sink | None,
+    describe: Describe = describes,
+    settings: Settings | None = None,
+    record: Record | None = None,
 ) -> AsyncIterator[DriverPipeline]:
-    pipeline = DriverPipeline(settings or Settings(), describe, sink, Stats())
+    pipeline = DriverPipeline(settings or Settings(), describe, sink, Stats(), record=record)
     task = asyncio.create_task(pipeline.run())
     try:
         yield pipeline
@@ -391,3 +394,46 @@ async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFi
         await flushed(pipeline)
         pipeline.drop_rest()
     assert [record for record in caplog.records if record.name == "sparklag"] == []
+
+
+class Recorded:
+    """What records everything and keeps it; `store` says when it may."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observation] = []
+        self.store_is_there = asyncio.Event()
+
+    async def __call__(self, queue: NewestQueue[Observation], stats: Stats) -> None:
+        while True:
+            observation = await queue.get()
+            await self.store_is_there.wait()
+            self.observations.append(observation)
+            stats.recorded += 1
+            queue.task_done()
+
+
+async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_for() -> None:
+    sink, record = Taken(), Recorded()
+    async with running(sink, record=record) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(PROGRESS)
+        await holds(lambda: pipeline.stats().published == 2, "both are published")
+        assert pipeline.stats().queued == 2
+        flushing = asyncio.create_task(pipeline.flush())
+        await asyncio.sleep(0)
+        assert not flushing.done()
+        record.store_is_there.set()
+        await asyncio.wait_for(flushing, 60)
+        assert record.observations == sink.observations
+        assert pipeline.stats().recorded == 2
+
+
+async def test_without_a_sink_nothing_is_published_and_no_brokers_are_asked_for() -> None:
+    record = Recorded()
+    record.store_is_there.set()
+    async with running(None, record=record) as pipeline:
+        pipeline.receive(PROGRESS)
+        await flushed(pipeline)
+        assert len(record.observations) == 1
+        stats = pipeline.stats()
+        assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)

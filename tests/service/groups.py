@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 
 from sparklag_offsets.brokers.broker_link import BrokerLink
@@ -54,6 +56,19 @@ async def commit(bootstrap_servers: str, group: str, offsets: Offsets) -> None:
     """The same, once."""
     async with committing(bootstrap_servers, group) as commit_all:
         await commit_all(offsets)
+
+
+async def metadata_of(bootstrap_servers: str, group: str) -> dict[str, dict[int, str]]:
+    """What stands beside a group's offsets: librdkafka gives more than what there is."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        found: dict[str, dict[int, str]] = {}
+        for at, committed in (await admin.list_consumer_group_offsets(group)).items():
+            found.setdefault(at.topic, {})[at.partition] = committed.metadata
+        return found
+    finally:
+        await admin.close()
 
 
 @asynccontextmanager
@@ -167,6 +182,18 @@ async def watching(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
+    """Let brokers be spoken to as ones that say they know no newer requests than these."""
+    connect = BrokerLink.connection
+
+    async def older(link: BrokerLink) -> Any:
+        connection = await connect(link)
+        connection._versions |= versions
+        return connection
+
+    monkeypatch.setattr(BrokerLink, "connection", older)
 
 
 class _MovePartitions:

@@ -16,11 +16,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import KafkaSettings
+from sparklag_schemas import KafkaSettings, Observation
+from tests.messages import moved, seen
 from tests.second_client import SecondClient
-from tests.service.groups import commit, committing, move_partitions, watching
+from tests.service.groups import commit, committing, move_partitions, speaking, watching
+from tests.service.mirror.mirroring import committed, mirroring
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
 from tests.waiting import eventually
 
@@ -149,6 +150,44 @@ async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str
     await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
 
 
+async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
+    two: Two, topic_name: str
+) -> None:
+    found: dict[int, Observation] = {}
+    for number in count():
+        query = seen(two.topic, {0: 5}, query=f"{topic_name}-mirror-{number}")
+        found.setdefault(await two.coordinator(f"spark-{query.query}"), query)
+        if found.keys() >= {1, NODE_ID}:
+            break
+    kafka = KafkaSettings(request_timeout_s=2.0)
+    here, there = (f"spark-{found[node].query}" for node in (1, NODE_ID))
+    partitions = two.client.partitions(_OFFSETS_TOPIC)
+    async with mirroring(two.first.bootstrap_servers, kafka=kafka) as one:
+        one.observe(found[1], found[NODE_ID])
+        for group in (here, there):
+            await committed(two.client, group, two.topic, {0: 5})
+        with frozen(two.second):
+            one.observe(*(moved(query, {0: 6}) for query in (found[1], found[NODE_ID])))
+            await one.fails(f"broker {NODE_ID} did not answer within 2 s; groups not mirrored: 1")
+            # Another client could be waiting for that one too.
+            assert one.counters.mirror_commits == 3
+        for group in (here, there):
+            await committed(two.client, group, two.topic, {0: 6})
+        await move_partitions(
+            two.first.internal_servers, _OFFSETS_TOPIC, dict.fromkeys(range(partitions), 1)
+        )
+
+        async def has_moved() -> bool:
+            return await two.coordinator(there) == 1
+
+        await eventually(has_moved, "the first broker coordinates it")
+        one.observe(moved(found[NODE_ID], {0: 7}, after_ms=2_000))
+        await committed(two.client, there, two.topic, {0: 7})
+        await one.fails_no_more()
+    spread = {number: (1, NODE_ID)[number % 2] for number in range(partitions)}
+    await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
+
+
 async def test_a_cluster_that_is_away_is_named_once_and_tried_until_it_is_back(
     topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,15 +302,7 @@ async def test_brokers_of_older_versions_are_read_one_group_at_a_time(
     offset_fetch: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connect = BrokerLink.connection
-
-    async def older(link: BrokerLink) -> Any:
-        """This broker, spoken to as one that says it knows no newer requests."""
-        connection = await connect(link)
-        connection._versions |= {9: (0, offset_fetch), 10: (0, 2), 16: (0, 2)}
-        return connection
-
-    monkeypatch.setattr(BrokerLink, "connection", older)
+    speaking(monkeypatch, {9: (0, offset_fetch), 10: (0, 2), 16: (0, 2)})
     second_client.create(topic_name, 3)
     groups = [f"{topic_name}-{kind}" for kind in ("a", "b", "ů")]
     for group in groups:

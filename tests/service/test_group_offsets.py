@@ -130,6 +130,9 @@ def test_what_a_broker_wrote_is_what_is_read(
     assert found.error_code == error_code
     assert offsets_of(found) == wanted(topics)
     assert {t: said.failed for t, said in found.topics.items() if said.failed} == failed(topics)
+    for topic, said in found.topics.items():
+        beside = {number: topics[topic][number][1] for number in said.offsets}
+        assert said.metadata == {number: text for number, text in beside.items() if text}
 
 
 @_QUICKLY

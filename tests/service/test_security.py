@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
@@ -18,15 +19,21 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from sparklag_listener.counters import Stats
 from sparklag_listener.publisher import OffsetsPublisher
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import KafkaSettings, Observation, Settings, SettingsError
+from sparklag_schemas import (
+    KafkaSettings,
+    MirrorSettings,
+    Observation,
+    Settings,
+    SettingsError,
+)
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.diagnosis import diagnose
-from tests.messages import QUERY_ID, observation, position
+from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
-from tests.waiting import eventually
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -118,6 +125,35 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
         by_topic = {topic.topic: topic.partitions[0] for topic in event.topics}
         assert by_topic[forbidden].lag is None
         assert by_topic[forbidden].reason == f"no right to describe topic {forbidden}"
+
+
+async def test_a_mirror_names_the_right_that_is_missing_and_goes_on_once_it_is_granted(
+    scram_kafka: LocalKafka, internal: SecondClient, topic_name: str
+) -> None:
+    internal.create(topic_name, 1)
+    group = f"spark-{topic_name}"
+    settings = msgspec.structs.replace(
+        granted_settings(scram_kafka, internal),
+        mirror=MirrorSettings(queries=[topic_name], interval_s=0.1),
+    )
+    # With that it is measured, and not mirrored.
+    grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
+    async with running(settings, internal) as service:
+
+        async def fails(reason: str) -> None:
+            why = f"Kafka cluster default: group {group}: {reason}"
+            await holds(lambda: why in service.pipeline.degraded().values(), reason)
+
+        service.observe(seen(topic_name, {0: 0}, query=topic_name))
+        await fails("no right to it: the mirror needs Read on the group")
+        grant(scram_kafka, ResourceType.GROUP, group, AclOperation.READ)
+        await fails(
+            f"1 of 1 partitions not committed: topic {topic_name}: no right to it: the mirror needs"
+            " Read on the topic"
+        )
+        grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.READ)
+        await holds(lambda: not service.pipeline.degraded(), "nothing is missing")
+    assert internal.committed(group, topic_name) == {0: 0}
 
 
 async def test_check_names_the_rights_that_are_missing_and_nothing_else(

@@ -257,7 +257,9 @@ def _explained(shown: str) -> Iterator[None]:
     except (PyMongoError, OSError) as error:
         said = " ".join(str(error).split())
         # The driver adds what it knows of every server.
-        said = said.partition(", Timeout:")[0][:_LONGEST]
+        for added in (" (configured timeouts", ", Timeout:"):
+            said = said.partition(added)[0]
+        said = said[:_LONGEST]
         if getattr(error, "code", None) in _FULL:
             raise StoreFull(f"the offset store at {shown} has no room: {said}") from error
         raise StoreAway(f"the offset store at {shown}: {said}") from error

@@ -150,7 +150,7 @@ def _explain(found: Restored, option: str) -> None:
         f"[bold]{escape(position.query or position.query_id)}[/bold] after batch"
         f" {position.batch_id}{_when(position.processed_at)}"
     )
-    console.print(f'.option("{option}", """{escape(found.json)}""")')
+    console.print(f""".option("{option}", '{escape(found.json)}')""")
 
 
 def _settings(config: Path | None, store: str | None) -> Settings:

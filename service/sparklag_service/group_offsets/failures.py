@@ -1,4 +1,5 @@
-"""What of a cluster's groups cannot be read, and why; each said once in the log, until it ends."""
+"""What of a cluster's groups cannot be read, or written, and why; each said once in the log, until
+it ends."""
 
 from __future__ import annotations
 
@@ -26,12 +27,16 @@ def error_text(code: int) -> str:
 
 
 class Failures:
-    """Reasons by what fails: the cluster, a broker, a group. Each is one line, with the cluster."""
+    """Reasons by what fails: the cluster, a broker, a group. Each is one line, with the cluster.
 
-    def __init__(self, alias: str) -> None:
+    `whose` and `well` are words: what is read or written there, and how it is again.
+    """
+
+    def __init__(self, alias: str, whose: str = "groups", well: str = "can be read again") -> None:
         self.reasons: dict[str, str] = {}
-        self.cluster = f"groups of {alias}"
+        self.cluster = f"{whose} of {alias}"
         self._where = f"Kafka cluster {alias}"
+        self._well = well
 
     def broker(self, node: int) -> str:
         """What fails when a broker does."""
@@ -62,7 +67,7 @@ class Failures:
     def end(self, what: str) -> None:
         """It fails no more."""
         if self.reasons.pop(what, None) is not None:
-            _log.info("%s can be read again", what)
+            _log.info("%s %s", what, self._well)
 
     def drop(self, *whats: str) -> None:
         """Nobody wants them any more."""

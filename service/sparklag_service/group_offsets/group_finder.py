@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from sparklag_offsets.brokers.broker_link import BROKER_FAILURES
-from sparklag_offsets.brokers.first_answer import first_answer
 from sparklag_schemas import GroupSettings
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import Failures, error_text
 from sparklag_service.group_offsets.group_listing import GroupListing
 from sparklag_service.group_offsets.group_patterns import GroupPatterns
-from sparklag_service.group_offsets.group_requests import (
-    CoordinatorsAnswer,
-    FindCoordinatorRequest,
-    ListGroupsRequest,
-)
-from sparklag_service.group_offsets.pauses import cut, with_pauses
+from sparklag_service.group_offsets.group_questions import coordinators
+from sparklag_service.group_offsets.group_requests import ListGroupsRequest
+from sparklag_service.group_offsets.pauses import with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
-
-_GROUPS_AT_ONCE: Final = 500
-"""In one request."""
 
 
 class GroupFinder:
@@ -94,21 +86,8 @@ class GroupFinder:
 
     async def _find_coordinators(self, groups: Sequence[str]) -> None:
         """Who is to be asked about groups that no broker lists."""
-        for some in cut(groups, _GROUPS_AT_ONCE):
-            found = await first_answer(self._brokers.links(), FindCoordinatorRequest(some))
-            if found is not None:
-                self._take_coordinators(found.answer)
-                continue
-            for group in some:
-                # Older than Kafka 3.0, they take one at a time.
-                found = await first_answer(self._brokers.links(), FindCoordinatorRequest([group]))
-                if found is None:
-                    return
-                self._take_coordinators(found.answer)
-
-    def _take_coordinators(self, answer: CoordinatorsAnswer) -> None:
         refused = {}
-        for found in answer.read():
+        async for found in coordinators(self._brokers, groups):
             self.listing.found(found.group, None if found.error_code else found.node)
             if found.error_code:
                 refused[found.group] = error_text(found.error_code)

@@ -25,20 +25,14 @@ from sparklag_service.group_offsets.failures import (
     error_text,
 )
 from sparklag_service.group_offsets.group_finder import GroupFinder
-from sparklag_service.group_offsets.group_requests import OnlyOneAtATime
-from sparklag_service.group_offsets.offset_fetch import (
-    GroupAnswer,
-    OffsetFetchAnswer,
-    OffsetFetchRequest,
-)
+from sparklag_service.group_offsets.group_questions import GROUPS_AT_ONCE, fetch_offsets
+from sparklag_service.group_offsets.offset_fetch import GroupAnswer
 from sparklag_service.group_offsets.pauses import cut, with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
 from sparklag_service.tasks import end, keep_on, run_together, until_set
 
 _log = logging.getLogger(__name__)
 
-_GROUPS_AT_ONCE: Final = 500
-"""In one request."""
 _AT_ONCE_S: Final = 1.0
 """How often groups are looked for because one is not where it was."""
 _AGAIN_S: Final = (1.0, 2.0, 5.0, 10.0)
@@ -177,7 +171,7 @@ class GroupReader:
             return
         what = self._failures.broker(node)
         try:
-            for some in cut(groups, _GROUPS_AT_ONCE):
+            for some in cut(groups, GROUPS_AT_ONCE):
                 await self._read_groups(link, some)
         except BROKER_FAILURES as error:
             if self._brokers.link(node) is link:  # else it has left meanwhile
@@ -190,13 +184,8 @@ class GroupReader:
     async def _read_groups(self, link: BrokerLink, groups: Sequence[str]) -> None:
         await link.connection()
         asked_at_ms = epoch_ms()
-        answers: list[OffsetFetchAnswer]
-        try:
-            answers = [await link.ask(OffsetFetchRequest(groups))]
-        except OnlyOneAtATime:
-            answers = await asyncio.gather(*(link.ask(OffsetFetchRequest([g])) for g in groups))
         refused: dict[str, str] = {}
-        for answer in answers:
+        for answer in await fetch_offsets(link, groups):
             for found in answer.read(self._known):
                 if found is None:
                     await asyncio.sleep(0)

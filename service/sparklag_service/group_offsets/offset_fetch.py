@@ -53,6 +53,8 @@ class TopicAnswer(NamedTuple):
     """What a group has committed in one topic; `failed` are error codes. `raw`: as it came."""
 
     offsets: Committed
+    metadata: dict[int, str]
+    """What who committed wrote beside an offset, where that is anything."""
     failed: dict[int, int]
     raw: bytes
 
@@ -156,12 +158,11 @@ class _CommitReader(Reader):
                 self.skip(topic_began + len(old.raw) - self.at)
                 found = old
             else:
-                offsets: Committed = {}
-                failed: dict[int, int] = {}
-                for _ in self._partitions(offsets, failed):
+                found = TopicAnswer({}, {}, {}, b"")
+                for _ in self._partitions(found):
                     yield None
                 self.tags()
-                found = TopicAnswer(offsets, failed, self.data[topic_began : self.at])
+                found = found._replace(raw=self.data[topic_began : self.at])
             if found.offsets or found.failed:
                 topics[topic] = found
             if self._pause_is_due(_GROUP_WORTH):
@@ -177,15 +178,15 @@ class _CommitReader(Reader):
         self._since_pause = 0
         return True
 
-    def _partitions(self, offsets: Committed, failed: dict[int, int]) -> Iterator[None]:
-        """Read a topic's partitions into these, with pauses."""
+    def _partitions(self, found: TopicAnswer) -> Iterator[None]:
+        """Read a topic's partitions into `found`, with pauses."""
         left = self.length(item_size=_PARTITION.size)
         while left:
             some = min(left, _PAUSE_PARTITIONS)
             left -= some
-            if not (self._many and self._plain_ones(some, offsets)):
+            if not (self._many and self._plain_ones(some, found.offsets)):
                 for _ in range(some):
-                    self._one_partition(offsets, failed)
+                    self._one_partition(found)
             if self._pause_is_due(some):
                 yield
 
@@ -206,17 +207,18 @@ class _CommitReader(Reader):
         self.at = end
         return True
 
-    def _one_partition(self, offsets: Committed, failed: dict[int, int]) -> None:
+    def _one_partition(self, found: TopicAnswer) -> None:
         number, offset = _PARTITION.unpack_from(self.data, self.skip(_PARTITION.size))
         self.skip(self._epoch_size)
-        self._text()
+        size = max(self.varint() - 1 if self._many else self.int16(), 0)
+        beside = self.skip(size)
         error_code = self.int16()
         self.tags()
         if error_code:
-            failed[number] = error_code
+            found.failed[number] = error_code
         elif offset >= 0:
-            offsets[number] = offset
-
-    def _text(self) -> None:
-        """Pass over what who committed wrote beside the offset: it may be any bytes."""
-        self.skip(max(self.varint() - 1 if self._many else self.int16(), 0))
+            found.offsets[number] = offset
+            if size:
+                # It may be any bytes.
+                text = self.data[beside : beside + size].decode(errors="replace")
+                found.metadata[number] = text

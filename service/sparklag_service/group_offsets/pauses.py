@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from sparklag_service import tasks
 
 _BREATHE_GROUPS: Final = 500
 
+_Item = TypeVar("_Item")
 
-def cut(groups: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+
+def cut(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     """The same in parts of at most `size`."""
-    return (groups[start : start + size] for start in range(0, len(groups), size))
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:

@@ -15,6 +15,7 @@ from sparklag_service.group_offsets.group_reader import GroupReader
 from sparklag_service.group_offsets.offset_fetch import Committed, GroupAnswer
 from sparklag_service.group_offsets.pauses import with_pauses
 from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.mirror.mark import is_mirrored
 from sparklag_service.tasks import run_together
 
 _LOOKS: Final = 4
@@ -70,6 +71,7 @@ class GroupIntake:
         self._remembered = remembered
         self._groups: dict[str, _Group] = {}
         self._ended: set[str] = set()
+        self._mirrored: dict[str, GroupAnswer] = {}
         self._fresh_s = groups.interval_s + kafka.request_timeout_s
         self._reader = GroupReader(alias, bootstrap_servers, kafka, groups, self)
 
@@ -91,6 +93,7 @@ class GroupIntake:
         wanted = self._owns(group_query_id(self._alias, group))
         if not wanted:
             self._groups.pop(group, None)
+            self._mirrored.pop(group, None)
         return wanted
 
     def remembered(self) -> Iterable[str]:
@@ -108,11 +111,13 @@ class GroupIntake:
     def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
         """See GroupTaker."""
         now_s = time.monotonic()
-        self._ended.discard(answer.group)
         known = self._groups.get(answer.group)
         if known is not None and answer is known.answer:
             known.asked_at_ms, known.read_s = asked_at_ms, now_s
             return
+        if self._is_mirror(answer, asked_at_ms):
+            return
+        self._ended.discard(answer.group)
         offsets = _offsets(answer, known.offsets if known is not None else {})
         if known is None:
             known = self._groups[answer.group] = _Group(answer, {}, asked_at_ms, now_s)
@@ -128,12 +133,29 @@ class GroupIntake:
     def gone(self, group: str, asked_at_ms: int) -> None:
         """See GroupTaker."""
         known = self._groups.pop(group, None)
+        self._mirrored.pop(group, None)
         self._ended.add(group)
         if known is not None and known.put_s is not None:
             known.asked_at_ms = asked_at_ms
             self._put(group, known, "terminated")
         elif group_query_id(self._alias, group) in self._remembered():
             self._queue.put_nowait(self._delivery(group, "terminated", asked_at_ms, None, []))
+
+    def _is_mirror(self, answer: GroupAnswer, asked_at_ms: int) -> bool:
+        """Whether a group is the mirror of a Spark query: that is measured as what it is, and must
+        not come back as a query of its own. The mark tells, whichever service has left it."""
+        group = answer.group
+        if answer is self._mirrored.get(group):
+            return True
+        mirrored = is_mirrored(answer.topics)
+        if mirrored and group not in self._mirrored:
+            # It may have been an ordinary one.
+            self.gone(group, asked_at_ms)
+        if mirrored:
+            self._mirrored[group] = answer
+        else:
+            self._mirrored.pop(group, None)
+        return mirrored
 
     async def _refresh_regularly(self) -> None:
         while True:

@@ -71,6 +71,11 @@ class SelfMetrics(Collector):
                 sum(len(watcher.failing) for watcher in pipeline.watchers),
             ),
             (
+                "mirror_failing",
+                "Groups, brokers and clusters that the mirror cannot commit to.",
+                None if pipeline.mirror is None else len(pipeline.mirror.failing),
+            ),
+            (
                 "intake_age_seconds",
                 "Since when it is not known that every observation was taken in.",
                 None if intake.heard_all_s is None else now_s - intake.heard_all_s,

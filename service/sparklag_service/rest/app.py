@@ -56,7 +56,8 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
     )
     async def ready(response: Response) -> dict[str, Any]:
         """503 until the view is complete and Kafka answers. `degraded` names other clusters that
-        cannot be reached, checkpoints and groups that cannot be read: only their queries suffer."""
+        cannot be reached, checkpoints and groups that cannot be read, groups that cannot be
+        mirrored to: only their queries suffer."""
         failing = pipeline.not_ready()
         response.status_code = 503 if failing else 200
         return {

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from sparklag_offsets.errors import UnusableStore
+from sparklag_offsets.errors import StoreMissing, UnusableStore
 from sparklag_offsets.store.opening import reason
 
 CONNECT_S: Final = 5
@@ -82,7 +82,7 @@ def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
     if path in ("", ":memory:"):
         raise UnusableStore(f"{shown}: an offset store in memory would forget: name a file")
     if not create and not Path(path).exists():
-        raise UnusableStore(f"no offset store at {shown}: there is no file {path}")
+        raise StoreMissing(f"no offset store at {shown}: there is no file {path}")
     if not Path(path).absolute().parent.is_dir():
         raise UnusableStore(f"no offset store at {shown}: there is no folder for it")
     # A file is opened at once, and none is kept open.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import NewerSchema
+from sparklag_offsets.store.sql.tables import NEWEST
 
 # Of its own: the database may be shared with tables that Alembic keeps too.
 _VERSION_TABLE: Final = "sparklag_schema_version"
@@ -21,12 +23,15 @@ _LOCK: Final = "sparklag_schema"
 _LOCK_NUMBER: Final = 7_526_466_455
 _LOCK_S: Final = 30
 
+UPGRADING: Final = threading.Lock()
+"""Held during `upgrade`: Alembic has one at a time in a process."""
+
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
 def upgrade(connection: Connection, shown: str) -> None:
-    """Make or change the tables where they are not as they are to be. Several programs may at once:
-    one does it. In one program it is one thread at a time, for Alembic. Raises NewerSchema."""
+    """Make or change the tables where they are not as they are to be. Several processes may at
+    once: one does it. Raises NewerSchema."""
     with _alone(connection):
         if not is_newest(connection, shown):
             config = _config()
@@ -56,8 +61,8 @@ def is_newest(connection: Connection, shown: str) -> bool:
     """Whether there are tables, of the newest schema. Raises NewerSchema."""
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     found = context.get_current_revision()
-    if found is None:
-        return False
+    if found in (None, NEWEST):
+        return found is not None
     scripts = ScriptDirectory.from_config(_config())
     known = [script.revision for script in scripts.walk_revisions()]
     if found not in known:
@@ -65,7 +70,7 @@ def is_newest(connection: Connection, shown: str) -> bool:
             f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
             f" {known[0]}: a newer sparklag made it, upgrade this one"
         )
-    return found == known[0]
+    return False
 
 
 def _config() -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -27,9 +26,7 @@ _TIMEOUT_S: Final = 30.0
 _CLOSE_S: Final = 2.0
 _ROWS: Final = 500
 """In one statement."""
-_ASK_AGAIN_S: Final = 0.05
-_migrating = threading.Lock()
-"""Alembic keeps what it works on in modules: one migration at a time in this process."""
+_AGAIN_S: Final = 0.05
 
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 Item = TypeVar("Item")
@@ -49,13 +46,8 @@ class SqlStore:
         async with self._connection() as connection:
             if await connection.run_sync(schema.is_newest, self.shown):
                 return
-        while not _migrating.acquire(blocking=False):  # noqa: ASYNC110 another thread's loop has it
-            await asyncio.sleep(_ASK_AGAIN_S)
-        try:
-            async with self._connection() as connection:
-                await connection.run_sync(schema.upgrade, self.shown)
-        finally:
-            _migrating.release()
+        async with _upgrading(), self._connection() as connection:
+            await connection.run_sync(schema.upgrade, self.shown)
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
@@ -247,3 +239,14 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
+
+
+@asynccontextmanager
+async def _upgrading() -> AsyncIterator[None]:
+    """The others of this process may be on this loop, or on another."""
+    while not schema.UPGRADING.acquire(blocking=False):  # noqa: ASYNC110 - no event has both
+        await asyncio.sleep(_AGAIN_S)
+    try:
+        yield
+    finally:
+        schema.UPGRADING.release()

@@ -23,6 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
+NEWEST: Final = "0001"
+"""The newest migration."""
 LONGEST_NAME: Final = 700
 """What MySQL can have in an index."""
 

@@ -1,0 +1,1 @@
+"""The mirror to Kafka: what queries have processed, committed to consumer groups of their own."""

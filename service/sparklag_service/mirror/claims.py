@@ -1,0 +1,71 @@
+"""Whose a group is, where several queries come into question. Pure: it goes by the view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparklag_schemas import LagEvent, Status
+from sparklag_service.mirror.plan import MirrorPlan, Position
+from sparklag_service.view import View
+
+_OVER: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
+
+
+class Claims:
+    """Of the queries that read from one Kafka cluster, whichever instance measures them."""
+
+    def __init__(self, plan: MirrorPlan, view: View, cluster: str, silent_s: float) -> None:
+        self._plan = plan
+        self._view = view
+        self._cluster = cluster
+        self._silent_s = silent_s
+
+    def live(self, query_ids: Iterable[str], position: Position) -> list[str]:
+        """Those of other queries that are known, and run as far as one can tell.
+
+        One that nobody speaks of any more, while this instance is heard to speak of `position`, is
+        dead: its embedded service died with it.
+        """
+        own = self._view.get(position.query_id)
+        found = []
+        for query_id in query_ids:
+            entry = self._view.get(query_id)
+            if entry is None or entry.event.status in _OVER:
+                continue
+            if own is None or own.heard_s - entry.heard_s <= self._silent_s:
+                found.append(query_id)
+        return found
+
+    def is_over(self, query_id: str) -> bool:
+        """Whether a query is known to run no more."""
+        entry = self._view.get(query_id)
+        return entry is not None and entry.event.status in _OVER
+
+    def rivals(self, position: Position) -> list[str]:
+        """The ids of other queries that are to be mirrored to the same group.
+
+        They share its name. Other ways to one group (a query named like another's id) are found
+        out by the mark of the first that commits.
+        """
+        if position.name is None:
+            return []
+        events = (entry.event for entry in self._view.find(position.name))
+        return [event.query_id for event in events if self._is_rival(event, position)]
+
+    def called(self, query_ids: Iterable[str]) -> str:
+        """Queries by id and name, for people."""
+        return " and ".join(self._called(query_id) for query_id in sorted(query_ids))
+
+    def _called(self, query_id: str) -> str:
+        entry = self._view.get(query_id)
+        name = entry.event.query if entry is not None else None
+        return f"{name} ({query_id})" if name is not None else query_id
+
+    def _is_rival(self, event: LagEvent, position: Position) -> bool:
+        return (
+            event.query_id != position.query_id
+            and event.origin != "group"
+            and any(topic.cluster == self._cluster for topic in event.topics)
+            and self._plan.group(event.query, event.query_id, self._cluster) == position.group
+        )

@@ -1,0 +1,67 @@
+"""Which query is mirrored to which group, and at which offsets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from sparklag_schemas import MirrorSettings, Offsets
+from sparklag_service.name_patterns import NamePatterns
+from sparklag_service.query_state import QueryState
+
+_REMEMBERED: Final = 16_384
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a query is on one Kafka cluster: what its group there is to say."""
+
+    query_id: str
+    name: str | None
+    group: str
+    observed_at_ms: int
+    offsets: Offsets
+    ended: bool = False
+
+
+class MirrorPlan:
+    """What `[mirror]` asks for."""
+
+    def __init__(self, settings: MirrorSettings) -> None:
+        self._template = settings.group
+        self._take = lru_cache(_REMEMBERED)(NamePatterns(settings.queries, settings.exclude).take)
+
+    def group(self, name: str | None, query_id: str, cluster: str) -> str | None:
+        """The group of a query on a cluster, by that one's alias. None: it is not mirrored."""
+        if not self._take(name, query_id):
+            return None
+        return self._template.format(query=name or query_id, query_id=query_id, cluster=cluster)
+
+    def position(self, state: QueryState, cluster: str) -> Position | None:
+        """None for a query that is not mirrored, or has processed nothing there."""
+        processed = [s.processed for s in state.sources if s.cluster == cluster and s.processed]
+        # A consumer group is its own mirror.
+        if not processed or state.origin == "group":
+            return None
+        group = self.group(state.name, state.query_id, cluster)
+        if group is None:
+            return None
+        return Position(
+            *(state.query_id, state.name, group, state.observed_at_ms),
+            *(lowest(processed), state.ended),
+        )
+
+
+def lowest(processed: Sequence[Offsets]) -> Offsets:
+    """One position out of those of several sources: a group has only one for each partition."""
+    if len(processed) == 1:
+        return processed[0]
+    found: Offsets = {}
+    for offsets in processed:
+        for topic, numbers in offsets.items():
+            of_topic = found.setdefault(topic, {})
+            for number, offset in numbers.items():
+                of_topic[number] = min(offset, of_topic.get(number, offset))
+    return found

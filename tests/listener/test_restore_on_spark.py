@@ -1,0 +1,157 @@
+"""What Spark makes of the offsets that it is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from sparklag_listener import ObserverHandle, ending_offsets, starting_offsets
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.opening import open_store
+from sparklag_schemas import SparklagError
+from tests.listener.conftest import Driver
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    # PySpark leaves the socket that rows came through to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/offsets.db"
+
+
+def record_of(store: str, at_ms: int | None = None) -> BatchRecord:
+    async def ask() -> BatchRecord | None:
+        opened = open_store(store)
+        try:
+            (query,) = await opened.queries("orders")
+            return await opened.as_of(query.query_id, at_ms)
+        finally:
+            await opened.aclose()
+
+    record = asyncio.run(ask())
+    assert record is not None
+    return record
+
+
+def process_all(driver: Driver, handle: ObserverHandle, store: str) -> BatchRecord:
+    """Let the running query read what there is, and the store record it: the last record."""
+    for query in driver.spark.streams.active:
+        query.processAllAvailable()
+    ends = driver.client.end_offsets(driver.topic)
+
+    def is_recorded() -> bool:
+        return handle.stats().recorded > 0 and record_of(store).topics[0].until() == ends
+
+    wait_for(is_recorded, "all of it is recorded")
+    return record_of(store)
+
+
+def places(frame: DataFrame) -> Counter[tuple[int, int]]:
+    return Counter((row["partition"], row["offset"]) for row in frame.collect())
+
+
+def window(driver: Driver, starting: str, ending: str) -> Counter[tuple[int, int]]:
+    """What a bounded read of the topic gives."""
+    read = driver.spark.read.format("kafka").option("kafka.bootstrap.servers", driver.servers)
+    read = read.option("subscribe", driver.topic).option("startingOffsets", starting)
+    return places(read.option("endingOffsets", ending).load())
+
+
+def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
+    driver: Driver, store: str
+) -> None:
+    handle = driver.observe(store=store, publish=False)
+    query = driver.start(maxOffsetsPerTrigger="10")
+    first = process_all(driver, handle, store)
+    driver.send(20)
+    last = process_all(driver, handle, store)
+    assert last.batch_id > first.batch_id
+    assert not last.is_inferred
+    assert first.processed_at < last.processed_at
+
+    starting = starting_offsets("orders", store=store, at=first.processed_at)
+    read_again = window(driver, starting, ending_offsets("orders", store=store))
+    assert sum(read_again.values()) == 20
+    assert set(read_again.values()) == {1}
+
+    # The same from the checkpoint alone.
+    checkpoint = str(driver.checkpoints / "query")
+    from_checkpoint = starting_offsets(checkpoint=checkpoint, bootstrap_servers=driver.servers)
+    assert from_checkpoint == starting_offsets("orders", store=store)
+
+    query.stop()
+    driver.client.add_partitions(driver.topic, 3)
+    driver.send(30)
+    starting = starting_offsets("orders", store=store)
+    assert json.loads(starting)[driver.topic]["2"] == -2
+    seen: Counter[tuple[int, int]] = Counter()
+    again = (
+        driver.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", driver.servers)
+        .option("subscribe", driver.topic)
+        .option("startingOffsets", starting)
+        .load()
+        .writeStream.foreachBatch(lambda batch, _: seen.update(places(batch)))
+        .queryName("orders")
+        .option("checkpointLocation", str(driver.checkpoints / "new"))
+        .start()
+    )
+    driver.keep(again)
+    again.processAllAvailable()
+    assert sum(seen.values()) == 30
+    assert set(seen.values()) == {1}
+    # A window that ended before the partition was there has nothing of it.
+    ending = ending_offsets("orders", store=store, at=last.processed_at)
+    assert sum(window(driver, "earliest", ending).values()) == 30
+
+
+def test_what_retention_deleted_is_found_out_before_spark_fails(
+    driver: Driver, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = driver.observe(store=store, publish=False)
+    driver.start()
+    process_all(driver, handle, store)
+    handle.close()
+    for query in driver.spark.streams.active:
+        query.stop()
+    driver.send(20)
+    ends = driver.client.end_offsets(driver.topic)
+    driver.client.delete_records(driver.topic, ends)
+    driver.send(6)
+    with pytest.raises(Exception, match=r"retention has deleted records after the position kept"):
+        starting_offsets("orders", store=store)
+    with caplog.at_level(logging.WARNING, logger="sparklag"):
+        starting = starting_offsets("orders", store=store, on_deleted="earliest")
+    assert "they are lost" in caplog.text
+    assert sum(window(driver, starting, "latest").values()) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"publish": False}, "observe(publish=False) only records: it needs store="),
+        ({"store": "redis://h/0"}, "'redis://h/0' is not the URL of an offset store"),
+        ({"store": "sqlite:///no-such-folder/o.db"}, "there is no folder for it"),
+        ({"store": "sqlite://"}, "would forget: name a file"),
+    ],
+)
+def test_a_store_that_cannot_be_one_is_refused_at_once(
+    driver: Driver, arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(SparklagError) as refused:
+        driver.observe(**arguments)
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,45 @@
+"""Kafka's own consumer-group command."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sparklag_pipeline.java import find_java
+from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
+
+
+class Described(NamedTuple):
+    """A row that it prints."""
+
+    current: int
+    log_end: int
+    lag: int
+
+
+def describe(
+    bootstrap_servers: str, groups: Iterable[str]
+) -> dict[str, dict[tuple[str, int], Described]]:
+    """What it shows of these: by group, then by topic and partition."""
+    jars = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
+    done = subprocess.run(
+        [
+            *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"),
+            f"{jars[0].parent}/*",
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", bootstrap_servers, "--describe", "--timeout", "60000"),
+            *(word for group in groups for word in ("--group", group)),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    found: dict[str, dict[tuple[str, int], Described]] = {}
+    for line in done.stdout.splitlines():
+        match line.split():
+            case [group, topic, partition, current, log_end, lag, *_] if partition.isdigit():
+                row = Described(int(current), int(log_end), int(lag))
+                found.setdefault(group, {})[topic, int(partition)] = row
+    return found

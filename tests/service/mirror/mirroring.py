@@ -1,0 +1,107 @@
+"""A mirror by itself, fed by hand, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from sparklag_schemas import MirrorSettings, Observation, Settings, encode
+from sparklag_schemas.clusters import ClusterNames
+from sparklag_service.counters import Counters
+from sparklag_service.mirror.mirror import Mirror
+from sparklag_service.tracker import Tracker
+from sparklag_service.view import Entry, View
+from tests.messages import lag_event
+from tests.second_client import SecondClient
+from tests.waiting import eventually, holds
+
+_NO_COORDINATOR_YET: Final = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""A broker that has just started."""
+
+
+class Mirroring:
+    """One instance's mirror, and what it goes by."""
+
+    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+        self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
+        self.view = View()
+        self.counters = Counters()
+        self.kept = True
+        self.mirror = Mirror(
+            settings,
+            bootstrap_servers,
+            self.view,
+            self.tracker.queries,
+            lambda query_id: self.kept,
+            settings.heartbeat_s,
+            self.counters,
+        )
+
+    def observe(self, *observations: Observation) -> None:
+        """The queries are there by now, and live."""
+        for observed in observations:
+            self.tracker.observe(observed)
+            self.show(observed)
+
+    def show(self, observed: Observation, status: str = "OK") -> None:
+        """Some instance has published a query's lag."""
+        event = lag_event(query_id=observed.query_id, query=observed.query, status=status)
+        self.view.remove(observed.query_id)
+        self.view.put(Entry(event, encode(event), 0.0))
+
+    async def fails(self, text: str) -> str:
+        """The reason with `text` in it."""
+        await holds(lambda: text in str(self.mirror.failing), f"failing: {text}")
+        return next(reason for reason in self.mirror.failing.values() if text in reason)
+
+    async def fails_no_more(self) -> None:
+        await holds(lambda: not self.mirror.failing, "nothing fails")
+
+    async def refused(self, times: int = 2) -> None:
+        """So often more has it left a group alone."""
+        before = self.counters.mirror_refused
+        await holds(lambda: self.counters.mirror_refused >= before + times, "it is refused again")
+
+
+@asynccontextmanager
+async def mirroring(
+    bootstrap_servers: str,
+    *,
+    group: str = "spark-{query}",
+    interval_s: float = 0.1,
+    **fields: Any,
+) -> AsyncIterator[Mirroring]:
+    """It runs; afterwards it is cancelled, and gone."""
+    mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)
+    settings = Settings(mirror=mirror, **fields)
+    instance = Mirroring(settings, bootstrap_servers)
+    running = asyncio.create_task(instance.mirror.run())
+    try:
+        yield instance
+        assert not running.done()
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def committed(client: SecondClient, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Wait until the group's offsets are these."""
+
+    async def are_these() -> bool:
+        try:
+            return await asyncio.to_thread(client.committed, group, topic) == offsets
+        except KafkaException as failure:
+            if failure.args[0].code() not in _NO_COORDINATOR_YET:
+                raise
+            return False
+
+    await eventually(are_these, f"{group} is at {offsets} of {topic}")

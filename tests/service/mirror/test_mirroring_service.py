@@ -1,0 +1,174 @@
+"""A whole service mirrors its queries: other tools see what it says itself."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import (
+    ClusterSettings,
+    GroupSettings,
+    LagEvent,
+    MirrorSettings,
+    Observation,
+    Settings,
+    decode_lag_event,
+)
+from sparklag_service.rest.app import create_app
+from tests.messages import position, seen
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, running, settings_for
+from tests.service.mirror.consumer_groups import describe
+from tests.service.mirror.mirroring import committed
+from tests.waiting import holds
+
+pytestmark = pytest.mark.kafka
+
+
+def mirroring_settings(kafka: LocalKafka, *queries: str, **fields: Any) -> Settings:
+    mirror = MirrorSettings(queries=list(queries), interval_s=0.2)
+    return settings_for(kafka.bootstrap_servers, mirror=mirror, **fields)
+
+
+def http_of(service: RunningService) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(create_app(service.pipeline))
+    return httpx.AsyncClient(transport=transport, base_url="http://sparklag")
+
+
+def by_partition(event: LagEvent) -> dict[tuple[str, int], tuple[int | None, ...]]:
+    return {
+        (topic.topic, one.partition): (one.processed_offset, one.latest_offset, one.lag)
+        for topic in event.topics
+        for one in topic.partitions
+    }
+
+
+async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    other = second_client.create(f"{topic_name}-other", 2)
+    second_client.create(topic_name, 3)
+    for topic, partitions in ((topic_name, 3), (other, 2)):
+        for partition in range(partitions):
+            second_client.produce(topic, [b"x"] * (30 + partition), partition=partition)
+    queries = [
+        seen(
+            topic_name,
+            {},
+            query=f"{topic_name}-{number}",
+            sources=[
+                position({topic_name: {0: number % 30, 1: number % 7, 2: 0}}),
+                position({other: {0: number % 5, 1: 3}}, source=1),
+            ],
+        )
+        for number in range(120)
+    ]
+    groups = {query.query_id: f"spark-{query.query}" for query in queries}
+    async with (
+        running(mirroring_settings(kafka, f"{topic_name}-.*"), second_client) as service,
+        http_of(service) as http,
+    ):
+        service.observe(*queries)
+        for query in queries:
+            await service.shows(query.query_id, lambda e: e.total_lag is not None, "its lag")
+        counters = service.pipeline.counters
+        await holds(lambda: counters.mirror_commits == len(queries), "all are mirrored")
+        some = queries[::6]
+        shown = await asyncio.to_thread(
+            describe, kafka.bootstrap_servers, [groups[query.query_id] for query in some]
+        )
+        for query in some:
+            answer = await http.get(f"/lag/{query.query}")
+            event = decode_lag_event(answer.content)
+            of_group = shown[groups[query.query_id]]
+            assert of_group == by_partition(event)
+            assert sum(row.lag for row in of_group.values()) == event.total_lag
+        metrics = (await http.get("/metrics")).text
+    assert f"sparklag_mirror_commits_total {len(queries)}.0" in metrics
+
+
+async def test_a_service_that_restarts_goes_on_and_what_was_read_last_is_mirrored_as_it_ends(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    group = f"spark-{topic_name}"
+    settings = mirroring_settings(kafka, topic_name)
+    settings = msgspec.structs.replace(
+        settings, mirror=msgspec.structs.replace(settings.mirror, interval_s=600.0)
+    )
+    query = seen(topic_name, {0: 1}, query=topic_name)
+    for offset in (1, 2):
+        async with running(settings, second_client) as service:
+            service.observe(at(query, topic_name, offset))
+            observed_at = query.observed_at + offset
+            await service.shows(
+                query.query_id, partial(is_seen_at, observed_at=observed_at), "the position"
+            )
+        await committed(second_client, group, topic_name, {0: offset})
+    # Without anything new it knows from the view where the query is.
+    await asyncio.to_thread(second_client.delete_group, group)
+    async with running(settings, second_client):
+        pass
+    await committed(second_client, group, topic_name, {0: 2})
+
+
+async def test_a_mirror_does_not_come_back_as_a_group_of_its_own(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    ordinary = f"spark-{topic_name}-ordinary"
+    second_client.commit(ordinary, {topic_name: {0: 0}})
+    allow = GroupSettings(allow=[f"spark-{topic_name}.*"], interval_s=0.2, find_interval_s=1.0)
+    settings = mirroring_settings(kafka, topic_name, groups=allow)
+    query = seen(topic_name, {0: 0}, query=topic_name)
+    async with running(settings, second_client) as service:
+        service.observe(query)
+        await committed(second_client, f"spark-{topic_name}", topic_name, {0: 0})
+        # Both are listed from here on.
+        newer = f"spark-{topic_name}-newer"
+        await asyncio.to_thread(second_client.commit, newer, {topic_name: {0: 0}})
+        for group in (ordinary, newer):
+            await service.shows(f"group:default:{group}", lambda e: e.total_lag == 0, "its lag")
+        assert service.pipeline.view.get(f"group:default:spark-{topic_name}") is None
+        assert len(service.pipeline.tracker.queries) == 3
+
+
+async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    away = {"east": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
+    settings = mirroring_settings(kafka, ".*", clusters=away)
+    far = position({topic_name: {0: 0}}, bootstrap_servers="127.0.0.1:1")
+    near, gone = (seen(topic_name, {0: 0}, query=f"{topic_name}-{n}") for n in ("near", "gone"))
+    async with running(settings, second_client) as service, http_of(service) as http:
+        service.observe(near, msgspec.structs.replace(gone, sources=[far]))
+        await holds(lambda: "mirror of east" in service.pipeline.degraded(), "it is named")
+        ready = await http.get("/health/ready")
+        assert (ready.status_code, ready.json()["degraded"]["mirror of east"]) == (
+            200,
+            "Kafka cluster east: nothing is mirrored to it, no broker answers: 127.0.0.1:1:"
+            " connection refused: is a broker listening there?",
+        )
+        second_client.produce(topic_name, [b"x"] * 3)
+        await service.shows(near.query_id, lambda e: e.total_lag == 3, "lag 3")
+        await committed(second_client, f"spark-{near.query}", topic_name, {0: 0})
+
+
+def is_seen_at(event: LagEvent, observed_at: int) -> bool:
+    return event.observed_at == observed_at
+
+
+def at(observed: Observation, topic: str, offset: int) -> Observation:
+    """The same query, later."""
+    return msgspec.structs.replace(
+        observed,
+        observed_at=observed.observed_at + offset,
+        sources=[position({topic: {0: offset}})],
+    )

@@ -1,0 +1,296 @@
+"""Which query is mirrored to which group, at which offsets, and what the group's marks allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
+from sparklag_service.group_offsets.offset_fetch import TopicAnswer
+from sparklag_service.mirror.attempts import Attempts
+from sparklag_service.mirror.claims import Claims
+from sparklag_service.mirror.commit_outcome import commit_outcome, group_outcome
+from sparklag_service.mirror.mark import Mark, is_mirrored, read_mark
+from sparklag_service.mirror.plan import MirrorPlan, Position
+from sparklag_service.mirror.verdict import Verdict, judge
+from sparklag_service.view import Entry, View
+from tests.messages import QUERY_ID, lag_event
+from tests.service.pipelines import pipeline_of
+from tests.service.states import source, state
+
+ME, OTHER = "id-me", "id-other"
+
+
+def plan(*queries: str, **fields: Any) -> MirrorPlan:
+    return MirrorPlan(MirrorSettings(queries=list(queries or (".*",)), **fields))
+
+
+@pytest.mark.parametrize(
+    ("queries", "exclude", "mirrored"),
+    [
+        (["orders"], [], True),
+        ([QUERY_ID], [], True),
+        (["ord"], [], False),
+        ([".*"], ["ord.*"], False),
+        ([".*"], [QUERY_ID], False),
+        ([".*"], ["other"], True),
+    ],
+)
+def test_patterns_are_of_the_whole_name_or_id_and_exclusion_wins(
+    queries: list[str], exclude: list[str], mirrored: bool
+) -> None:
+    found = plan(*queries, exclude=exclude).position(state(), "default")
+    assert (found is not None) is mirrored
+
+
+def test_a_consumer_group_is_not_mirrored() -> None:
+    assert plan().position(state(origin="group"), "default") is None
+
+
+def test_what_is_not_known_to_be_processed_is_not_mirrored() -> None:
+    assert plan().position(state(source(None), source({})), "default") is None
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "group"),
+    [
+        ("spark-{query}", "orders", "spark-orders"),
+        ("spark-{query}", None, f"spark-{ME}"),
+        ("{cluster}.{query_id}", "orders", f"default.{ME}"),
+    ],
+)
+def test_the_group_is_named_by_the_template(template: str, name: str | None, group: str) -> None:
+    assert plan(group=template).group(name, ME, "default") == group
+
+
+def test_of_two_sources_the_lower_position_counts_and_each_cluster_has_its_own() -> None:
+    query = state(
+        source({"t": {0: 5, 1: 9}}),
+        source({"t": {0: 7, 1: 2}, "u": {0: 1}}),
+        source({"t": {0: 1}}, cluster="east"),
+        source({"t": {0: 0}}, cluster=None),
+    )
+    here, there = (plan().position(query, cluster) for cluster in ("default", "east"))
+    assert here is not None
+    assert here.offsets == {"t": {0: 5, 1: 2}, "u": {0: 1}}
+    assert there is not None
+    assert there.offsets == {"t": {0: 1}}
+
+
+def test_a_mark_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
+    assert read_mark(Mark(7, "an id with spaces").text) == Mark(7, "an id with spaces")
+    for text in ("", "sparklag", "sparklag x", "sparklag  7", "spark x 7", "sparklag x ²", "\0"):
+        assert read_mark(text) is None
+    assert is_mirrored(group({"t": {0: (1, Mark(7, "x"))}}))
+    assert not is_mirrored(group({"t": {0: (1, None)}}))
+
+
+Marked = dict[str, dict[int, tuple[int, Mark | None]]]
+
+
+def group(said: Marked) -> dict[str, TopicAnswer]:
+    return {
+        topic: TopicAnswer(
+            {number: offset for number, (offset, _) in numbers.items()},
+            {number: mark.text for number, (_, mark) in numbers.items() if mark is not None},
+            {},
+            b"",
+        )
+        for topic, numbers in said.items()
+    }
+
+
+def judged(
+    said: Marked, *, others: str = "OK", heard_s: float = 0, renew: bool = False, **fields: Any
+) -> Verdict:
+    """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
+    `others`, and was heard at `heard_s`."""
+    position = Position(
+        **{
+            "query_id": ME,
+            "name": "orders",
+            "group": "spark-orders",
+            "observed_at_ms": 100,
+            "offsets": {"t": {0: 5, 1: 5}},
+            **fields,
+        }
+    )
+    view = View()
+    for query_id, status in ((ME, "OK"), (OTHER, others)):
+        if status:
+            event = lag_event(query_id=query_id, query="orders", status=status)
+            view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s))
+    return judge(position, group(said), Claims(plan(), view, "default", 30.0), renew=renew)
+
+
+ALL: Offsets = {"t": {0: 5, 1: 5}}
+
+
+def mine(*numbers: int, offset: int = 5, at: int = 90) -> Marked:
+    return {"t": dict.fromkeys(numbers, (offset, Mark(at, ME)))}
+
+
+def theirs(*numbers: int, at: int = 90) -> Marked:
+    return {"t": dict.fromkeys(numbers, (4, Mark(at, OTHER)))}
+
+
+@pytest.mark.parametrize(
+    ("said", "fields", "offsets"),
+    [
+        pytest.param({}, {"others": ""}, ALL, id="nothing was committed yet"),
+        pytest.param(mine(0, 1), {}, {}, id="it is there"),
+        pytest.param(mine(0, 1), {"renew": True}, ALL, id="it would expire"),
+        pytest.param(mine(0, 1, offset=4), {}, ALL, id="the query has moved on"),
+        pytest.param(mine(0, 1, offset=9), {}, ALL, id="the query went back"),
+        pytest.param(mine(0), {}, {"t": {1: 5}}, id="a partition is new"),
+        pytest.param(mine(0, 1, 7, offset=4), {}, ALL, id="a partition is gone: it stays"),
+        pytest.param(mine(0, 1, offset=9, at=100), {}, {}, id="of this very moment"),
+        pytest.param(mine(0, 1, offset=9, at=100), {"renew": True}, {}, id="nor renewed"),
+        pytest.param(mine(0, at=100), {}, {"t": {1: 5}}, id="a partition failed"),
+        pytest.param(theirs(0, 1), {"others": "STOP"}, ALL, id="of a query that is dead"),
+        pytest.param(theirs(0, 1), {"others": ""}, ALL, id="of a query nobody knows"),
+        pytest.param(theirs(0, 1, at=200), {"others": "FAILED"}, ALL, id="whatever its clock said"),
+        pytest.param(theirs(0, 1), {"heard_s": -31.0}, ALL, id="of one that nobody speaks of"),
+        pytest.param({}, {"heard_s": -31.0}, ALL, id="the other one is not spoken of"),
+        pytest.param({}, {"others": "FINISHED"}, ALL, id="the other one has ended"),
+        pytest.param({}, {"name": None}, ALL, id="without a name there are no others"),
+    ],
+)
+def test_what_a_group_says_decides_what_is_committed(
+    said: Marked, fields: dict[str, Any], offsets: Offsets
+) -> None:
+    assert judged(said, **fields) == Verdict(offsets)
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"),
+    [
+        pytest.param(mine(0, 1, offset=9, at=101), {}, id="another instance is further"),
+        pytest.param(mine(7, at=101), {"renew": True}, id="in another partition"),
+        pytest.param(theirs(0), {"ended": True}, id="its successor has the group"),
+        pytest.param(theirs(0), {"ended": True, "others": "STOP"}, id="which is dead too"),
+        pytest.param({}, {"ended": True}, id="its successor is to have it"),
+    ],
+)
+def test_a_newer_position_or_a_successor_is_left_alone_without_a_word(
+    said: Marked, fields: dict[str, Any]
+) -> None:
+    assert judged(said, **fields) == Verdict({}, superseded=True)
+
+
+def test_offsets_without_a_mark_are_somebody_elses() -> None:
+    said = {"t": {**mine(0)["t"], 3: (1, None)}}
+    refused = judged(said).refused
+    assert refused is not None
+    assert refused.startswith("topic t, partition 3 was not committed by the mirror")
+
+
+def test_of_two_live_queries_the_one_whose_mark_is_the_latest_keeps_the_group() -> None:
+    both = {"t": {**mine(0, at=90)["t"], **theirs(1, at=80)["t"]}}
+    assert judged(both).refused is None
+    both = {"t": {**mine(0, at=80)["t"], **theirs(1, at=90)["t"]}}
+    assert judged(both).refused == (
+        "queries orders (id-me) and orders (id-other) would share it: it stays that of id-other;"
+        " give them names of their own, or put {query_id} into mirror.group"
+    )
+
+
+def test_where_neither_of_two_live_queries_has_committed_neither_does() -> None:
+    refused = judged({}).refused
+    assert refused is not None
+    assert "would share it: nothing is committed to it" in refused
+
+
+def test_each_attempt_says_when_the_next_is_due() -> None:
+    attempts = Attempts(interval_s=5.0)
+    at_5 = Position(ME, "orders", "g", 100, {"t": {0: 5}})
+    at_6 = Position(ME, "orders", "g", 101, {"t": {0: 6}})
+    assert attempts.is_due(at_5, 0)
+    attempts.done(at_5, 0)
+    assert not attempts.is_due(at_5, 3_599)
+    assert attempts.is_due(at_6, 0)
+    assert attempts.is_due(at_5, 3_600)
+    # What moves does not renew what stands: that has an hour of its own.
+    attempts.done(at_6, 1_800)
+    assert not attempts.renews(at_6, 3_599)
+    assert attempts.renews(at_6, 3_600)
+    attempts.done(at_6, 3_600, renewed=True)
+    assert not attempts.renews(at_6, 7_199)
+    attempts.failed(at_6, 4_000, "no such topic", soon=False)
+    assert not attempts.is_due(at_6, 4_029)
+    assert attempts.is_due(at_6, 4_030)
+    assert attempts.is_due(at_5, 4_000)
+    attempts.failed(at_6, 4_000, "moved", soon=True)
+    assert attempts.is_due(at_6, 4_000)
+    attempts.stands_back(at_6, 4_000, "members")
+    assert not attempts.is_due(at_5, 4_029)
+    assert attempts.reason("g") == "members"
+    assert attempts.keep([at_6]) == []
+    assert attempts.keep([]) == ["g"]
+    assert attempts.reason("g") is None
+
+
+@pytest.mark.parametrize(
+    ("codes", "committed", "reason"),
+    [
+        ({"t": {0: 0, 1: 0}, "u": {0: 0}}, True, None),
+        (
+            {"t": {0: 25, 1: 25}, "u": {0: 25}},
+            False,
+            "it has members of its own, so the mirror commits nothing to it",
+        ),
+        (
+            {"t": {0: 30, 1: 30}, "u": {0: 30}},
+            False,
+            "no right to it: the mirror needs Read on the group",
+        ),
+        (
+            {"t": {0: 0, 1: 0}, "u": {0: 3}},
+            True,
+            "1 of 3 partitions not committed: topic u: Kafka knows no such topic, or not all of its"
+            " partitions",
+        ),
+        (
+            {"t": {0: 29, 1: 29}, "u": {0: 29}},
+            False,
+            "3 of 3 partitions not committed: topic t: no right to it: the mirror needs Read on the"
+            " topic; topic u: no right to it: the mirror needs Read on the topic",
+        ),
+        (
+            {"t": {0: 0, 1: 0}},
+            True,
+            "1 of 3 partitions not committed: topic u: its coordinator says nothing of it",
+        ),
+    ],
+)
+def test_the_error_of_each_partition_is_said(
+    codes: dict[str, dict[int, int]], committed: bool, reason: str | None
+) -> None:
+    outcome = commit_outcome({"t": {0: 1, 1: 1}, "u": {0: 1}}, codes)
+    assert (outcome.committed, outcome.reason) == (committed, reason)
+
+
+@pytest.mark.parametrize(
+    ("code", "refused", "moved", "soon"),
+    [
+        (22, True, False, False),
+        (27, True, False, False),
+        (69, True, False, False),
+        (30, False, False, False),
+        (14, False, False, True),
+        (15, False, True, True),
+        (16, False, True, True),
+    ],
+)
+def test_a_coordinator_that_moved_is_looked_for_and_a_group_of_others_left_alone(
+    code: int, refused: bool, moved: bool, soon: bool
+) -> None:
+    outcome = group_outcome(code)
+    assert outcome.reason is not None
+    assert (outcome.refused, outcome.moved, outcome.soon) == (refused, moved, soon)
+
+
+async def test_without_patterns_there_is_no_mirror() -> None:
+    assert pipeline_of(Settings()).mirror is None
+    assert pipeline_of(Settings(mirror=MirrorSettings(queries=["orders"]))).mirror is not None
