@@ -38,7 +38,7 @@ async def main(*urls):
                 await call
             except StoreError as error:
                 print(type(error).__name__, error)
-        if os.geteuid() == 0:  # it may write anywhere, and what is imported may be root's
+        if os.geteuid() == 0:  # who may write anywhere, and what is imported may be root's
             os.setgid({nobody})
             os.setuid({nobody})
 
@@ -162,21 +162,17 @@ async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -
         await store.queries()
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["file", "folder"])
-def test_what_may_not_be_written_is_told(folder_for_all: Path, tmp_path: Path, there: bool) -> None:
-    file = folder_for_all / "offsets.db"
-    if there:
-        file.touch(0o444)
+def test_what_may_not_be_written_is_told(folder_for_all: Path, tmp_path: Path) -> None:
+    there, absent = folder_for_all / "there.db", folder_for_all / "absent.db"
+    there.touch(0o444)
     folder_for_all.chmod(0o555)
 
-    said = _python(
-        AS_NOBODY.format(nobody=NOBODY), f"sqlite:///{tmp_path}/own.db", f"sqlite:///{file}"
-    )
+    urls = [f"sqlite:///{file}" for file in (tmp_path / "own.db", there, absent)]
+    said = _python(AS_NOBODY.format(nobody=NOBODY), *urls)
 
     folder_for_all.chmod(0o755)
-    assert len(said) == 2
-    for line in said:
-        assert line.startswith(f"StoreAway the offset store at sqlite:///{file}: ")
+    for url, line in zip([urls[1]] * 2 + [urls[2]] * 2, said, strict=True):
+        assert line.startswith(f"StoreAway the offset store at {url}: ")
         assert "readonly database" in line or "unable to open database file" in line
 
 
