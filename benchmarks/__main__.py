@@ -21,6 +21,7 @@ NAMES = (
     "checkpoint_delay",
     "live_stream",
     "history_memory",
+    "offset_store",
     "restart",
     "first_event",
 )

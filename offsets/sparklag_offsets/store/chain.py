@@ -156,7 +156,9 @@ def _record(
 ) -> BatchRecord:
     """A record of what `observation` says, after `before`; `back`: it begins anew there."""
     continues = before is not None and not back
-    ends_before = before.until() if before is not None and continues else {}
+    says_all = all(_says_where_it_began(source) for source in observation.sources)
+    # Read from its text: not where nobody asks for it, which is nearly always.
+    ends_before = before.until() if before is not None and continues and not says_all else {}
     topics = []
     for source in observation.sources:
         # Of what is not known since a restart: it is where it was.
@@ -187,12 +189,10 @@ def _topics(
     """From where the batch began by its own account, or else from where the one before ended."""
     found = []
     for topic, partitions in sorted(ends.items()):
-        begins = began.get(topic, {}) if began is not None else {}
-        ended = before.get((source.source, topic), {})
-        ranges: list[Range] = [
-            (partition, begins.get(partition, ended.get(partition)), until)
-            for partition, until in sorted(partitions.items())
-        ]
+        begins = {**before.get((source.source, topic), {}), **(began or {}).get(topic, {})}
+        numbers = sorted(partitions)
+        untils = map(partitions.__getitem__, numbers)
+        ranges: list[Range] = list(zip(numbers, map(begins.get, numbers), untils, strict=True))
         found.append(
             TopicRanges(
                 source.source,
@@ -208,6 +208,15 @@ def _topics(
 
 def _of_source(source: SourcePosition, ends: Ends) -> Offsets:
     return {topic: dict(at) for (number, topic), at in ends.items() if number == source.source}
+
+
+def _says_where_it_began(source: SourcePosition) -> bool:
+    """Of each partition that it says an end of."""
+    began = source.began or {}
+    return bool(source.processed) and all(
+        partitions.keys() <= began.get(topic, {}).keys()
+        for topic, partitions in (source.processed or {}).items()
+    )
 
 
 def _ends(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:

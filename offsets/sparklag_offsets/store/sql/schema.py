@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 from alembic import command
@@ -15,7 +14,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import NewerSchema
-from sparklag_offsets.store.sql.tables import NEWEST
 
 # Of its own: the database may be shared with tables that Alembic keeps too.
 _VERSION_TABLE: Final = "sparklag_schema_version"
@@ -32,45 +30,40 @@ logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 def upgrade(connection: Connection, shown: str) -> None:
     """Make or change the tables where they are not as they are to be. Several processes may at
     once: one does it. Raises NewerSchema."""
-    with _alone(connection):
-        if not is_newest(connection, shown):
-            config = _config()
-            config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
-            command.upgrade(config, "head")
-
-
-@contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
-    if connection.dialect.name in ("mysql", "mariadb"):
-        # Every CREATE ends the transaction, so it is not of one; nor does it end with the
-        # connection, which goes back to the pool.
-        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
-        try:
-            yield
-        finally:
-            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK})
-        return
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
+    elif connection.dialect.name in ("mysql", "mariadb"):
+        # Freed with the connection, once all is committed: so this one is not kept open.
+        connection.detach()
+        connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     else:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-    yield
+    config = _config()
+    config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
+    if not is_newest(connection, shown):
+        command.upgrade(config, "head")
 
 
 def is_newest(connection: Connection, shown: str) -> bool:
     """Whether there are tables, of the newest schema. Raises NewerSchema."""
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
     found = context.get_current_revision()
-    if found in (None, NEWEST):
-        return found is not None
-    scripts = ScriptDirectory.from_config(_config())
-    known = [script.revision for script in scripts.walk_revisions()]
+    if found is None:
+        return False
+    known = _known()
     if found not in known:
         raise NewerSchema(
             f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
             f" {known[0]}: a newer sparklag made it, upgrade this one"
         )
-    return False
+    return found == known[0]
+
+
+@cache
+def _known() -> list[str]:
+    """The revisions, the newest first: read from their files once."""
+    scripts = ScriptDirectory.from_config(_config())
+    return [script.revision for script in scripts.walk_revisions()]
 
 
 def _config() -> Config:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place
@@ -24,8 +24,10 @@ from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
 _TIMEOUT_S: Final = 30.0
 """Of one call."""
 _CLOSE_S: Final = 2.0
-_ROWS: Final = 500
+_QUERIES: Final = 500
 """In one statement."""
+_LETTERS: Final = 1_000_000
+"""Of ranges, in one statement."""
 _AGAIN_S: Final = 0.05
 
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
@@ -51,18 +53,22 @@ class SqlStore:
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
         other = batches.alias()
-        last = (
-            select(other.c.generation, other.c.batch_id)
-            .where(other.c.query_key == queries.c.query_key)
-            .order_by(other.c.generation.desc(), other.c.batch_id.desc())
+        last_first = (other.c.generation.desc(), other.c.batch_id.desc())
+        of_query = other.c.query_key == queries.c.query_key
+        # Each compared by itself: a pair of them is looked for in all rows of the query.
+        is_last = [
+            batches.c[name]
+            == select(other.c[name])
+            .where(of_query)
+            .order_by(*last_first)
             .limit(1)
             .scalar_subquery()
-        )
-        place = tuple_(batches.c.generation, batches.c.batch_id)
+            for name in ("generation", "batch_id")
+        ]
         found = {}
         async with self._connection() as connection:
-            for some in _cut(query_ids, _ROWS):
-                wanted = _records().where(queries.c.query_id.in_(some), place == last)
+            for some in _cut(query_ids, _QUERIES):
+                wanted = _records().where(queries.c.query_id.in_(some), *is_last)
                 for row in await connection.execute(wanted):
                     found[row.query_id] = _record(row)
         return found
@@ -71,11 +77,11 @@ class SqlStore:
         try:
             async with self._connection() as connection:
                 await self._keep_queries(connection, records)
-                insert = insert_new(connection.dialect.name)
                 # In one order too.
                 ordered = sorted(records, key=lambda record: (record.query_id, record.place))
-                for some in _cut(ordered, _ROWS):
-                    await connection.execute(insert, [self._values(record) for record in some])
+                for some in _portions(ordered):
+                    rows = [self._values(record) for record in some]
+                    await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
             # Their keys may have gone with the transaction.
             for record in records:
@@ -83,7 +89,9 @@ class SqlStore:
             raise
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
-        wanted = _records().where(queries.c.query_id == query_id).limit(1)
+        # Joined by its id, PostgreSQL would sort all that there is of the query.
+        key = select(queries.c.query_key).where(queries.c.query_id == query_id).scalar_subquery()
+        wanted = _records().where(batches.c.query_key == key).limit(1)
         by_place = (batches.c.generation.desc(), batches.c.batch_id.desc())
         if at_ms is None:
             wanted = wanted.order_by(*by_place)
@@ -134,9 +142,11 @@ class SqlStore:
     async def _listed(
         self, connection: AsyncConnection, condition: ColumnElement[bool] | None
     ) -> list[KeptQuery]:
-        key = batches.c.query_key == queries.c.query_key
-        first = select(func.min(batches.c.processed_at)).where(key).scalar_subquery()
-        last = select(func.max(batches.c.processed_at)).where(key).scalar_subquery()
+        of_query = batches.c.query_key == queries.c.query_key
+        # For `min` and `max` MariaDB reads all that there is of the query.
+        one = select(batches.c.processed_at).where(of_query).limit(1)
+        first = one.order_by(batches.c.processed_at).scalar_subquery()
+        last = one.order_by(batches.c.processed_at.desc()).scalar_subquery()
         wanted = select(queries.c.query_id, queries.c.name, first, last)
         if condition is not None:
             wanted = wanted.where(condition)
@@ -163,7 +173,7 @@ class SqlStore:
         # In one order, so that two that write the same queries do not wait for each other.
         rows = [new[query_id] for query_id in sorted(new)]
         await connection.execute(insert_or_rename(connection.dialect.name), rows)
-        for some in _cut(new, _ROWS):
+        for some in _cut(new, _QUERIES):
             wanted = select(queries.c.query_id, queries.c.query_key)
             found = await connection.execute(wanted.where(queries.c.query_id.in_(some)))
             names = {record.query_id: record.query for record in records}
@@ -239,6 +249,20 @@ def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
+
+
+def _portions(records: Sequence[BatchRecord]) -> Iterator[list[BatchRecord]]:
+    """What is written together."""
+    portion: list[BatchRecord] = []
+    letters = 0
+    for record in records:
+        if letters > _LETTERS:
+            yield portion
+            portion, letters = [], 0
+        portion.append(record)
+        letters += len(record.ranges)
+    if portion:
+        yield portion
 
 
 @asynccontextmanager

@@ -23,8 +23,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-NEWEST: Final = "0001"
-"""The newest migration."""
 LONGEST_NAME: Final = 700
 """What MySQL can have in an index."""
 
