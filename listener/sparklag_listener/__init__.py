@@ -6,6 +6,7 @@ from sparklag_listener.errors import (
     MissingService,
     NoBrokers,
     NoListener,
+    NotInBatch,
     ServerAway,
     SessionStopped,
     UnsupportedSession,
@@ -14,12 +15,14 @@ from sparklag_listener.errors import (
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.observe import observe
 from sparklag_listener.starting_offsets import ending_offsets, starting_offsets
+from sparklag_listener.transaction import keep_offsets, prepare_store
 
 __all__ = [
     "ListenerError",
     "MissingService",
     "NoBrokers",
     "NoListener",
+    "NotInBatch",
     "ObserverHandle",
     "ServerAway",
     "SessionStopped",
@@ -27,6 +30,8 @@ __all__ = [
     "UnsupportedSession",
     "UnsupportedSpark",
     "ending_offsets",
+    "keep_offsets",
     "observe",
+    "prepare_store",
     "starting_offsets",
 ]

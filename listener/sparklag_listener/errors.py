@@ -1,4 +1,5 @@
-"""The errors of this package. Only `observe` raises them: afterwards nothing reaches the driver.
+"""The errors of this package. `observe` raises them, and afterwards nothing reaches the driver;
+`keep_offsets` does, for the batch must not be written then.
 
 ListenerError
 ├── SessionStopped
@@ -7,7 +8,8 @@ ListenerError
 ├── NoListener             Spark takes none; polling may work
 ├── NoBrokers              Spark Connect, without `bootstrap_servers`
 ├── ServerAway             Spark Connect, and its server does not answer
-└── MissingService         embedded, without the `service` extra
+├── MissingService         embedded, without the `service` extra
+└── NotInBatch             outside foreachBatch
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from sparklag_schemas import SparklagError
 
 
 class ListenerError(SparklagError):
-    """`observe` cannot watch this session; the text says why, and what to do."""
+    """What was asked for cannot be done with this session; the text says why, and what to do."""
 
 
 class SessionStopped(ListenerError):
@@ -45,3 +47,7 @@ class ServerAway(ListenerError):
 
 class MissingService(ListenerError):
     """`embedded=True` needs what the `service` extra brings."""
+
+
+class NotInBatch(ListenerError):
+    """It was called elsewhere than in the batch that runs."""

@@ -14,7 +14,8 @@ from uuid import uuid4
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin, SourcePosition
+from sparklag_listener.source_positions import positions
+from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin
 
 _REMEMBERED = 1_000
 """Runs that are over, and queries."""
@@ -182,7 +183,7 @@ class Observer:
         exception: str | None = None,
         activity: Activity | None = None,
     ) -> Observation | None:
-        sources = _positions(query, began)
+        sources = positions(query.processed, began, query.description, query.named)
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
@@ -203,45 +204,6 @@ class Observer:
             checkpoint_location=query.description.checkpoint_location,
             exception=exception,
         )
-
-
-def _positions(query: _Query, began: Mapping[int, Offsets | None]) -> list[SourcePosition]:
-    if not query.processed:
-        return [_position(source.index, None, None, source) for source in query.description.sources]
-    # Spark may number the sources of a plan otherwise than they stand in it (a source that is
-    # read twice), so they are told apart by their topics.
-    left = list(query.description.sources)
-    positions = []
-    for index, offsets in sorted(query.processed.items()):
-        topics = set(offsets or ())
-        source = next((source for source in left if source.reads(topics)), None)
-        if source is not None:
-            left.remove(source)
-        elif len(query.description.sources) == 1:
-            source = query.description.sources[0]
-        else:
-            source = next((s for s in query.description.sources if s.reads(topics)), None)
-        if not query.description.sources:
-            source = query.named.get(index)
-        positions.append(_position(index, offsets, began.get(index), source))
-    return positions
-
-
-def _position(
-    index: int, offsets: Offsets | None, began: Offsets | None, source: KafkaSource | None
-) -> SourcePosition:
-    if source is None:
-        return SourcePosition(source=index, processed=offsets, began=began)
-    return SourcePosition(
-        source=index,
-        processed=offsets,
-        began=began,
-        topics=list(source.topics) if source.topics is not None else None,
-        topic_pattern=source.topic_pattern,
-        bootstrap_servers=source.bootstrap_servers,
-        isolation_level=source.isolation_level,
-        assigned=source.assigned,
-    )
 
 
 def _remember(kept: dict[str, Kept], key: str, value: Kept) -> None:

@@ -51,11 +51,7 @@ class ProgressText:
             # Kept: each step of a class's name costs a command.
             self._as_arguments = self._jvm.java.util.Collections.singletonList
         builder = self._to_builder.invokeWithArguments(self._as_arguments(source))
-        length = builder.length()
-        return "".join(
-            builder.substring(start, min(start + _SLICE_CHARS, length))
-            for start in range(0, length, _SLICE_CHARS)
-        )
+        return text_in(builder)
 
     def _compose(self, source: Any) -> Any:
         lang = self._jvm.java.lang
@@ -72,6 +68,16 @@ class ProgressText:
             lang.Class.forName("java.lang.StringBuilder"), method_type(lang.Void.TYPE, string)
         )
         return handles.filterReturnValue(handle, builder)
+
+
+def text_in(builder: Any) -> str:
+    """The text in Java's StringBuilder or StringBuffer, in slices. A Py4J command, and one for
+    each slice."""
+    length = builder.length()
+    return "".join(
+        builder.substring(start, min(start + _SLICE_CHARS, length))
+        for start in range(0, length, _SLICE_CHARS)
+    )
 
 
 def _follow(source: Any, steps: tuple[str, ...]) -> list[Any]:

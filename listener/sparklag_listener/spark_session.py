@@ -98,11 +98,19 @@ def brief(error: BaseException) -> str:
 def describe(query: Any) -> QueryDescription:
     """Kafka sources and checkpoint of Java's `query`; empty where Spark does not say."""
     try:
-        execution = query.streamingQuery()
+        return describe_execution(query.streamingQuery())
+    except (Py4JError, OSError, AttributeError, TypeError):
+        # Another kind of query, or one that is stopping.
+        return QueryDescription()
+
+
+def describe_execution(execution: Any) -> QueryDescription:
+    """The same of what a query wraps."""
+    try:
         checkpoint = redact(execution.resolvedCheckpointRoot())
         return QueryDescription(_kafka_sources(execution), checkpoint)
     except (Py4JError, OSError, AttributeError, TypeError):
-        # Another kind of query, a Spark with other internals, or one that is stopping.
+        # A Spark with other internals, or one that is stopping.
         return QueryDescription()
 
 

@@ -7,7 +7,9 @@ OffsetsError
 │   │   └── StoreMissing       an SQLite file that is not there
 │   ├── StoreAway              it cannot be reached, does not answer, or refuses
 │   ├── StoreFull              it has no room
-│   └── NewerSchema            a newer sparklag has changed its tables
+│   ├── NewerSchema            a newer sparklag has changed its tables
+│   ├── BatchConflict          a batch is not what comes after those that are recorded
+│   └── NoKafkaOffsets         a batch has none
 ├── RestoreError               a query cannot be put back to where it was
 │   ├── UnknownQuery           nothing is kept of it
 │   ├── AmbiguousQuery         several have the name
@@ -114,3 +116,12 @@ class PositionDeleted(RestoreError):
 
 class TopicChanged(RestoreError):
     """The topic is gone, or was created anew: the offsets are of another life."""
+
+
+class BatchConflict(StoreError):
+    """Two drivers run the query, or its checkpoint went back: nothing of the batch may be written;
+    the text says what to do."""
+
+
+class NoKafkaOffsets(StoreError):
+    """The batch read nothing from Kafka: there is nothing to record it by."""

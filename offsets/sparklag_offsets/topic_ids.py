@@ -22,9 +22,12 @@ _PATIENCE_S: Final = 3.0
 class TopicIds:
     """Asked of Kafka at most every `metadata_interval_s`, together."""
 
-    def __init__(self, settings: Settings, home: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, home: str | None = None, patience_s: float = _PATIENCE_S
+    ) -> None:
         """`home`: brokers of queries that do not say which they read from."""
         self._settings = settings
+        self._patience_s = patience_s
         self._home = home
         self._ids: dict[str, dict[str, str]] = defaultdict(dict)
         """By `bootstrap_servers`, then topic."""
@@ -34,8 +37,17 @@ class TopicIds:
         """As it was asked last. None: not known."""
         return self._ids[bootstrap_servers or self._home or ""].get(topic)
 
+    def is_due(self, observations: Iterable[Observation]) -> bool:
+        """Whether `learn` would ask."""
+        return bool(self._wanted(observations))
+
     async def learn(self, observations: Iterable[Observation]) -> None:
         """Ask for the topics that these name. What cannot be asked is not known."""
+        wanted = self._wanted(observations)
+        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.items()))
+
+    def _wanted(self, observations: Iterable[Observation]) -> dict[str, set[str]]:
+        """Topics that it is time to ask for, by their brokers."""
         wanted: dict[str, set[str]] = defaultdict(set)
         since_s = time.monotonic() - self._settings.metadata_interval_s
         for observation in observations:
@@ -44,12 +56,12 @@ class TopicIds:
                 for topic in source.processed or ():
                     if brokers and self._asked.get((brokers, topic), since_s) <= since_s:
                         wanted[brokers].add(topic)
-        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.items()))
+        return wanted
 
     async def _ask(self, brokers: str, topics: set[str]) -> None:
         known, kafka = self._ids[brokers], self._kafka(brokers)
         try:
-            found = await asyncio.wait_for(read_topic_ids(topics, brokers, kafka), _PATIENCE_S)
+            found = await asyncio.wait_for(read_topic_ids(topics, brokers, kafka), self._patience_s)
         except (SparklagError, asyncio.TimeoutError) as error:
             _log.debug("ids of topics at %s are not known: %s", brokers, error)
             found = {}

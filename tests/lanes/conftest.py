@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
@@ -50,6 +51,8 @@ class LaneStory:
     stats: dict[str, Any]
     """Of the listener."""
     polled_stats: dict[str, Any]
+    kept: list[tuple[dict[int, int], Observation]]
+    """Runs of a query of one batch each: where the topic ended, and what is kept of the batch."""
     exit_code: int
     output: str
 
@@ -116,6 +119,7 @@ class Teller:
         self._await_cause(polled, "terminated")
         wait_for(lambda: process.do("stats")["queued"] == 0, "nothing waits")
         polled_stats = process.do("close")
+        kept = [self._keep(), self._keep(records=6)]
         queries = {first.query_id, failing.query_id}
         if second_format is not None:
             queries.add(second_format.query_id)
@@ -134,8 +138,16 @@ class Teller:
             observations={each: self._published.observations(each) for each in queries},
             stats=stats,
             polled_stats=polled_stats,
+            kept=kept,
             exit_code=process.ends(),
             output=process.output(),
+        )
+
+    def _keep(self, records: int = 0) -> tuple[dict[int, int], Observation]:
+        self._client.produce(self._topic, [b"one more"] * records)
+        (batch,) = self._process.do("keep", "kept")
+        return self._client.end_offsets(self._topic), msgspec.convert(
+            batch, Observation, strict=False
         )
 
     def _start(self, name: str, *, at_end: bool = True) -> Run:

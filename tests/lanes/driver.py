@@ -14,12 +14,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
 from sparklag_listener.observe import Method
+from sparklag_listener.running_batch import observe_batch
+from sparklag_schemas import Observation
 from tests.lanes.connector import connector_jars
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
@@ -60,6 +63,19 @@ class LaneDriver:
         except StreamingQueryException:
             return {"query_id": query.id, "run_id": query.runId}
         raise AssertionError("the query did not fail")
+
+    def keep(self, name: str) -> list[dict[str, Any]]:
+        """What `keep_offsets` would keep of the batches of a query that reads on to the end."""
+        seen: list[Observation] = []
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            seen.append(observe_batch(batch, batch_id, "default"))
+
+        writer = self._frame().writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", str(self._folder / name))
+        query = writer.trigger(availableNow=True).queryName(name).start()
+        query.awaitTermination()
+        return [msgspec.to_builtins(each) for each in seen]
 
     def read(self, name: str) -> None:
         self._queries[name].processAllAvailable()

@@ -18,7 +18,7 @@ from sparklag_pipeline.maven import default_cache_dir
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"
 _BUILD_S = 840
-_PACKAGES = ("schemas", "listener", "pipeline")
+_PACKAGES = ("schemas", "offsets", "listener", "pipeline")
 
 
 @dataclass(frozen=True)

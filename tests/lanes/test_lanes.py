@@ -117,6 +117,18 @@ def test_a_query_that_is_only_asked_is_known_too(story: LaneStory) -> None:
     assert {"started", "progress"} <= {each.cause for each in seen}
 
 
+def test_a_batch_knows_its_query_and_its_ranges(story: LaneStory) -> None:
+    (end, first), (later_end, second) = story.kept
+    assert first.query_id == second.query_id
+    assert first.run_id != second.run_id
+    assert (first.query, first.batch_id, second.batch_id) == ("kept", 0, 1)
+    (source,), (later,) = first.sources, second.sources
+    assert source.began == {story.topic: dict.fromkeys(end, 0)}
+    assert source.processed == later.began == {story.topic: end}
+    assert later.processed == {story.topic: later_end}
+    assert source.isolation_level == "read_committed"
+
+
 def test_nothing_failed_and_nothing_was_dropped(story: LaneStory) -> None:
     for stats in (story.stats, story.polled_stats):
         counts = {name: stats[name] for name in ("dropped", "failed", "queued", "last_error")}

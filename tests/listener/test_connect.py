@@ -17,8 +17,16 @@ import pytest
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
+from sqlalchemy import create_engine
 
-from sparklag_listener import ObserverHandle, ServerAway, SessionStopped, observe
+from sparklag_listener import (
+    ObserverHandle,
+    ServerAway,
+    SessionStopped,
+    UnsupportedSession,
+    keep_offsets,
+    observe,
+)
 from sparklag_listener.connect_client import ConnectClient
 from sparklag_listener.connect_queries import ConnectQueries
 from sparklag_listener.queries import ConnectionLost, Unanswered
@@ -403,3 +411,11 @@ def test_embedded_it_answers_for_a_query_on_a_server(client: Client) -> None:
 
     wait_for(lambda: (lag() or {}).get("total_lag") == 0, "its lag")
     assert lag()["query"] == "orders"
+
+
+def test_a_batch_cannot_keep_its_offsets_here(client: Client) -> None:
+    with (
+        create_engine("sqlite://").begin() as transaction,
+        pytest.raises(UnsupportedSession, match="needs a classic Spark session"),
+    ):
+        keep_offsets(transaction, client.spark.range(1), 0)

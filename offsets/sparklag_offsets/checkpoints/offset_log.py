@@ -1,4 +1,5 @@
-"""What Spark writes into a checkpoint: `metadata`, `offsets/N`, `commits/N`. Pure: bytes to values.
+"""What Spark writes into a checkpoint: `metadata`, `offsets/N`, `commits/N`, `sources/N/0`. Pure:
+bytes to values.
 
 `offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
 source, in their order. v2 (Spark 4.1 on) has lines `source:offset`. `-` is a source without an
@@ -102,6 +103,21 @@ def parse_metadata(content: bytes, name: str) -> str:
     if not isinstance(query_id, str) or not query_id.strip():
         raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
     return query_id
+
+
+def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
+    """`sources/N/0`: where a Kafka source began. None: another kind of source wrote it.
+
+    Raises MalformedCheckpoint, UnsupportedCheckpoint.
+    """
+    # Of Kafka's it is the first byte, so that Spark 2.1 would not take it for what it is not.
+    if not content.startswith(b"\0"):
+        return None
+    _, rest = _split_version(content[1:], name)
+    shaped = _decoded(rest, _KAFKA.decode)
+    if shaped is None:
+        raise MalformedCheckpoint(f"{name} is cut off")
+    return _kafka_offsets(shaped)
 
 
 def batch_number(file_name: str) -> int | None:

@@ -103,7 +103,7 @@ def _goes_back(observation: Observation, batch_id: int, chain: Chain, newest: Ba
         return True
     # A driver repeats where it is; the last batch is run again after a crash, as it was planned.
     # Who looked at a checkpoint may have known less of the same batch.
-    return newest.run_id is not None and _differs(_ends(observation), newest.until())
+    return newest.run_id is not None and _differs(ends_of(observation), newest.until())
 
 
 def _differs(ends: Ends, others: Ends) -> bool:
@@ -219,7 +219,8 @@ def _says_where_it_began(source: SourcePosition) -> bool:
     )
 
 
-def _ends(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+def ends_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+    """By source and topic: the next offset of each partition."""
     return {
         (source.source, topic): partitions
         for source in observation.sources

@@ -12,6 +12,7 @@ from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     batch_number,
     parse_commit,
+    parse_initial_offsets,
     parse_metadata,
     parse_offsets,
 )
@@ -207,6 +208,17 @@ def test_the_query_id_is_read_whatever_else_later_versions_write() -> None:
     for content in (b"", b'{"id":"a', b'{"id":5}', b'{"id":""}', b"[]", b'{"name":"x"}', b"\xff"):
         with pytest.raises(MalformedCheckpoint, match="metadata holds no query id"):
             parse_metadata(content, "metadata")
+
+
+def test_where_a_kafka_source_began_is_read() -> None:
+    content = b'\0v1\n{"orders":{"1":7,"0":0}}'
+    assert parse_initial_offsets(content, "sources/0/0") == {"orders": {0: 0, 1: 7}}
+    assert parse_initial_offsets(b'v1\n{"path":"file:/x"}', "sources/1/0") is None
+    for cut in range(1, len(content)):
+        with pytest.raises(MalformedCheckpoint, match="sources/0/0"):
+            parse_initial_offsets(content[:cut], "sources/0/0")
+    with pytest.raises(UnsupportedCheckpoint, match="sources/0/0 has format v3"):
+        parse_initial_offsets(b"\0v3\n{}", "sources/0/0")
 
 
 def test_only_names_of_digits_are_batches() -> None:

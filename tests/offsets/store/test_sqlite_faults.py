@@ -23,26 +23,29 @@ from tests.offsets.store.batches import record
 from tests.offsets.store.test_stores import places, wide
 
 REPOSITORY = Path(__file__).parents[3]
-NOBODY = 65534
-AS_NOBODY = """
-import asyncio, os, sys
+READ_ONLY = """
+import asyncio, os, pathlib, sys
 from sparklag_offsets.errors import StoreError
 from sparklag_offsets.store.opening import open_store
 from tests.offsets.store.batches import record
 
-async def main(*urls):
-    for url in urls:
-        store = open_store(url, create=True)
-        for call in (store.prepare(), store.keep([record(0)])):
-            try:
-                await call
-            except StoreError as error:
-                print(type(error).__name__, error)
-        if os.geteuid() == 0:  # who may write anywhere, and what is imported may be root's
-            os.setgid({nobody})
-            os.setuid({nobody})
+async def main(folder):
+    store = open_store(f"sqlite:///{folder}/there.db", create=True)
+    await store.prepare()
+    (folder / "there.db").chmod(0o444)
+    folder.chmod(0o555)
+    if os.geteuid() == 0:  # who may write anywhere; what is imported by now may be root's
+        os.setgid(65534)
+        os.setuid(65534)
+    for name in ("there", "absent"):
+        store = open_store(f"sqlite:///{folder}/{name}.db", create=True)
+        try:
+            await store.prepare()
+            await store.keep([record(0)])
+        except StoreError as error:
+            print(type(error).__name__, error)
 
-asyncio.run(main(*sys.argv[1:]))
+asyncio.run(main(pathlib.Path(sys.argv[1])))
 """
 WITHOUT = """
 import sys
@@ -162,17 +165,14 @@ async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -
         await store.queries()
 
 
-def test_what_may_not_be_written_is_told(folder_for_all: Path, tmp_path: Path) -> None:
-    there, absent = folder_for_all / "there.db", folder_for_all / "absent.db"
-    there.touch(0o444)
-    folder_for_all.chmod(0o555)
-
-    urls = [f"sqlite:///{file}" for file in (tmp_path / "own.db", there, absent)]
-    said = _python(AS_NOBODY.format(nobody=NOBODY), *urls)
+def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
+    said = _python(READ_ONLY, str(folder_for_all))
 
     folder_for_all.chmod(0o755)
-    for url, line in zip([urls[1]] * 2 + [urls[2]] * 2, said, strict=True):
-        assert line.startswith(f"StoreAway the offset store at {url}: ")
+    for name, line in zip(("there", "absent"), said, strict=True):
+        assert line.startswith(
+            f"StoreAway the offset store at sqlite:///{folder_for_all}/{name}.db"
+        )
         assert "readonly database" in line or "unable to open database file" in line
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,7 +97,10 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     cursor = connection.cursor()
     # In this order: the first may have to wait for another that does the same.
     cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-    # Who reads does not wait for who writes. What is committed is on the disk.
-    cursor.execute("PRAGMA journal_mode = WAL")
+    # Who reads does not wait for who writes. The change itself waits for nobody: where somebody
+    # writes, a later connection makes it.
+    with suppress(sqlite3.OperationalError):
+        cursor.execute("PRAGMA journal_mode = WAL")
+    # What is committed is on the disk.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()

@@ -12,6 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
 from sparklag_offsets.errors import NewerSchema
 
@@ -36,12 +37,22 @@ def upgrade(connection: Connection, shown: str) -> None:
         # Freed with the connection, once all is committed: so this one is not kept open.
         connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
-    else:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    elif connection.dialect.name == "sqlite":
+        _begin_writing(connection)
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
     if not is_newest(connection, shown):
         command.upgrade(config, "head")
+
+
+def _begin_writing(connection: Connection) -> None:
+    """Python's sqlite3 begins no transaction for DDL: a kill would leave half of the tables."""
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    except OperationalError as error:
+        # An engine that begins them itself has done so.
+        if "within a transaction" not in str(error.orig):
+            raise
 
 
 def is_newest(connection: Connection, shown: str) -> bool:

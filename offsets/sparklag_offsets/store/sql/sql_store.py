@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place
+from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.connecting import make_engine
 from sparklag_offsets.store.sql.deadline import Lines, deadline
 from sparklag_offsets.store.sql.failures import explained
+from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
 from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
 
@@ -30,7 +31,6 @@ _LETTERS: Final = 1_000_000
 """Of ranges, in one statement."""
 _AGAIN_S: Final = 0.05
 
-_RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 Item = TypeVar("Item")
 
 
@@ -68,9 +68,9 @@ class SqlStore:
         found = {}
         async with self._connection() as connection:
             for some in _cut(query_ids, _QUERIES):
-                wanted = _records().where(queries.c.query_id.in_(some), *is_last)
+                wanted = select_records().where(queries.c.query_id.in_(some), *is_last)
                 for row in await connection.execute(wanted):
-                    found[row.query_id] = _record(row)
+                    found[row.query_id] = record_of(row)
         return found
 
     async def keep(self, records: Sequence[BatchRecord]) -> None:
@@ -80,7 +80,7 @@ class SqlStore:
                 # In one order too.
                 ordered = sorted(records, key=lambda record: (record.query_id, record.place))
                 for some in _portions(ordered):
-                    rows = [self._values(record) for record in some]
+                    rows = [batch_values(record, self._keys[record.query_id][0]) for record in some]
                     await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
             # Their keys may have gone with the transaction.
@@ -91,7 +91,7 @@ class SqlStore:
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
         # Joined by its id, PostgreSQL would sort all that there is of the query.
         key = select(queries.c.query_key).where(queries.c.query_id == query_id).scalar_subquery()
-        wanted = _records().where(batches.c.query_key == key).limit(1)
+        wanted = select_records().where(batches.c.query_key == key).limit(1)
         by_place = (batches.c.generation.desc(), batches.c.batch_id.desc())
         if at_ms is None:
             wanted = wanted.order_by(*by_place)
@@ -100,7 +100,7 @@ class SqlStore:
             wanted = wanted.order_by(batches.c.processed_at.desc(), *by_place)
         async with self._connection() as connection:
             row = (await connection.execute(wanted)).first()
-        return _record(row) if row is not None else None
+        return record_of(row) if row is not None else None
 
     async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
         async with self._connection() as connection:
@@ -163,11 +163,7 @@ class SqlStore:
         for record in records:
             known = self._keys.get(record.query_id)
             if known is None or known[1] != record.query:
-                new[record.query_id] = {
-                    "query_id": record.query_id,
-                    "name": record.query[:LONGEST_NAME] if record.query is not None else None,
-                    "cluster": record.cluster[:LONGEST_NAME],
-                }
+                new[record.query_id] = query_values(record.query_id, record.query, record.cluster)
         if not new:
             return
         # In one order, so that two that write the same queries do not wait for each other.
@@ -179,19 +175,6 @@ class SqlStore:
             names = {record.query_id: record.query for record in records}
             for query_id, key in found:
                 self._keys[query_id] = key, names[query_id]
-
-    def _values(self, record: BatchRecord) -> dict[str, Any]:
-        return {
-            "query_key": self._keys[record.query_id][0],
-            "generation": record.place.generation,
-            "batch_id": record.place.batch_id,
-            "first_batch_id": record.first_batch_id,
-            "run_id": record.run_id,
-            "processed_at": record.processed_at,
-            "observed_at": record.observed_at,
-            "is_inferred": record.is_inferred,
-            "ranges": record.ranges,
-        }
 
     async def _prune(self, connection: AsyncConnection, key: int, retention: Retention) -> int:
         mine = batches.c.query_key == key
@@ -215,25 +198,6 @@ class SqlStore:
             return 0
         done = await connection.execute(delete(batches).where(mine, or_(*old), _before(*last)))
         return int(done.rowcount)
-
-
-def _records() -> Select[Any]:
-    return select(*_RECORD).join_from(queries, batches)
-
-
-def _record(row: Row[Any]) -> BatchRecord:
-    return BatchRecord(
-        query_id=row.query_id,
-        query=row.name,
-        cluster=row.cluster,
-        run_id=row.run_id,
-        place=Place(row.generation, row.batch_id),
-        first_batch_id=row.first_batch_id,
-        processed_at=row.processed_at,
-        observed_at=row.observed_at,
-        is_inferred=bool(row.is_inferred),
-        ranges=row.ranges,
-    )
 
 
 def _before(generation: int, batch_id: int) -> ColumnElement[bool]:

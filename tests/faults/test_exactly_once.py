@@ -1,0 +1,57 @@
+"""The example that keeps results and offsets in one transaction is killed again and again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.databases.server import DatabaseServer
+from tests.exactly_once import ExactlyOnce
+from tests.faults.report import Row
+from tests.second_client import SecondClient
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.long_fault,
+    pytest.mark.timeout(3600),
+]
+
+KILLS = 30
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_every_record_is_there_once_after_kills(
+    database: str,
+    request: pytest.FixtureRequest,
+    second_client: SecondClient,
+    topic_name: str,
+    tmp_path: Path,
+    fault_report: Row,
+    seed: int,
+) -> None:
+    example = ExactlyOnce(
+        second_client,
+        second_client.create(topic_name, 3),
+        database_url(database, request, tmp_path),
+        tmp_path,
+        random.Random(seed),
+    )
+    example.survive(KILLS)
+    fault_report.note = f"seed {seed}: {example.moments}"
+    example.check()
+    # Or the test has shown less than it says.
+    assert example.moments.unwritten
+    assert example.moments.skipped
+    assert example.moments.checkpoints_deleted
+
+
+def database_url(database: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    if database == "sqlite":
+        return f"sqlite:///{folder}/results.db"
+    server = request.getfixturevalue(database)
+    assert isinstance(server, DatabaseServer)
+    return server.new_database().replace("postgresql:", "postgresql+psycopg:")

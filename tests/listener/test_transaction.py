@@ -1,0 +1,294 @@
+"""Results and offsets in one transaction, from inside foreachBatch on real Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from sqlalchemy import Engine, create_engine, text
+
+from sparklag_listener import (
+    NotInBatch,
+    UnsupportedSession,
+    keep_offsets,
+    prepare_store,
+    starting_offsets,
+    transaction,
+)
+from sparklag_offsets.errors import NoKafkaOffsets
+from tests.exactly_once import START_S, ExactlyOnce
+from tests.listener.conftest import Driver
+from tests.listener.drivers import read_kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+Write = Callable[[DataFrame, int], None]
+
+
+class Results:
+    """A database with one result for each batch: how many records it had."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"sqlite:///{path}"
+        self.engine: Engine = create_engine(self.url)
+        self.took_s: list[float] = []
+        self.refusals: list[str] = []
+        prepare_store(self.engine)
+        with self.engine.begin() as connection:
+            connection.execute(text("CREATE TABLE results (batch_id INTEGER, count INTEGER)"))
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """For foreachBatch."""
+        with self.engine.begin() as connection:
+            began = time.monotonic()
+            try:
+                is_new = keep_offsets(connection, batch, batch_id)
+            except Exception as error:
+                self.refusals.append(f"{type(error).__name__}: {error}")
+                raise
+            self.took_s.append(time.monotonic() - began)
+            if is_new:
+                insert = text("INSERT INTO results VALUES (:batch_id, :count)")
+                connection.execute(insert, {"batch_id": batch_id, "count": batch.count()})
+
+    def refusal(self) -> str:
+        """The last, in one line."""
+        assert "\n" not in self.refusals[-1]
+        return self.refusals[-1]
+
+    def written(self) -> list[tuple[int, int]]:
+        with self.engine.connect() as connection:
+            found = connection.execute(text("SELECT batch_id, count FROM results ORDER BY rowid"))
+            return [(batch_id, count) for batch_id, count in found]
+
+    def records(self) -> list[Any]:
+        wanted = "SELECT * FROM sparklag_batches ORDER BY query_key, generation, batch_id"
+        with self.engine.connect() as connection:
+            return list(connection.execute(text(wanted)))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[Results]:
+    made = Results(tmp_path / "results.db")
+    yield made
+    made.engine.dispose()
+
+
+def start(
+    driver: Driver,
+    write: Write,
+    checkpoint: str = "query",
+    frame: DataFrame | None = None,
+    **options: str,
+) -> StreamingQuery:
+    if frame is None:
+        options = {"subscribe": driver.topic, **options}
+        frame = read_kafka(driver.spark, driver.servers, **options)
+    location = str(driver.checkpoints / checkpoint)
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", location)
+    return driver.keep(writer.queryName("orders").start())
+
+
+def read_all(query: StreamingQuery) -> None:
+    query.processAllAvailable()
+    query.stop()
+
+
+def fails(query: StreamingQuery) -> str:
+    with pytest.raises(StreamingQueryException) as failure:
+        query.processAllAvailable()
+    return str(failure.value)
+
+
+def uncommit(driver: Driver, batch_id: int) -> None:
+    """As if the driver had died before Spark noted that the batch is complete."""
+    for name in (str(batch_id), f".{batch_id}.crc"):
+        (driver.checkpoints / "query" / "commits" / name).unlink()
+
+
+def test_each_batch_is_recorded_with_its_results(driver: Driver, results: Results) -> None:
+    query = start(driver, results.write)
+    query.processAllAvailable()
+    driver.send(6)
+    read_all(query)
+    assert results.written() == [(0, 10), (1, 6)]
+    first, second = results.records()
+    assert (first.batch_id, second.batch_id) == (0, 1)
+    assert (first.run_id, second.run_id) == (query.runId, query.runId)
+    ((source, topic, topic_id, brokers, ranges, assigned),) = json.loads(second.ranges)
+    assert (source, topic, brokers, assigned) == (0, driver.topic, driver.servers, False)
+    assert topic_id is not None
+    assert {number: until for number, _, until in ranges} == driver.client.end_offsets(topic)
+    assert sum(until - begins for _, begins, until in ranges) == 6
+    # The first begins where the source did.
+    assert [begins for _, begins, _ in json.loads(first.ranges)[0][4]] == [0, 0]
+
+
+def test_a_batch_whose_end_spark_did_not_note_is_not_written_again(
+    driver: Driver, results: Results
+) -> None:
+    read_all(start(driver, results.write))
+    uncommit(driver, 0)
+    driver.send(6)
+    read_all(start(driver, results.write))
+    assert results.written() == [(0, 10), (1, 6)]
+
+
+def test_a_batch_that_failed_is_written_after_all(driver: Driver, results: Results) -> None:
+    def write_and_fail(batch: DataFrame, batch_id: int) -> None:
+        with results.engine.begin() as connection:
+            assert keep_offsets(connection, batch, batch_id)
+            raise ValueError("the results cannot be written")
+
+    assert "the results cannot be written" in fails(start(driver, write_and_fail))
+    assert results.records() == []
+    read_all(start(driver, results.write))
+    assert results.written() == [(0, 10)]
+
+
+def test_a_new_checkpoint_goes_on_where_the_results_end(driver: Driver, results: Results) -> None:
+    read_all(start(driver, results.write))
+    driver.send(6)
+    where = starting_offsets("orders", store=results.url)
+    read_all(start(driver, results.write, "another", startingOffsets=where))
+    assert results.written() == [(0, 10), (0, 6)]
+
+
+def test_of_two_drivers_with_a_checkpoint_each_one_is_refused(
+    driver: Driver, results: Results
+) -> None:
+    read_all(start(driver, results.write))
+    shutil.copytree(driver.checkpoints / "query", driver.checkpoints / "copy")
+    driver.send(6)
+    read_all(start(driver, results.write))
+    driver.send(3)
+    assert "BatchConflict" in fails(start(driver, results.write, "copy"))
+    assert "batch 1 is recorded already, by run" in results.refusal()
+    assert results.written() == [(0, 10), (1, 6)]
+
+
+def test_a_driver_that_goes_on_after_another_has_followed_it_is_refused(
+    driver: Driver, results: Results, tmp_path: Path
+) -> None:
+    goes_on = threading.Event()
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        # As a long pause of its machine would: the batch is planned.
+        assert batch_id == 0 or goes_on.wait(START_S)
+        results.write(batch, batch_id)
+
+    zombie = start(driver, write)
+    zombie.processAllAvailable()
+    heir = ExactlyOnce(driver.client, driver.topic, results.url, tmp_path, random.Random())
+    shutil.copytree(driver.checkpoints / "query", heir.checkpoint)
+    driver.send(6)
+    heir.read_all()
+    goes_on.set()
+    assert "BatchConflict" in fails(zombie)
+    heir_run = results.records()[-1].run_id
+    assert f"run {zombie.runId} goes on though run {heir_run} has followed it" in results.refusal()
+    assert results.written() == [(0, 10)]
+
+
+def test_a_checkpoint_that_went_back_is_refused(driver: Driver, results: Results) -> None:
+    query = start(driver, results.write)
+    query.processAllAvailable()
+    query.stop()
+    shutil.copytree(driver.checkpoints / "query", driver.checkpoints / "backup")
+    for _ in range(2):
+        driver.send(5)
+        read_all(start(driver, results.write))
+    assert "BatchConflict" in fails(start(driver, results.write, "backup"))
+    assert "batch 1 comes after batch 2" in results.refusal()
+
+
+def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, results: Results) -> None:
+    query = start(driver, lambda batch, batch_id: results.write(batch, batch_id + 1))
+    fails(query)
+    assert results.refusals == ["NotInBatch: keep_offsets() is called with batch 1 within batch 0"]
+
+
+def test_outside_a_batch_it_says_where_it_belongs(
+    driver: Driver, results: Results, spark: SparkSession
+) -> None:
+    with results.engine.begin() as connection:
+        with pytest.raises(NotInBatch, match="within foreachBatch's function"):
+            keep_offsets(connection, spark.range(1), 0)
+        with pytest.raises(UnsupportedSession, match=r"foreachBatch is called with, got .*\.int"):
+            keep_offsets(connection, 1, 0)  # type: ignore[arg-type]
+
+
+def test_a_thread_of_ones_own_does_not_know_the_batch(driver: Driver, results: Results) -> None:
+    def write_elsewhere(batch: DataFrame, batch_id: int) -> None:
+        def call() -> None:
+            with pytest.raises(NotInBatch):
+                results.write(batch, batch_id)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    read_all(start(driver, write_elsewhere))
+    assert results.refusals[0].startswith("NotInBatch: ")
+
+
+def test_a_query_without_kafka_has_no_offsets_to_keep(
+    driver: Driver, results: Results, spark: SparkSession
+) -> None:
+    frame = spark.readStream.format("rate").load()
+    query = start(driver, results.write, frame=frame)
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(60)
+    assert results.refusals[0].startswith(f"{NoKafkaOffsets.__name__}: query orders: batch ")
+
+
+def test_of_two_sources_those_of_kafka_are_kept(driver: Driver, results: Results) -> None:
+    other = driver.client.create(f"{driver.topic}-other", 1)
+    driver.send(4, other)
+    frame = read_kafka(driver.spark, driver.servers, subscribe=driver.topic).select("value")
+    frame = frame.union(
+        driver.spark.readStream.format("rate")
+        .load()
+        .selectExpr("CAST(CAST(value AS STRING) AS BINARY)")
+    )
+    frame = frame.union(read_kafka(driver.spark, driver.servers, subscribe=other).select("value"))
+    query = start(driver, results.write, frame=frame)
+    while not results.written():
+        assert query.isActive, query.exception()
+        time.sleep(0.05)
+    query.stop()
+    kept = json.loads(results.records()[0].ranges)
+    assert [(source, topic) for source, topic, *_ in kept] == [(0, driver.topic), (2, other)]
+
+
+def test_a_kafka_that_does_not_answer_holds_a_batch_up_for_a_second(
+    driver: Driver, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*asked: object) -> dict[str, str]:
+        await asyncio.sleep(3600)
+        return {}
+
+    # As one does that takes the connection and says nothing.
+    monkeypatch.setattr("sparklag_offsets.topic_ids.read_topic_ids", hang)
+    transaction._known.cache_clear()
+    query = start(driver, results.write)
+    query.processAllAvailable()
+    driver.send(6)
+    read_all(query)
+    transaction._known.cache_clear()
+    assert [count for _, count in results.written()] == [10, 6]
+    assert 0.9 < results.took_s[0] < 4.0
+    # It was asked a moment ago.
+    assert results.took_s[1] < 0.9
+    assert all(json.loads(record.ranges)[0][2] is None for record in results.records())
