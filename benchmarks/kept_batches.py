@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.chain import link
+from sparklag_offsets.store.chain import Chain, link
 from sparklag_schemas import Batch, Observation, SourcePosition
 
 PARTITIONS: Final = 50
@@ -88,7 +88,7 @@ def records(observations: Iterator[Observation], count: int) -> Iterator[BatchRe
 
 def record(observation: Observation, newest: BatchRecord | None) -> BatchRecord:
     """What is kept of it, after `newest`."""
-    (kept,) = link(observation, newest, frozenset(), topic_id).records
+    (kept,) = link(observation, Chain.ending_with(newest), topic_id).records
     return kept
 
 

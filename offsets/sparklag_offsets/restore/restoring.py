@@ -70,6 +70,9 @@ async def from_checkpoint(location: str, wanted: Wanted, settings: Settings) -> 
 
 async def restore(position: KeptPosition, wanted: Wanted, settings: Settings) -> Restored:
     """Raises RestoreError; KafkaAway where no broker answers."""
+    if isinstance(wanted.topics, str) or (wanted.topics is not None and not wanted.topics):
+        # A name is a collection too: of its letters.
+        raise RestoreError(f"topics takes a list of names, at least one; it got {wanted.topics!r}")
     position = position.of_source(wanted.source, wanted.topics)
     if wanted.on_deleted == "unchecked":
         return Restored(position, unchecked(position, wanted.topics))

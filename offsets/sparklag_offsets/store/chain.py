@@ -7,7 +7,8 @@ is known all the same, from the records before and after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparklag_offsets.store.batch_record import BatchRecord, Place, Range, TopicRanges, written
@@ -18,6 +19,33 @@ TopicIdOf = Callable[[str | None, str], str | None]
 
 Ends = Mapping[tuple[int, str], Mapping[int, int]]
 """By source and topic, then partition."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The records of a query, as far as the next one depends on them."""
+
+    newest: BatchRecord | None = None
+    run_id: str | None = None
+    """The last run that spoke: a checkpoint, and what lies in between, name none."""
+    past_runs: frozenset[str] = frozenset()
+    """Those that were followed by it."""
+
+    @classmethod
+    def ending_with(cls, newest: BatchRecord | None) -> Chain:
+        return cls(newest, newest.run_id if newest is not None else None)
+
+    def after(self, records: Sequence[BatchRecord]) -> Chain:
+        """The same with these at its end."""
+        newest, run_id, past_runs = self.newest, self.run_id, self.past_runs
+        for record in records:
+            newest = record
+            if record.run_id is None or record.run_id == run_id:
+                continue
+            if run_id is not None:
+                past_runs |= {run_id}
+            run_id = record.run_id
+        return Chain(newest, run_id, past_runs)
 
 
 class Link(NamedTuple):
@@ -32,39 +60,54 @@ class Link(NamedTuple):
 _NOTHING = Link()
 
 
-def link(
-    observation: Observation,
-    newest: BatchRecord | None,
-    past_runs: frozenset[str],
-    topic_id_of: TopicIdOf,
-) -> Link:
-    """What comes after `newest`, the last record of the query. `past_runs` were followed by the run
-    of that one. Repeating an observation adds nothing."""
-    batch_id = observation.batch_id
+def link(observation: Observation, chain: Chain, topic_id_of: TopicIdOf) -> Link:
+    """What comes after `chain`. Repeating an observation adds nothing."""
+    batch_id, newest = observation.batch_id, chain.newest
     sources = [source for source in observation.sources if source.processed]
     if batch_id is None or not sources or observation.origin == "group":
         return _NOTHING
     if newest is None:
         return Link((_record(observation, batch_id, None, topic_id_of),))
-    if observation.run_id in past_runs:
+    if observation.run_id in chain.past_runs:
         batch = observation.batch
         beside = batch is not None and batch.started_at > newest.observed_at
         return Link(past_run_id=observation.run_id) if beside else _NOTHING
     if batch_id > newest.batch_id:
+        if _is_of_before(observation, chain, newest):
+            return _NOTHING
         return Link(_forward(observation, batch_id, newest, topic_id_of))
-    if _goes_back(observation, batch_id, newest):
+    if _goes_back(observation, batch_id, chain, newest):
         return Link((_record(observation, batch_id, newest, topic_id_of, back=True),))
     return _NOTHING
 
 
-def _goes_back(observation: Observation, batch_id: int, newest: BatchRecord) -> bool:
+def _is_of_before(observation: Observation, chain: Chain, newest: BatchRecord) -> bool:
+    """Whether it is a repeated word of a run before the query went back, which had come further."""
+    return (
+        newest.place.generation > 0
+        and observation.run_id != chain.run_id
+        and observation.observed_at <= newest.observed_at
+    )
+
+
+def _goes_back(observation: Observation, batch_id: int, chain: Chain, newest: BatchRecord) -> bool:
     """Whether the query has begun again from an earlier batch: only another run can."""
-    if observation.run_id is not None and observation.run_id == newest.run_id:
-        return False
     if observation.observed_at <= newest.observed_at:
         return False
+    if observation.run_id is None:
+        # A checkpoint may be looked at late, or written seldom: it counts against itself only.
+        return chain.run_id is None and batch_id < newest.batch_id
+    if observation.run_id == chain.run_id:
+        return False
+    if batch_id < newest.batch_id:
+        return True
     # A driver repeats where it is; the last batch is run again after a crash, as it was planned.
-    return batch_id < newest.batch_id or ends_of(observation) != newest.until()
+    # Who looked at a checkpoint may have known less of the same batch.
+    return newest.run_id is not None and _differs(ends_of(observation), newest.until())
+
+
+def _differs(ends: Ends, others: Ends) -> bool:
+    return any(others[where] != at for where, at in ends.items() if where in others)
 
 
 def _forward(
@@ -85,9 +128,7 @@ def _between(
     topics = []
     for source in observation.sources:
         # Of what had nothing in this batch, nothing is known since.
-        ends = source.began or {
-            topic: dict(at) for (number, topic), at in before.items() if number == source.source
-        }
+        ends = source.began or _of_source(source, before)
         topics += _topics(source, ends, None, before, topic_id_of)
     began_at = observation.batch.started_at if observation.batch else observation.observed_at
     return BatchRecord(
@@ -118,12 +159,11 @@ def _record(
     says_all = all(_says_where_it_began(source) for source in observation.sources)
     # Read from its text: not where nobody asks for it, which is nearly always.
     ends_before = before.until() if before is not None and continues and not says_all else {}
-    topics = [
-        topic
-        for source in observation.sources
-        if source.processed
-        for topic in _topics(source, source.processed, source.began, ends_before, topic_id_of)
-    ]
+    topics = []
+    for source in observation.sources:
+        # Of what is not known since a restart: it is where it was.
+        ends = source.processed or _of_source(source, ends_before)
+        topics += _topics(source, ends, source.began, ends_before, topic_id_of)
     processed_at = observation.processed_at or observation.observed_at
     return BatchRecord(
         query_id=observation.query_id,
@@ -166,10 +206,14 @@ def _topics(
     return found
 
 
+def _of_source(source: SourcePosition, ends: Ends) -> Offsets:
+    return {topic: dict(at) for (number, topic), at in ends.items() if number == source.source}
+
+
 def _says_where_it_began(source: SourcePosition) -> bool:
     """Of each partition that it says an end of."""
     began = source.began or {}
-    return all(
+    return bool(source.processed) and all(
         partitions.keys() <= began.get(topic, {}).keys()
         for topic, partitions in (source.processed or {}).items()
     )

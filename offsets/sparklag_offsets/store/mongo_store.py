@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
@@ -14,15 +15,18 @@ from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
 from sparklag_offsets.errors import NewerSchema, StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place, TopicRanges, written
 from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.opening import shown_url
+from sparklag_offsets.store.opening import reason, shown_url
 
 _SCHEMA: Final = 1
 _SERVER_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
+"""Of one call."""
 _CLOSE_S: Final = 2.0
 _FULL: Final = frozenset({14031})
 """OutOfDiskSpace"""
 _LONGEST: Final = 300
+_NEW: Final = object()
+"""What no query is called."""
 
 _BY_PLACE: Final = [("query_id", ASCENDING), ("generation", ASCENDING), ("batch_id", ASCENDING)]
 _BY_TIME: Final = [
@@ -45,19 +49,17 @@ class MongoStore:
                 url,
                 serverSelectionTimeoutMS=int(_SERVER_S * 1000),
                 connectTimeoutMS=int(_SERVER_S * 1000),
-                socketTimeoutMS=int(_TIMEOUT_S * 1000),
                 appname="sparklag",
             )
             self._database: AsyncDatabase[Document] = self._client.get_default_database()
-        except (ConfigurationError, InvalidURI) as error:
-            reason = "" if "@" in str(error) else f": {error}"
+        except (ConfigurationError, InvalidURI, ValueError) as error:
             raise UnusableStore(
-                f"the offset store's URL {self.shown} cannot be used; it takes"
-                f" mongodb://host:port/database{reason}"
+                f"the offset store's URL {self.shown} cannot be used{reason(error, url)}; it takes"
+                " mongodb://user:password@host:port/database, the password percent-encoded"
             ) from None
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
-        self._names: dict[str, str | None] = {}
+        self._names: dict[str, object] = {}
         """Of queries that are in their collection already."""
 
     async def prepare(self) -> None:
@@ -80,7 +82,11 @@ class MongoStore:
         return found
 
     async def keep(self, records: Sequence[BatchRecord]) -> None:
-        renamed = {r.query_id: r for r in records if self._names.get(r.query_id, "") != r.query}
+        renamed = {
+            record.query_id: record
+            for record in records
+            if self._names.get(record.query_id, _NEW) != record.query
+        }
         with _explained(self.shown):
             if renamed:
                 await self._queries.bulk_write(
@@ -205,7 +211,7 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
             topic["topic"],
             topic["topic_id"],
             topic["bootstrap_servers"],
-            [(partition, begin, until) for partition, begin, until in topic["ranges"]],
+            [(partition, _int(begin), int(until)) for partition, begin, until in topic["ranges"]],
             topic["assigned"],
         )
         for topic in found["topics"]
@@ -215,13 +221,18 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
         query=query.get("name"),
         cluster=query.get("cluster", "default"),
         run_id=found["run_id"],
-        place=Place(found["generation"], found["batch_id"]),
-        first_batch_id=found["first_batch_id"],
-        processed_at=found["processed_at"],
-        observed_at=found["observed_at"],
+        place=Place(int(found["generation"]), int(found["batch_id"])),
+        first_batch_id=int(found["first_batch_id"]),
+        processed_at=int(found["processed_at"]),
+        observed_at=int(found["observed_at"]),
         is_inferred=found["is_inferred"],
         ranges=written(topics),
     )
+
+
+def _int(found: int | None) -> int | None:
+    """What has more than 32 bits comes as a number of MongoDB's own, which nobody else takes."""
+    return int(found) if found is not None else None
 
 
 def _up_to(place: Mapping[str, Any], comparison: str) -> Document:
@@ -238,15 +249,17 @@ def _up_to(place: Mapping[str, Any], comparison: str) -> Document:
 def _explained(shown: str) -> Iterator[None]:
     """Whatever fails inside is a StoreError that names the store. Credentials are not shown."""
     try:
-        yield
+        # The driver's own bounds are of each answer, and it asks more than once.
+        with pymongo.timeout(_TIMEOUT_S):
+            yield
     except asyncio.TimeoutError:
         raise StoreAway(f"the offset store at {shown} does not answer") from None
     except (PyMongoError, OSError) as error:
-        reason = " ".join(str(error).split())
+        said = " ".join(str(error).split())
         # The driver adds what it knows of every server.
         for added in (" (configured timeouts", ", Timeout:"):
-            reason = reason.partition(added)[0]
-        reason = reason[:_LONGEST]
+            said = said.partition(added)[0]
+        said = said[:_LONGEST]
         if getattr(error, "code", None) in _FULL:
-            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
-        raise StoreAway(f"the offset store at {shown}: {reason}") from error
+            raise StoreFull(f"the offset store at {shown} has no room: {said}") from error
+        raise StoreAway(f"the offset store at {shown}: {said}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
-from urllib.parse import urlsplit
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
@@ -18,12 +16,21 @@ _EXTRAS: Final = {
     "mongodb": "mongodb",
     "mongodb+srv": "mongodb",
 }
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/]*@")
 
 
 def shown_url(url: str) -> str:
     """As it may be shown: without a password, or options that may hold one."""
-    return _PASSWORD.sub(r"\1:***@", url.partition("?")[0])
+    scheme, separator, rest = url.partition("://")
+    # Whatever stands before the last @: passwords come unescaped too, and users with an @.
+    credentials, at, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    hidden = f"{user}:***@" if colon else user + at
+    return f"{scheme}{separator}{hidden}{place.partition('?')[0]}"
+
+
+def reason(error: Exception, url: str) -> str:
+    """Why a URL cannot be used, as far as that may be shown: it may quote what is in it."""
+    return "" if "@" in url else f": {error}"
 
 
 def open_store(url: str, *, create: bool = False) -> OffsetStore:
@@ -34,7 +41,7 @@ def open_store(url: str, *, create: bool = False) -> OffsetStore:
     Nothing is connected to yet. `create`: an SQLite file that is not there is made, and its tables
     by `prepare`. Raises UnusableStore.
     """
-    scheme = urlsplit(url).scheme.lower()
+    scheme = url.partition(":")[0].lower()
     kind = scheme if scheme in _EXTRAS else scheme.partition("+")[0]
     if kind not in _EXTRAS:
         raise UnusableStore(
@@ -50,8 +57,9 @@ def open_store(url: str, *, create: bool = False) -> OffsetStore:
         from sparklag_offsets.store.sql.sql_store import SqlStore
 
         return SqlStore(url, create=create)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        # psycopg without its library is found, and cannot be imported.
         raise UnusableStore(
-            f"an offset store at {kind}:// needs {error.name}:"
+            f"an offset store at {kind}:// needs {error.name or kind}:"
             f" pip install 'sparklag[{_EXTRAS[kind]}]'"
         ) from error

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.chain import TopicIdOf, link
+from sparklag_offsets.store.chain import Chain, TopicIdOf, link
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import Observation
 
@@ -18,29 +17,14 @@ _REMEMBERED: Final = 10_000
 """Queries."""
 
 
-@dataclass
-class _Chain:
-    newest: BatchRecord | None
-    past_runs: frozenset[str] = frozenset()
-    complained: set[str] = field(default_factory=set)
-    """Past runs that were told of."""
-
-    def after(self, records: Sequence[BatchRecord]) -> _Chain:
-        """The same with these at its end."""
-        newest, past_runs = self.newest, self.past_runs
-        for record in records:
-            if newest is not None and newest.run_id not in (None, record.run_id):
-                past_runs |= {str(newest.run_id)}
-            newest = record if not record.is_inferred else newest
-        return _Chain(records[-1] if records else newest, past_runs, self.complained)
-
-
 class Recorder:
     """For one event loop, one call at a time."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
-        self._chains: OrderedDict[str, _Chain] = OrderedDict()
+        self._chains: OrderedDict[str, Chain] = OrderedDict()
+        self._complained: OrderedDict[str, None] = OrderedDict()
+        """Past runs that were told of."""
 
     async def record(self, observations: Sequence[Observation], topic_id_of: TopicIdOf) -> int:
         """Write what they add; how many records that is. Repeating them adds nothing. After an
@@ -49,9 +33,9 @@ class Recorder:
         records: list[BatchRecord] = []
         for observation in observations:
             chain = chains[observation.query_id]
-            added = link(observation, chain.newest, chain.past_runs, topic_id_of)
+            added = link(observation, chain, topic_id_of)
             if added.past_run_id is not None:
-                _complain(observation, added.past_run_id, chain)
+                self._complain(observation, added.past_run_id, chain)
             if added.records:
                 chains[observation.query_id] = chain.after(added.records)
                 records += added.records
@@ -60,31 +44,31 @@ class Recorder:
         self._remember(chains)
         return len(records)
 
-    async def _chains_of(self, query_ids: set[str]) -> dict[str, _Chain]:
+    async def _chains_of(self, query_ids: set[str]) -> dict[str, Chain]:
         unknown = query_ids - self._chains.keys()
         newest = await self._store.newest(sorted(unknown)) if unknown else {}
         return {
-            query_id: self._chains.get(query_id) or _Chain(newest.get(query_id))
+            query_id: self._chains.get(query_id) or Chain.ending_with(newest.get(query_id))
             for query_id in query_ids
         }
 
-    def _remember(self, chains: dict[str, _Chain]) -> None:
+    def _remember(self, chains: dict[str, Chain]) -> None:
         for query_id, chain in chains.items():
             self._chains[query_id] = chain
             self._chains.move_to_end(query_id)
         while len(self._chains) > _REMEMBERED:
             self._chains.popitem(last=False)
 
-
-def _complain(observation: Observation, run_id: str, chain: _Chain) -> None:
-    if run_id in chain.complained:
-        return
-    chain.complained.add(run_id)
-    newest = chain.newest
-    _log.warning(
-        "query %s is run by two drivers: run %s goes on beside run %s, which began later; what the"
-        " earlier one does is not recorded",
-        observation.query or observation.query_id,
-        run_id,
-        newest.run_id if newest is not None else None,
-    )
+    def _complain(self, observation: Observation, run_id: str, chain: Chain) -> None:
+        if run_id in self._complained:
+            return
+        self._complained[run_id] = None
+        if len(self._complained) > _REMEMBERED:
+            self._complained.popitem(last=False)
+        _log.warning(
+            "query %s is run by two drivers: run %s goes on beside run %s, which began later; what"
+            " the earlier one does is not recorded",
+            observation.query or observation.query_id,
+            run_id,
+            chain.run_id,
+        )

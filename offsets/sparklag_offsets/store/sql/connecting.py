@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import StoreMissing, UnusableStore
+from sparklag_offsets.store.opening import reason
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {
@@ -37,10 +38,37 @@ def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
             parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=_arguments(parsed)
         )
     except (ArgumentError, InvalidRequestError, NoSuchModuleError, ValueError) as error:
-        raise UnusableStore(f"the offset store's URL {shown} cannot be used: {error}") from error
+        raise UnusableStore(
+            f"the offset store's URL {shown} cannot be used{reason(error, url)}; it takes"
+            f" {_form(url)}"
+        ) from None
+    if "@" in (parsed.host or ""):
+        raise UnusableStore(
+            f"the offset store's URL {shown} has more than one @: what is special in a password is"
+            " percent-encoded (@ as %40)"
+        )
     if not parsed.database:
-        raise UnusableStore(f"the offset store's URL {shown} names no database")
+        raise UnusableStore(
+            f"the offset store's URL {shown} names no database; it takes {_form(url)}"
+        )
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def connect(dialect: Any, _: object, arguments: Any, options: Any) -> Any:
+        try:
+            return dialect.connect(*arguments, **options)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UnusableStore(
+                f"the offset store's URL {shown} has options that its driver does not take: {error}"
+            ) from None
+
     return engine
+
+
+def _form(url: str) -> str:
+    scheme = url.partition(":")[0]
+    if scheme.startswith("sqlite"):
+        return f"{scheme}:///offsets.db, or {scheme}:////an/absolute/path.db"
+    return f"{scheme}://user:password@host/database, the password percent-encoded"
 
 
 def _arguments(url: URL) -> dict[str, Any]:

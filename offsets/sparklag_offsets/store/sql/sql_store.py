@@ -16,6 +16,7 @@ from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.opening import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.connecting import make_engine
+from sparklag_offsets.store.sql.deadline import Lines, deadline
 from sparklag_offsets.store.sql.failures import explained
 from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
@@ -39,6 +40,7 @@ class SqlStore:
     def __init__(self, url: str, *, create: bool) -> None:
         self.shown = shown_url(url)
         self._engine = make_engine(url, self.shown, create=create)
+        self._lines = Lines(self._engine)
         self._keys: dict[str, tuple[int, str | None]] = {}
         """Of queries that are in their table already: key and name."""
 
@@ -75,7 +77,9 @@ class SqlStore:
         try:
             async with self._connection() as connection:
                 await self._keep_queries(connection, records)
-                for some in _portions(records):
+                # In one order too.
+                ordered = sorted(records, key=lambda record: (record.query_id, record.place))
+                for some in _portions(ordered):
                     rows = [batch_values(record, self._keys[record.query_id][0]) for record in some]
                     await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
@@ -103,10 +107,12 @@ class SqlStore:
             if not await connection.run_sync(schema.is_newest, self.shown):
                 return []
             if name_or_id is not None:
-                by_id = queries.c.query_id == name_or_id
-                found = await self._listed(connection, by_id)
-                by_name = queries.c.name == name_or_id[:LONGEST_NAME]
-                return found or await self._listed(connection, by_name)
+                # For MySQL blanks at the end are nothing.
+                found = await self._listed(connection, queries.c.query_id == name_or_id)
+                found = [one for one in found if one.query_id == name_or_id]
+                name = name_or_id[:LONGEST_NAME]
+                named = found or await self._listed(connection, queries.c.name == name)
+                return found or [one for one in named if one.query == name]
             return await self._listed(connection, None)
 
     async def prune(self, retention: Retention) -> int:
@@ -127,7 +133,10 @@ class SqlStore:
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         """In a transaction."""
         with explained(self.shown):
-            async with _deadline(_TIMEOUT_S), self._engine.begin() as connection:
+            async with (
+                deadline(_TIMEOUT_S, self._lines.hang_up),
+                self._engine.begin() as connection,
+            ):
                 yield connection
 
     async def _listed(
@@ -141,8 +150,10 @@ class SqlStore:
         wanted = select(queries.c.query_id, queries.c.name, first, last)
         if condition is not None:
             wanted = wanted.where(condition)
-        found = await connection.execute(wanted.order_by(queries.c.name, queries.c.query_id))
-        return [KeptQuery(*row) for row in found if row[2] is not None]
+        rows = await connection.execute(wanted)
+        found = [KeptQuery(*row) for row in rows if row[2] is not None]
+        # Each database has an order of its own.
+        return sorted(found, key=lambda one: (one.query or "", one.query_id))
 
     async def _keep_queries(
         self, connection: AsyncConnection, records: Sequence[BatchRecord]
@@ -227,26 +238,3 @@ async def _upgrading() -> AsyncIterator[None]:
         yield
     finally:
         schema.UPGRADING.release()
-
-
-@asynccontextmanager
-async def _deadline(timeout_s: float) -> AsyncIterator[None]:
-    """`asyncio.timeout`, which came with Python 3.11."""
-    task = asyncio.current_task()
-    assert task is not None
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(timeout_s, expire)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if expired:
-            raise asyncio.TimeoutError from None
-        raise
-    finally:
-        timer.cancel()

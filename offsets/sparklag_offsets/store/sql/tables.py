@@ -6,7 +6,7 @@ nobody asks for one of them alone. The view `sparklag_ranges` shows them as rows
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -26,6 +26,12 @@ from sqlalchemy.dialects import mysql
 LONGEST_NAME: Final = 700
 """What MySQL can have in an index."""
 
+# MySQL would take `Orders` for `orders`. For SQLAlchemy MariaDB is another.
+_BINARY: Final[Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
 
 metadata = MetaData()
 
@@ -38,8 +44,7 @@ queries = Table(
     Column("cluster", String(LONGEST_NAME), nullable=False),
     UniqueConstraint("query_id", name="sparklag_queries_by_id"),
     Index("sparklag_queries_by_name", "name"),
-    mysql_charset="utf8mb4",
-    mysql_collate="utf8mb4_bin",
+    **_BINARY,
 )
 
 batches = Table(
@@ -55,6 +60,5 @@ batches = Table(
     Column("is_inferred", Boolean, nullable=False),
     Column("ranges", Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"), nullable=False),
     Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
-    mysql_charset="utf8mb4",
-    mysql_collate="utf8mb4_bin",
+    **_BINARY,
 )

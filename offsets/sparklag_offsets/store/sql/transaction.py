@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreAway, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.chain import TopicIdOf, ends_of, link
+from sparklag_offsets.store.chain import Chain, TopicIdOf, ends_of, link
 from sparklag_offsets.store.opening import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.failures import explained
@@ -82,7 +82,7 @@ def _keep(connection: Connection, observation: Observation, topic_id_of: TopicId
             )
         if _is_recorded(observation, newest):
             return False
-    added = link(observation, newest, frozenset(), topic_id_of)
+    added = link(observation, Chain(newest, observation.run_id), topic_id_of)
     if not added.records:
         raise NoKafkaOffsets(
             f"query {_name(observation)}: batch {observation.batch_id} has no offsets of Kafka"

@@ -9,8 +9,12 @@ from sqlalchemy.dialects import mysql
 revision = "0001"
 down_revision = None
 
-# MySQL would take `Orders` for `orders`.
-_BINARY: Any = {"mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+# MySQL would take `Orders` for `orders`. For SQLAlchemy MariaDB is another.
+_BINARY: Any = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
 
 _COLUMNS = (
     "q.query_id, q.name AS query, b.run_id, b.generation, b.first_batch_id, b.batch_id,"
@@ -54,24 +58,12 @@ _RANGES = {
 }
 
 
-def _remove_half_made() -> None:
-    """MySQL commits each table by itself: who was killed has left some of them, and no version.
-    Nobody has written to them yet."""
-    connection = op.get_bind()
-    op.execute("DROP VIEW IF EXISTS sparklag_ranges")
-    there = sa.inspect(connection).get_table_names()
-    for table in ("sparklag_batches", "sparklag_queries"):
-        some = sa.text(f"SELECT 1 FROM {table} LIMIT 1")
-        if table in there and connection.execute(some).first() is None:
-            op.drop_table(table)
-
-
 def upgrade() -> None:
-    dialect = op.get_bind().dialect.name
-    if dialect in ("mysql", "mariadb"):
-        _remove_half_made()
-    op.create_table(
+    bind = op.get_bind()
+    metadata = sa.MetaData()
+    queries = sa.Table(
         "sparklag_queries",
+        metadata,
         sa.Column("query_key", sa.Integer, primary_key=True, autoincrement=True),
         sa.Column("query_id", sa.String(200), nullable=False),
         sa.Column("name", sa.String(700)),
@@ -80,11 +72,10 @@ def upgrade() -> None:
         sa.Index("sparklag_queries_by_name", "name"),
         **_BINARY,
     )
-    op.create_table(
+    batches = sa.Table(
         "sparklag_batches",
-        sa.Column(
-            "query_key", sa.Integer, sa.ForeignKey("sparklag_queries.query_key"), primary_key=True
-        ),
+        metadata,
+        sa.Column("query_key", sa.Integer, sa.ForeignKey(queries.c.query_key), primary_key=True),
         sa.Column("generation", sa.Integer, primary_key=True),
         sa.Column("batch_id", sa.BigInteger, primary_key=True),
         sa.Column("first_batch_id", sa.BigInteger, nullable=False),
@@ -98,9 +89,16 @@ def upgrade() -> None:
         sa.Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
         **_BINARY,
     )
-    select = _RANGES["mysql" if dialect == "mariadb" else dialect]
+    # In MySQL each is for itself: whoever was killed here has left some of them.
+    for table in (queries, batches):
+        table.create(bind, checkfirst=True)
+        for index in table.indexes:
+            index.create(bind, checkfirst=True)
+    is_mysql = bind.dialect.name in ("mysql", "mariadb")
+    create = "CREATE OR REPLACE VIEW" if is_mysql else "CREATE VIEW"
+    select = _RANGES["mysql" if is_mysql else bind.dialect.name]
     # A colon would be a parameter.
-    op.execute(sa.text(f"CREATE VIEW sparklag_ranges AS {select}".replace("::", r"\:\:")))
+    op.execute(sa.text(f"{create} sparklag_ranges AS {select}".replace("::", r"\:\:")))
 
 
 def downgrade() -> None:

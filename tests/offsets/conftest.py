@@ -1,0 +1,28 @@
+"""An offset store for tests that need one, whichever."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.opening import open_store
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[AsyncExitStack]:
+    """Closes what a test opens."""
+    async with AsyncExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def sqlite_store(tmp_path: Path, opened: AsyncExitStack) -> OffsetStore:
+    """In an empty file, with its tables."""
+    store = open_store(f"sqlite:///{tmp_path}/offsets.db", create=True)
+    opened.push_async_callback(store.aclose)
+    await store.prepare()
+    return store

@@ -1,0 +1,86 @@
+"""Which query a name means, and which of its batches a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, UnknownQuery
+from sparklag_offsets.restore.finding import find_record
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.offset_store import OffsetStore
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import at_ms, record
+
+OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
+FIRST_AT = "2026-09-21T14:13:20.000+00:00"
+
+
+def later(batch_id: int, at: int) -> BatchRecord:
+    """Of the other query with the same name."""
+    return record(batch_id, query_id=OTHER_ID, processed_at=at_ms(at))
+
+
+async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
+    await sqlite_store.keep([record(0), record(1), record(2)])
+
+    for asked in ("orders", QUERY_ID):
+        assert (await find_record(sqlite_store, asked, None)).batch_id == 2
+        assert (await find_record(sqlite_store, asked, at_ms(1))).batch_id == 1
+
+
+async def test_a_query_nobody_kept_is_told_with_the_store(sqlite_store: OffsetStore) -> None:
+    with pytest.raises(UnknownQuery) as raised:
+        await find_record(sqlite_store, "Orders", None)
+    assert (
+        str(raised.value)
+        == f"nothing is kept of query 'Orders' in the offset store {sqlite_store.shown}"
+    )
+
+
+async def test_a_moment_before_the_first_batch_is_told_with_that(sqlite_store: OffsetStore) -> None:
+    await sqlite_store.keep([record(0), later(0, 9)])
+
+    with pytest.raises(BeforeFirstBatch) as raised:
+        await find_record(sqlite_store, "orders", at_ms(0) - 1)
+    assert str(raised.value) == (
+        f"query orders: the first batch that is kept completed at {FIRST_AT}, nothing is known of"
+        " 2026-09-21T14:13:19.999+00:00"
+    )
+    with pytest.raises(BeforeFirstBatch, match="14:13:29"):
+        await find_record(sqlite_store, OTHER_ID, at_ms(5))
+
+
+async def test_of_two_that_bore_the_name_one_after_the_other_it_is_that_of_the_moment(
+    sqlite_store: OffsetStore,
+) -> None:
+    await sqlite_store.keep([record(0), record(1), later(0, 5), later(1, 6)])
+
+    async def found(at: int | None) -> tuple[str, int]:
+        kept = await find_record(sqlite_store, "orders", at_ms(at) if at is not None else None)
+        return kept.query_id, kept.batch_id
+
+    assert await found(None) == (OTHER_ID, 1)
+    assert await found(6) == (OTHER_ID, 1)
+    assert await found(5) == (OTHER_ID, 0)
+    # Between the two lives.
+    assert await found(4) == (QUERY_ID, 1)
+    assert await found(0) == (QUERY_ID, 0)
+
+
+async def test_two_that_bear_the_name_at_the_same_time_are_listed(
+    sqlite_store: OffsetStore,
+) -> None:
+    await sqlite_store.keep([record(0), record(1), record(7), later(0, 5), later(1, 6)])
+
+    for at in (None, at_ms(7)):
+        with pytest.raises(AmbiguousQuery) as raised:
+            await find_record(sqlite_store, "orders", at)
+        assert raised.value.query_ids == [QUERY_ID, OTHER_ID]
+        assert str(raised.value) == (
+            "2 queries have the name 'orders' at the same time: ask for one of them by its id"
+            f" ({QUERY_ID}, {OTHER_ID})"
+        )
+    # By id it is clear, and so it was before the first went on.
+    assert (await find_record(sqlite_store, QUERY_ID, None)).batch_id == 7
+    assert (await find_record(sqlite_store, "orders", at_ms(6))).query_id == OTHER_ID
+    assert (await find_record(sqlite_store, "orders", at_ms(4))).query_id == QUERY_ID

@@ -1,0 +1,134 @@
+"""Batches of a query as its driver tells of them, and what is read off its records."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sparklag_offsets.store.batch_record import BatchRecord, Place, TopicRanges, written
+from sparklag_offsets.store.chain import Chain, Link, link
+from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
+from tests.messages import QUERY_ID, RUN_ID, observation
+
+START_MS = 1_790_000_000_000
+BATCH_MS = 1_000
+"""A batch of these tests completes a second after the one before it."""
+
+
+def at_ms(batch_id: int) -> int:
+    """When it completes."""
+    return START_MS + batch_id * BATCH_MS
+
+
+def source(processed: Offsets | None, began: Offsets | None = None, **fields: Any) -> Any:
+    return SourcePosition(**{"source": 0, "processed": processed, "began": began, **fields})
+
+
+def told(batch_id: int | None, *sources: SourcePosition, **fields: Any) -> Observation:
+    """What the driver says when that batch has completed, a tenth of a second later. Without
+    sources: of `orders` 0 the batch has read ten records."""
+    completed = at_ms(batch_id or 0)
+    ours = [
+        source({"orders": {0: 10 * (batch_id or 0) + 10}}, {"orders": {0: 10 * (batch_id or 0)}})
+    ]
+    return observation(
+        **{
+            "batch_id": batch_id,
+            "processed_at": completed,
+            "observed_at": completed + 100,
+            "batch": Batch(started_at=completed - 900, rows=10),
+            "sources": list(sources) or ours,
+            **fields,
+        }
+    )
+
+
+def repeated(batch_id: int, cause: str = "idle", **fields: Any) -> Observation:
+    """The position after that batch, said again half a second later: without where it began."""
+    later = {
+        "cause": cause,
+        "batch": None,
+        "observed_at": at_ms(batch_id) + 500,
+        "sources": [source({"orders": {0: 10 * batch_id + 10}})],
+    }
+    return told(batch_id, **{**later, **fields})
+
+
+def no_ids(bootstrap_servers: str | None, topic: str) -> str | None:
+    """Kafka is not asked."""
+    return None
+
+
+def linked(chain: Chain, observation: Observation) -> tuple[Chain, Link]:
+    added = link(observation, chain, no_ids)
+    return chain.after(added.records), added
+
+
+def recorded(observations: Iterable[Observation], chain: Chain | None = None) -> list[BatchRecord]:
+    """The records that these add, one after the other."""
+    chain = chain or Chain()
+    records: list[BatchRecord] = []
+    for one in observations:
+        chain, added = linked(chain, one)
+        records += added.records
+    return records
+
+
+def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
+    """Generation, first and last batch."""
+    return [(r.place.generation, r.first_batch_id, r.batch_id) for r in records]
+
+
+def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
+    """By partition: from and until."""
+    return {
+        partition: (begin, until)
+        for found in record.topics
+        if (found.source, found.topic) == (number, topic)
+        for partition, begin, until in found.ranges
+    }
+
+
+def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
+    """Of query `orders`: ten records of its partition 0."""
+    begin = 10 * batch_id
+    topics = [TopicRanges(0, "orders", "id-of-orders", "broker:9092", [(0, begin, begin + 10)])]
+    return BatchRecord(
+        **{
+            "query_id": QUERY_ID,
+            "query": "orders",
+            "cluster": "default",
+            "run_id": RUN_ID,
+            "place": Place(0, batch_id),
+            "first_batch_id": batch_id,
+            "processed_at": at_ms(batch_id),
+            "observed_at": at_ms(batch_id) + 100,
+            "is_inferred": False,
+            "ranges": written(topics),
+            **fields,
+        }
+    )
+
+
+def new_query() -> str:
+    return str(uuid.uuid4())
+
+
+def check_whole(records: Sequence[BatchRecord]) -> None:
+    """Each generation has every batch from its first to its newest exactly once, each begins where
+    the one before it ended, and time never goes back."""
+    for before, after in itertools.pairwise(records):
+        assert after.processed_at >= before.processed_at
+        if after.place.generation != before.place.generation:
+            assert after.place.generation == before.place.generation + 1
+            assert after.first_batch_id == after.batch_id
+            continue
+        assert after.first_batch_id == before.batch_id + 1
+        ended = before.until()
+        for topic in after.topics:
+            for partition, begin, until in topic.ranges:
+                at = ended.get((topic.source, topic.topic), {}).get(partition, begin)
+                assert begin == at, f"{topic.topic} {partition}: from {begin}, it was at {at}"
+                assert begin is None or begin <= until

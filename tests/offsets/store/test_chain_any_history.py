@@ -1,0 +1,158 @@
+"""Whatever a query went through and whatever was heard of it: its records are whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.chain import Chain
+from sparklag_schemas import Batch, Observation
+from tests.offsets.store.batches import (
+    START_MS,
+    check_whole,
+    linked,
+    recorded,
+    repeated,
+    source,
+    told,
+)
+
+
+class Done(NamedTuple):
+    """A batch of a run."""
+
+    rows: tuple[int, int]
+    """In each of two partitions."""
+    is_lost: bool
+    says_again: bool
+    """Whether its position is said again, as an idle query does."""
+    again_is_lost: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """From its start until it is killed."""
+
+    back: int
+    """How many batches before the next it begins: 1 is the last one once more."""
+    as_planned: bool
+    """Whether what is done again reads what it read; only the last batch ever is."""
+    clock_ms: int
+    """How wrong its clock is in what it says of a batch."""
+    batches: list[Done]
+
+
+class Again(NamedTuple):
+    """What was heard is heard again from an earlier point."""
+
+    at: int
+    since: int
+    restarted: bool
+    """Whether who records knows only what is in the store."""
+
+
+rows = st.tuples(st.integers(0, 50), st.integers(0, 50))
+done = st.builds(Done, rows, st.booleans(), st.booleans(), st.booleans())
+runs = st.builds(
+    Run,
+    back=st.sampled_from([0, 0, 0, 1, 1, 2, 5]),
+    as_planned=st.booleans(),
+    clock_ms=st.sampled_from([0, 0, -60_000, 60_000]),
+    batches=st.lists(done, min_size=1, max_size=6),
+)
+repeats = st.builds(Again, st.integers(0, 60), st.integers(0, 60), st.booleans())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(runs, min_size=1, max_size=5), st.lists(repeats, max_size=4))
+def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
+    runs: list[Run], repeats: list[Again]
+) -> None:
+    heard, ends = _played(runs)
+
+    records = recorded(heard)
+
+    check_whole(records)
+    for record in records:
+        if not record.is_inferred:
+            assert record.until() == {(0, "orders"): ends[str(record.run_id), record.batch_id]}
+    if heard:
+        assert records[-1].batch_id == heard[-1].batch_id
+    assert _recorded_with(repeats, heard) == records
+
+
+def _played(runs: list[Run]) -> tuple[list[Observation], dict[tuple[str, int], dict[int, int]]]:
+    """What is heard of them, and where each batch truly ended."""
+    heard: list[Observation] = []
+    truth: dict[tuple[str, int], dict[int, int]] = {}
+    path = [{0: 0, 1: 0}]
+    """Where each batch began that counts, and the next one begins."""
+    clock_ms = START_MS
+    for number, run in enumerate(runs):
+        run_id = f"run-{number}"
+        first = max(len(path) - 1 - run.back, 0)
+        again = path[first + 1] if run.back == 1 and run.as_planned and len(path) > 1 else None
+        goes_back = first < len(path) - 1 and again is None
+        path = path[: first + 1]
+        for batch_id, batch in enumerate(run.batches, first):
+            began = path[-1]
+            ended = {n: at + batch.rows[n] for n, at in began.items()}
+            if batch_id == first and again is not None:
+                ended = again
+            path.append(ended)
+            truth[run_id, batch_id] = ended
+            clock_ms += 1_000
+            # Nobody can know that a query went back before he is told.
+            if not batch.is_lost or (goes_back and batch_id == first):
+                heard.append(_said(batch_id, run_id, began, ended, clock_ms, run.clock_ms))
+            if batch.says_again and not batch.again_is_lost:
+                position = source({"orders": ended})
+                heard.append(
+                    repeated(
+                        batch_id,
+                        run_id=run_id,
+                        sources=[position],
+                        observed_at=clock_ms + 500,
+                        processed_at=clock_ms + run.clock_ms,
+                    )
+                )
+    return heard, truth
+
+
+def _said(
+    batch_id: int,
+    run_id: str,
+    began: dict[int, int],
+    ended: dict[int, int],
+    clock_ms: int,
+    wrong_ms: int,
+) -> Observation:
+    return told(
+        batch_id,
+        source({"orders": ended}, {"orders": began}),
+        run_id=run_id,
+        processed_at=clock_ms + wrong_ms,
+        observed_at=clock_ms + 100,
+        batch=Batch(started_at=clock_ms - 900 + wrong_ms, rows=1),
+    )
+
+
+def _recorded_with(repeats: list[Again], heard: list[Observation]) -> list[BatchRecord]:
+    chain = Chain()
+    records: list[BatchRecord] = []
+    for number, one in enumerate(heard):
+        chain, added = linked(chain, one)
+        records += added.records
+        for again in repeats:
+            if again.at != number:
+                continue
+            if again.restarted:
+                chain = Chain.ending_with(records[-1] if records else None)
+            for repeated_one in heard[min(again.since, number) : number + 1]:
+                chain, added = linked(chain, repeated_one)
+                records += added.records
+    return records

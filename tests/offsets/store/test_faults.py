@@ -1,0 +1,207 @@
+"""Databases that go, come, hang and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import traceback
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from urllib.parse import quote
+
+import pytest
+
+from sparklag_offsets.errors import StoreAway, StoreError
+from sparklag_offsets.store import mongo_store, writer
+from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.opening import open_store, shown_url
+from sparklag_offsets.store.sql import sql_store
+from sparklag_offsets.store.writer import StoreWriter
+from sparklag_schemas import Settings
+from tests.databases.server import HOST, PASSWORD, DatabaseServer
+from tests.databases.test_servers import SERVERS
+from tests.free_ports import lasting_port
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import check_whole, record, spans, told
+from tests.offsets.store.test_stores import places
+from tests.waiting import holds
+
+WRONG = "an@ther:p/w?#&+ %42"
+PROMISED_S = 0.5
+BOUND_S = 9.0
+"""psycopg alone would take ten seconds more than promised."""
+
+Call = Callable[[OffsetStore], Awaitable[object]]
+CALLS: dict[str, Call] = {
+    "prepare": lambda store: store.prepare(),
+    "newest": lambda store: store.newest([QUERY_ID]),
+    "keep": lambda store: store.keep([record(1)]),
+    "as_of": lambda store: store.as_of(QUERY_ID, None),
+    "queries": lambda store: store.queries("orders"),
+    "prune": lambda store: store.prune(Retention(keep_batches=1)),
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda kind: kind.scheme)
+def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """One that these tests break, and leave running."""
+    with request.param() as server:
+        yield server
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[AsyncExitStack]:
+    """Closes what a test opens. pymongo, cancelled as it connects, leaves its socket to the
+    collector: here, and not in another test."""
+    async with AsyncExitStack() as opened:
+        yield opened
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call ends soon."""
+    monkeypatch.setattr(sql_store, "_TIMEOUT_S", PROMISED_S)
+    monkeypatch.setattr(mongo_store, "_TIMEOUT_S", PROMISED_S)
+    monkeypatch.setattr(mongo_store, "_SERVER_S", PROMISED_S)
+
+
+def opened_store(url: str, opened: AsyncExitStack) -> OffsetStore:
+    store = open_store(url)
+    opened.push_async_callback(store.aclose)
+    return store
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb", "mongodb"])
+async def test_a_server_that_is_away_is_told_in_one_line(
+    scheme: str, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise(monkeypatch)
+    url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{lasting_port()}/offsets"
+    store = opened_store(url, opened)
+
+    for call in CALLS.values():
+        with pytest.raises(StoreAway) as raised:
+            await call(store)
+        check_line(str(raised.value), url)
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mongo_protocol"])
+async def test_a_password_is_in_no_text_and_no_log(
+    kind: str,
+    request: pytest.FixtureRequest,
+    opened: AsyncExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server: DatabaseServer = request.getfixturevalue(kind)
+    port = f"{HOST}:{server.port}"
+    url = f"{server.scheme}://sparklag:{quote(WRONG, safe='')}@{port}/{server.default_database}"
+    store = opened_store(url, opened)
+
+    with pytest.raises(StoreAway) as raised:
+        await store.prepare()
+
+    check_line(str(raised.value), url)
+    told = [repr(store), *map(repr, vars(store).values()), repr(raised.value)]
+    told += traceback.format_exception(raised.value)
+    told += [entry.getMessage() + str(entry.exc_text) for entry in caplog.records]
+    for secret in (WRONG, quote(WRONG), quote(WRONG, safe=""), quote(WRONG, safe="/")):
+        assert not [text for text in told if secret in text]
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+async def test_a_database_that_is_not_there_is_named(
+    kind: str, request: pytest.FixtureRequest, opened: AsyncExitStack
+) -> None:
+    url = request.getfixturevalue(kind).database_url("nowhere")
+
+    with pytest.raises(StoreAway, match=r"database .nowhere") as raised:
+        await opened_store(url, opened).prepare()
+    check_line(str(raised.value), url)
+
+
+@pytest.mark.packaging
+async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
+    server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.new_database()
+    connected, fresh = opened_store(url, opened), opened_store(url, opened)
+    await connected.prepare()
+    await connected.keep([record(0)])
+    server.freeze()
+    try:
+        promise(monkeypatch)
+        for store, name in ((connected, "keep"), (connected, "as_of"), (fresh, "prepare")):
+            asking = asyncio.ensure_future(CALLS[name](store))
+            done, _ = await asyncio.wait({asking}, timeout=BOUND_S)
+            assert done, "it is still being waited for"
+            error = asking.exception()
+            assert isinstance(error, StoreAway)
+            check_line(str(error), url)
+    finally:
+        monkeypatch.undo()
+        server.thaw()
+
+    for store in (connected, fresh):
+        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 60)  # noqa: B023 waited for here
+    assert len(await places(connected)) == 2
+
+
+@pytest.mark.packaging
+async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
+    server: DatabaseServer, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_FIRST_PAUSE_S", 0.05)
+    store = opened_store(server.new_database(), opened)
+    batches = StoreWriter(store, Settings(), None)
+    total, is_over = 0, False
+
+    async def write() -> None:
+        nonlocal total
+        while not is_over:
+            # Some at a time, some of them again, as after a failure of who tells.
+            await batches.write([told(n) for n in range(max(total - 3, 0), total + 4)])
+            total += 4
+            await asyncio.sleep(0.02)  # batches take a while
+
+    writing = asyncio.create_task(write())
+    for so_far in (20, 60):
+        await holds(lambda: total >= so_far, "some are written")  # noqa: B023 waited for here
+        await asyncio.to_thread(server.kill)
+        await holds(lambda: batches.failing is not None, "it is noticed")
+        await asyncio.to_thread(server.start)
+        await holds(lambda: batches.failing is None, "it goes on")
+    is_over = True
+    await asyncio.wait_for(writing, 60)
+
+    assert batches.counts.batches == total
+    records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]
+    whole = [one for one in records if one is not None]
+    check_whole(whole)
+    assert spans(whole) == [(0, n, n) for n in range(total)]
+    assert [one.until() for one in whole] == [
+        {(0, "orders"): {0: 10 * n + 10}} for n in range(total)
+    ]
+
+
+def check_line(text: str, url: str) -> None:
+    assert "\n" not in text
+    assert shown_url(url) in text
+    assert len(text) < 600
+
+
+async def _until_it_works(call: Callable[[], Awaitable[object]]) -> None:
+    """What a server had begun to answer when it was held is over."""
+    while True:
+        try:
+            await call()
+        except StoreError:
+            await asyncio.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,157 @@
+"""The recorder: from what is heard to what is in the store, also after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from sparklag_offsets.errors import StoreAway
+from sparklag_offsets.store import recorder as recorder_module
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.recorder import Recorder
+from sparklag_schemas import Batch, Observation
+from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID
+from tests.offsets.store.batches import at_ms, check_whole, new_query, no_ids, spans, told
+
+
+class FailingStore:
+    """Not a store: passes what it is asked on to one, and fails at keeping when it is told to:
+    before it has kept them, or after."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self.fails: str | None = None
+        self.asked: list[set[str]] = []
+        self.shown = store.shown
+        self.as_of, self.queries, self.prune = store.as_of, store.queries, store.prune
+        self.prepare, self.aclose = store.prepare, store.aclose
+
+    async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
+        self.asked.append(set(query_ids))
+        return await self._store.newest(query_ids)
+
+    async def keep(self, records: Sequence[BatchRecord]) -> None:
+        if self.fails != "before":
+            await self._store.keep(records)
+        if self.fails is not None:
+            raise StoreAway("it went away")
+
+
+async def of(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchRecord]:
+    """All records of a query, of which no two completed at once."""
+    found: list[BatchRecord] = []
+    newest = await store.as_of(query_id, None)
+    while newest is not None:
+        found.insert(0, newest)
+        newest = await store.as_of(query_id, newest.processed_at - 1)
+    return found
+
+
+async def record(recorder: Recorder, *observations: Observation) -> int:
+    return await recorder.record(observations, no_ids)
+
+
+async def test_a_run_goes_on_after_batches_nobody_told_of(sqlite_store: OffsetStore) -> None:
+    recorder = Recorder(sqlite_store)
+
+    assert await record(recorder, told(0), told(3)) == 3
+    assert await record(recorder, told(4), told(5)) == 2
+
+    assert spans(await of(sqlite_store)) == [(0, 0, 0), (0, 1, 2), (0, 3, 3), (0, 4, 4), (0, 5, 5)]
+
+
+async def test_after_a_restart_it_goes_on_from_what_is_in_the_store(
+    sqlite_store: OffsetStore,
+) -> None:
+    await record(Recorder(sqlite_store), *(told(n) for n in range(4)))
+
+    added = await record(Recorder(sqlite_store), *(told(n) for n in range(6)))
+
+    assert added == 2
+    records = await of(sqlite_store)
+    check_whole(records)
+    assert spans(records) == [(0, n, n) for n in range(6)]
+
+
+async def test_what_was_missed_while_it_was_away_is_known_all_the_same(
+    sqlite_store: OffsetStore,
+) -> None:
+    await record(Recorder(sqlite_store), told(0))
+
+    await record(Recorder(sqlite_store), told(7), told(8))
+
+    assert spans(await of(sqlite_store)) == [(0, 0, 0), (0, 1, 6), (0, 7, 7), (0, 8, 8)]
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+async def test_what_failed_is_repeated_and_is_there_once(
+    sqlite_store: OffsetStore, fails: str
+) -> None:
+    failing = FailingStore(sqlite_store)
+    recorder = Recorder(failing)
+    await record(recorder, told(0))
+    failing.fails = fails
+    for _ in range(2):
+        with pytest.raises(StoreAway):
+            await record(recorder, told(1), told(4))
+    failing.fails = None
+
+    await record(recorder, told(1), told(4), told(5))
+
+    records = await of(sqlite_store)
+    check_whole(records)
+    assert spans(records) == [(0, 0, 0), (0, 1, 1), (0, 2, 3), (0, 4, 4), (0, 5, 5)]
+
+
+async def test_the_store_is_asked_once_of_each_query(sqlite_store: OffsetStore) -> None:
+    asked = FailingStore(sqlite_store)
+    recorder = Recorder(asked)
+    other = new_query()
+    await record(recorder, told(0))
+    await record(recorder, told(1), told(0, query_id=other))
+    await record(recorder, told(2), told(1, query_id=other))
+
+    assert asked.asked == [{QUERY_ID}, {other}]
+
+
+async def test_of_the_queries_it_forgot_it_asks_again(
+    sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_REMEMBERED", 2)
+    recorder = Recorder(sqlite_store)
+    query_ids = [new_query() for _ in range(5)]
+    for batch_id in range(3):
+        for query_id in query_ids:
+            await record(recorder, told(batch_id, query_id=query_id))
+
+    for query_id in query_ids:
+        assert spans(await of(sqlite_store, query_id)) == [(0, n, n) for n in range(3)]
+
+
+async def test_two_drivers_of_a_query_are_told_of_once(
+    sqlite_store: OffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(sqlite_store)
+    await record(recorder, told(0), told(1, run_id=OTHER_RUN))
+    for n in range(2, 5):
+        beside = told(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
+        assert await record(recorder, beside, told(n, run_id=OTHER_RUN)) == 1
+
+    (said,) = [entry.getMessage() for entry in caplog.records]
+    assert said == (
+        f"query orders is run by two drivers: run {RUN_ID} goes on beside run {OTHER_RUN}, which"
+        " began later; what the earlier one does is not recorded"
+    )
+    assert spans(await of(sqlite_store)) == [(0, n, n) for n in range(5)]
+
+
+async def test_nothing_to_add_writes_nothing(sqlite_store: OffsetStore) -> None:
+    failing = FailingStore(sqlite_store)
+    recorder = Recorder(failing)
+    await record(recorder, told(0))
+    failing.fails = "before"
+
+    assert await record(recorder, told(0), told(None)) == 0
+    assert await record(recorder) == 0

@@ -1,0 +1,267 @@
+"""An SQLite file that cannot be written, and URLs that are none: one line each."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.opening import open_store, shown_url
+from sparklag_offsets.store.sql import connecting
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import record
+from tests.offsets.store.test_stores import places, wide
+
+REPOSITORY = Path(__file__).parents[3]
+READ_ONLY = """
+import asyncio, os, pathlib, sys
+from sparklag_offsets.errors import StoreError
+from sparklag_offsets.store.opening import open_store
+from tests.offsets.store.batches import record
+
+async def main(folder):
+    store = open_store(f"sqlite:///{folder}/there.db", create=True)
+    await store.prepare()
+    (folder / "there.db").chmod(0o444)
+    folder.chmod(0o555)
+    if os.geteuid() == 0:  # who may write anywhere; what is imported by now may be root's
+        os.setgid(65534)
+        os.setuid(65534)
+    for name in ("there", "absent"):
+        store = open_store(f"sqlite:///{folder}/{name}.db", create=True)
+        try:
+            await store.prepare()
+            await store.keep([record(0)])
+        except StoreError as error:
+            print(type(error).__name__, error)
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+WITHOUT = """
+import sys
+
+class Missing:
+    name = ""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == self.name:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+missing = Missing()
+sys.meta_path.insert(0, missing)
+from sparklag_offsets.errors import StoreError
+from sparklag_offsets.store.opening import open_store
+for missing.name, url in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        open_store(url, create=True)
+    except StoreError as error:
+        print(type(error).__name__, error)
+"""
+MISSING = [
+    # In the order in which they are imported.
+    ("sqlalchemy", "sqlite:///offsets.db", "sqlite"),
+    ("alembic", "postgresql://h/d", "postgresql"),
+    ("aiosqlite", "sqlite:///offsets.db", "sqlite"),
+    ("psycopg", "postgresql://h/d", "postgresql"),
+    ("aiomysql", "mariadb://h/d", "mysql"),
+    ("pymongo", "mongodb://h/d", "mongodb"),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "offsets.db"
+
+
+@pytest.fixture
+async def store(file: Path, opened: AsyncExitStack) -> OffsetStore:
+    store = open_store(f"sqlite:///{file}", create=True)
+    opened.push_async_callback(store.aclose)
+    await store.prepare()
+    return store
+
+
+@pytest.fixture
+def folder_for_all() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sparklag-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+async def test_a_full_disk_is_told_and_what_was_written_stays(
+    store: OffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SQLite's own limit: it says the same as when the disk has no room.
+    plain = connecting._prepare_sqlite
+    pages = 30
+
+    def limited(connection: Any, entry: object) -> None:
+        plain(connection, entry)
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    monkeypatch.setattr(connecting, "_prepare_sqlite", limited)
+    full = open_store(store.shown)
+    await full.keep([record(0)])
+
+    with pytest.raises(StoreFull, match="database or disk is full") as raised:
+        await full.keep([record(1), wide(2), wide(3), wide(4), wide(5)])
+    assert "\n" not in str(raised.value)
+    assert store.shown in str(raised.value)
+    # All or nothing.
+    assert [place.batch_id for place in await places(store)] == [0]
+
+    pages = 10_000
+    await full.keep([record(1), wide(2)])
+    assert [place.batch_id for place in await places(store)] == [0, 1, 2]
+
+
+async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
+    store: OffsetStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "_BUSY_MS", 50)
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreAway, match="database is locked"):
+            await store.keep([record(0)])
+        # Who only reads waits for nobody.
+        assert await store.newest([QUERY_ID]) == {}
+    await store.keep([record(0)])
+
+    assert len(await places(store)) == 1
+
+
+@pytest.fixture
+def letter(tmp_path: Path) -> Path:
+    letter = tmp_path / "letter"
+    letter.write_text("not a database, " * 100)
+    return letter
+
+
+async def test_a_file_that_is_no_database_is_told(letter: Path, opened: AsyncExitStack) -> None:
+    store = open_store(f"sqlite:///{letter}")
+    opened.push_async_callback(store.aclose)
+
+    with pytest.raises(StoreAway, match="file is not a database"):
+        await store.prepare()
+    with pytest.raises(StoreAway, match="file is not a database"):
+        await store.queries()
+
+
+async def test_a_folder_is_no_database(tmp_path: Path, opened: AsyncExitStack) -> None:
+    store = open_store(f"sqlite:///{tmp_path}")
+    opened.push_async_callback(store.aclose)
+
+    with pytest.raises(StoreAway, match="unable to open database file"):
+        await store.queries()
+
+
+def test_what_may_not_be_written_is_told(folder_for_all: Path) -> None:
+    said = _python(READ_ONLY, str(folder_for_all))
+
+    folder_for_all.chmod(0o755)
+    for name, line in zip(("there", "absent"), said, strict=True):
+        assert line.startswith(
+            f"StoreAway the offset store at sqlite:///{folder_for_all}/{name}.db"
+        )
+        assert "readonly database" in line or "unable to open database file" in line
+
+
+def test_a_package_that_is_missing_is_named_with_what_brings_it() -> None:
+    said = _python(WITHOUT, *(word for missing, url, _ in MISSING for word in (missing, url)))
+
+    assert said == [
+        f"UnusableStore an offset store at {url.partition(':')[0]}:// needs {missing}:"
+        f" pip install 'sparklag[{extra}]'"
+        for missing, url, extra in MISSING
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "begins with sqlite://"),
+        ("offsets.db", "begins with sqlite://"),
+        ("oracle://u:secret@h/d", "begins with sqlite://"),
+        ("sqlite:offsets.db", "it takes sqlite:///offsets.db"),
+        ("sqlite://", "name a file"),
+        ("sqlite:///:memory:", "name a file"),
+        ("sqlite:////nowhere/offsets.db", "there is no folder for it"),
+        ("postgresql://u:secret@h", "names no database; it takes postgresql://user:password@"),
+        ("postgresql://u:secret@h:port/d", "the password percent-encoded"),
+        ("postgresql://u:se@secret@h/d", "@ as %40"),
+        ("postgresql://u:se[secret@h", "names no database"),
+        ("postgresql+nodriver://u:secret@h/d", "cannot be used"),
+        ("mysql://u:secret@h", "names no database; it takes mysql://user:password@"),
+        ("mongodb://u:secret@h", "it takes mongodb://user:password@"),
+        ("mongodb://u:se/secret@h/d", "it takes mongodb://user:password@"),
+        ("mongodb://h:99999/d", "Port must be"),
+        ("mongodb://h", "No default database"),
+    ],
+)
+def test_a_url_that_is_none_is_told_in_one_line(url: str, says: str) -> None:
+    with pytest.raises(UnusableStore) as raised:
+        open_store(url, create=True)
+
+    text = str(raised.value)
+    assert says in text
+    assert shown_url(url) in text
+    assert "\n" not in text
+    assert "secret" not in text + repr(raised.value.__cause__)
+
+
+def test_who_reads_makes_no_file(file: Path) -> None:
+    with pytest.raises(UnusableStore, match="there is no file") as raised:
+        open_store(f"sqlite:///{file}")
+    assert "\n" not in str(raised.value)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p@h:1/d", "postgresql://u:***@h:1/d"),
+        ("postgresql://u:p/w@h/d?x=y", "postgresql://u:***@h/d"),
+        ("postgresql://u:p?w@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:p@w@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u@corp:p@h/d", "postgresql://u@corp:***@h/d"),
+        ("postgresql://u@h/d", "postgresql://u@h/d"),
+        ("postgresql://h/d?user=u&password=p", "postgresql://h/d"),
+        ("mongodb://a:1,b:2/d?replicaSet=r", "mongodb://a:1,b:2/d"),
+        ("sqlite:////var/offsets.db", "sqlite:////var/offsets.db"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+async def test_a_store_that_is_closed_opens_again(store: OffsetStore) -> None:
+    await store.keep([record(0)])
+    await store.aclose()
+    await store.aclose()
+
+    assert len(await places(store)) == 1
+
+
+def _python(program: str, *arguments: str) -> list[str]:
+    """What it prints, line by line."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

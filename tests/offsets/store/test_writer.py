@@ -1,0 +1,195 @@
+"""The writer: for as long as it takes, and heard of once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from sparklag_listener.counters import Stats
+from sparklag_listener.offset_recorder import OffsetRecorder
+from sparklag_offsets.errors import StoreAway
+from sparklag_offsets.store import writer as writer_module
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.writer import StoreWriter
+from sparklag_schemas import Observation, Settings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.settings import StoreSettings
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import new_query, spans, told
+from tests.offsets.store.test_recorder import of
+from tests.waiting import eventually, holds
+
+
+class LeavingStore:
+    """Not a store: passes on what it is asked while it is there."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self.away = False
+        self.shown = store.shown
+        self.newest, self.as_of, self.queries = store.newest, store.as_of, store.queries
+        self.aclose = store.aclose
+
+    async def prepare(self) -> None:
+        self._check("prepared")
+        await self._store.prepare()
+
+    async def keep(self, records: Sequence[BatchRecord]) -> None:
+        self._check("written")
+        await self._store.keep(records)
+
+    async def prune(self, retention: Retention) -> int:
+        self._check("pruned")
+        return await self._store.prune(retention)
+
+    def _check(self, what: str) -> None:
+        if self.away:
+            raise StoreAway(f"it cannot be {what}")
+
+
+@pytest.fixture
+async def store(tmp_path: Path, opened: AsyncExitStack) -> LeavingStore:
+    """Without its tables."""
+    store = open_store(f"sqlite:///{tmp_path}/offsets.db", create=True)
+    opened.push_async_callback(store.aclose)
+    return LeavingStore(store)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(writer_module, "_LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(writer_module, "_PRUNE_S", 0.05)
+
+
+async def test_it_makes_the_tables_and_writes(store: LeavingStore) -> None:
+    writer = StoreWriter(store, Settings(), None)
+    await writer.write([told(0), told(1)])
+    await writer.write([told(1), told(2)])
+
+    assert writer.counts.batches == 3
+    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2)]
+
+
+async def test_it_tries_until_it_is_written_and_says_so_once_each(
+    store: LeavingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    reasons: list[str] = []
+    writer = StoreWriter(store, Settings(), None, reasons.append)
+    for first in (0, 1):
+        store.away = True
+        writing = asyncio.create_task(writer.write([told(first)]))
+        await holds(lambda: writer.counts.failures >= 3 * (first + 1), "it fails again")  # noqa: B023
+        assert writer.failing == reasons[-1]
+        assert not writing.done()
+        store.away = False
+        await asyncio.wait_for(writing, 60)
+        assert writer.failing is None
+
+    assert [entry.getMessage() for entry in caplog.records if entry.name == "sparklag"] == [
+        "sparklag: offsets are not recorded, trying on: it cannot be prepared",
+        f"sparklag: offsets are recorded again in {store.shown}",
+        "sparklag: offsets are not recorded, trying on: it cannot be written",
+        f"sparklag: offsets are recorded again in {store.shown}",
+    ]
+    assert len(reasons) == writer.counts.failures
+    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1)]
+
+
+async def test_after_another_has_written_it_goes_on_from_there(store: LeavingStore) -> None:
+    writer, other = (StoreWriter(store, Settings(), None) for _ in range(2))
+    await writer.write([told(0)])
+    await other.write([told(1), told(2)])
+
+    writer.forget()
+    await writer.write([told(5)])
+
+    assert spans(await of(store)) == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 4), (0, 5, 5)]
+
+
+async def test_it_prunes_again_and_again(store: LeavingStore) -> None:
+    settings = Settings(store=StoreSettings(keep_s=None, keep_batches=2))
+    writer = StoreWriter(store, settings, None)
+    pruning = asyncio.create_task(writer.prune_regularly())
+    try:
+        for batches in (range(5), range(5, 10)):
+            await writer.write([told(n) for n in batches])
+            await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
+        store.away = True
+        await holds(lambda: writer.failing == "it cannot be pruned", "it cannot")
+        store.away = False
+        await writer.write([told(n) for n in range(10, 15)])
+        await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
+    finally:
+        pruning.cancel()
+        with suppress(asyncio.CancelledError):
+            await pruning
+
+    assert writer.counts.pruned == 13
+    assert spans(await of(store)) == [(0, 13, 13), (0, 14, 14)]
+
+
+async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore) -> None:
+    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)), None)
+    now_ms = epoch_ms()
+    hours = [told(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
+    pruning = asyncio.create_task(writer.prune_regularly())
+    try:
+        await writer.write(hours)
+        await eventually(lambda: _are_left(store, 2), "the older ones are deleted")
+    finally:
+        pruning.cancel()
+        with suppress(asyncio.CancelledError):
+            await pruning
+
+    assert spans(await of(store)) == [(0, 2, 2), (0, 3, 3)]
+
+
+async def test_who_keeps_all_prunes_nothing(store: LeavingStore) -> None:
+    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)), None)
+
+    await asyncio.wait_for(writer.prune_regularly(), 60)
+
+
+async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_could_not(
+    store: LeavingStore,
+) -> None:
+    queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
+    stats = Stats()
+    recording = asyncio.create_task(OffsetRecorder(store, Settings())(queue, stats))
+    other = new_query()
+    try:
+        queue.put_nowait(told(0))
+        await asyncio.wait_for(queue.join(), 60)
+        store.away = True
+        for n in range(1, 30):
+            queue.put_nowait(told(n, query_id=other))
+        for n in range(1, 30):
+            queue.put_nowait(told(n))
+        await holds(lambda: stats.last_error is not None, "it fails")
+        store.away = False
+        await asyncio.wait_for(queue.join(), 60)
+    finally:
+        recording.cancel()
+        with suppress(asyncio.CancelledError):
+            await recording
+
+    records = await of(store)
+    assert records[-1].batch_id == 29
+    covered = [n for one in records for n in range(one.first_batch_id, one.batch_id + 1)]
+    assert covered == list(range(30))
+    newest = (await store.newest([QUERY_ID, other]))[other]
+    assert newest.until() == {(0, "orders"): {0: 10 * newest.batch_id + 10}}
+
+
+async def _are_left(store: OffsetStore, number: int) -> bool:
+    return len(await of(store)) == number
