@@ -12,7 +12,7 @@ from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
 from sparklag_offsets.restore.restoring import Restored, Wanted, from_checkpoint, from_store
 from sparklag_offsets.restore.spark_offsets import OnDeleted
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.opening import opened_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
@@ -127,11 +127,8 @@ async def _from_store(
 ) -> Restored:
     if settings.store.url is None:
         raise RestoreError(f"{name} needs store=, or setting store.url: where offsets are kept")
-    store = open_store(settings.store.url)
-    try:
+    async with opened_store(settings.store.url) as store:
         return await from_store(store, query, at_ms, wanted, settings)
-    finally:
-        await store.aclose()
 
 
 def _at_ms(name: str, at: At | None) -> int | None:

@@ -7,6 +7,7 @@ OffsetsError
 │   │   └── StoreMissing       an SQLite file that is not there
 │   ├── StoreAway              it cannot be reached, does not answer, or refuses
 │   ├── StoreFull              it has no room
+│   ├── RecordRefused          it does not take what is to be written
 │   ├── NewerSchema            a newer sparklag has changed its tables
 │   ├── BatchConflict          a batch is not what comes after those that are recorded
 │   └── NoKafkaOffsets         a batch has none
@@ -80,6 +81,10 @@ class StoreAway(StoreError):
 
 class StoreFull(StoreError):
     """The database has no room."""
+
+
+class RecordRefused(StoreError):
+    """The database does not take what is to be written, however often: too long, or no text."""
 
 
 class NewerSchema(StoreError):

@@ -60,6 +60,9 @@ class Counters(Counts):
 
     batches_recorded: int = count("Batches written to the offset store.")
     batches_pruned: int = count("Batches deleted from the offset store, past their time.")
+    batches_refused: int = count(
+        "Observations that the offset store does not take; each is logged, and dropped."
+    )
     store_failures: int = count("Times the offset store failed; what was to be written is again.")
 
     mirror_commits: int = count("Commits of the mirror that Kafka took, each to one query's group.")

@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_offsets.checkpoints import CheckpointStore, shown_location
 from sparklag_offsets.errors import CheckpointError, StoreError
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.opening import opened_store
 from sparklag_schemas import Settings
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.topic_setup import find_problems
@@ -170,11 +170,8 @@ async def _look_at_store(settings: Settings) -> list[Finding]:
     if settings.store.url is None:
         return []
     try:
-        store = open_store(settings.store.url)
-        try:
+        async with opened_store(settings.store.url) as store:
             known = await store.queries()
-        finally:
-            await store.aclose()
     except StoreError as error:
         return [Finding(False, str(error))]
     return [Finding(True, f"may read the offset store at {store.shown}, {len(known)} queries")]

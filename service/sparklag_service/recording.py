@@ -87,6 +87,7 @@ class Recording:
             await self._writer.write(observations)
         counts = self._writer.counts
         self._counters.batches_recorded = counts.batches
+        self._counters.batches_refused = counts.refused
         self._counters.store_failures = counts.failures
         self._counters.batches_pruned = counts.pruned
 

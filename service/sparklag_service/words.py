@@ -59,6 +59,14 @@ def ago(since_ms: int | None, now_ms: int) -> str:
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
 
 
+def when(at_ms: int | None, now_ms: int) -> str:
+    """A moment, by this machine's clock, and how long ago that was."""
+    if at_ms is None:
+        return "at a time that is not known"
+    time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
+    return f"{time} ({ago(at_ms, now_ms)})"
+
+
 def per_second(rate: float | None) -> str:
     """Records a second."""
     return "unknown" if rate is None else f"{number(rate)}/s"

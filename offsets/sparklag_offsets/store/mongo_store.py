@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pymongo
+from bson.errors import BSONError
 from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import ConfigurationError, InvalidURI, PyMongoError
+from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
 
-from sparklag_offsets.errors import NewerSchema, StoreAway, StoreFull, UnusableStore
+from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place, TopicRanges, written
 from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.opening import reason, shown_url
+from sparklag_offsets.store.shown_url import reason, shown_url
 
 _SCHEMA: Final = 1
 _SERVER_S: Final = 5.0
@@ -254,6 +255,8 @@ def _explained(shown: str) -> Iterator[None]:
             yield
     except asyncio.TimeoutError:
         raise StoreAway(f"the offset store at {shown} does not answer") from None
+    except (DocumentTooLarge, BSONError) as error:
+        raise RecordRefused(f"the offset store at {shown} refuses a record: {error}") from error
     except (PyMongoError, OSError) as error:
         said = " ".join(str(error).split())
         # The driver adds what it knows of every server.

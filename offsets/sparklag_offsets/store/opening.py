@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from sparklag_offsets.errors import UnusableStore
+from sparklag_offsets.errors import StoreError, UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.shown_url import shown_url
 
 _EXTRAS: Final = {
     "sqlite": "sqlite",
@@ -16,21 +19,6 @@ _EXTRAS: Final = {
     "mongodb": "mongodb",
     "mongodb+srv": "mongodb",
 }
-
-
-def shown_url(url: str) -> str:
-    """As it may be shown: without a password, or options that may hold one."""
-    scheme, separator, rest = url.partition("://")
-    # Whatever stands before the last @: passwords come unescaped too, and users with an @.
-    credentials, at, place = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    hidden = f"{user}:***@" if colon else user + at
-    return f"{scheme}{separator}{hidden}{place.partition('?')[0]}"
-
-
-def reason(error: Exception, url: str) -> str:
-    """Why a URL cannot be used, as far as that may be shown: it may quote what is in it."""
-    return "" if "@" in url else f": {error}"
 
 
 def open_store(url: str, *, create: bool = False) -> OffsetStore:
@@ -63,3 +51,15 @@ def open_store(url: str, *, create: bool = False) -> OffsetStore:
             f"an offset store at {kind}:// needs {error.name or kind}:"
             f" pip install 'sparklag[{_EXTRAS[kind]}]'"
         ) from error
+
+
+@asynccontextmanager
+async def opened_store(url: str) -> AsyncIterator[OffsetStore]:
+    """The store at `url`, to read from it; left behind afterwards, whatever it then says. Raises
+    UnusableStore."""
+    store = open_store(url)
+    try:
+        yield store
+    finally:
+        with suppress(StoreError):
+            await store.aclose()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklag_offsets.errors import StoreError
+from sparklag_offsets.errors import RecordRefused, StoreError
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.recorder import Recorder
 from sparklag_offsets.topic_ids import TopicIds
@@ -30,6 +30,8 @@ class Written:
     """Records written."""
     failures: int = 0
     """Times the store failed; what was to be written is written again."""
+    refused: int = 0
+    """Observations that the store does not take."""
     pruned: int = 0
 
 
@@ -57,8 +59,19 @@ class StoreWriter:
         self._is_prepared = False
 
     async def write(self, observations: Sequence[Observation]) -> None:
-        """Return once the store has all that these add, however often it fails before."""
+        """Return once the store has all that these add, however often it fails before. What it
+        does not take is dropped, with a line in the log: it would hold up all that follows."""
         await self._topic_ids.learn(observations)
+        try:
+            await self._write(observations)
+        except RecordRefused:
+            for observation in observations:
+                try:
+                    await self._write([observation])
+                except RecordRefused as refused:
+                    self._drop(observation, refused)
+
+    async def _write(self, observations: Sequence[Observation]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -66,6 +79,8 @@ class StoreWriter:
                     await self._store.prepare()
                     self._is_prepared = True
                 added = await self._recorder.record(observations, self._topic_ids.of)
+            except RecordRefused:
+                raise
             except StoreError as error:
                 self._fail(str(error))
             else:
@@ -103,6 +118,16 @@ class StoreWriter:
             await self._store.aclose()
         except StoreError as error:
             _log.debug("the offset store was left uncleanly: %s", error)
+
+    def _drop(self, observation: Observation, refused: RecordRefused) -> None:
+        self.counts.refused += 1
+        self._on_failure(str(refused))
+        _log.error(
+            "sparklag: batch %s of query %r is not recorded: %s",
+            observation.batch_id,
+            observation.query or observation.query_id,
+            refused,
+        )
 
     def _fail(self, reason: str) -> None:
         self.counts.failures += 1

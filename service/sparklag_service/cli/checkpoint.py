@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as json_library
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ from sparklag_schemas.clusters import kafka_of
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
-from sparklag_service.words import ago, records
+from sparklag_service.words import records, when
 
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints import CheckpointPosition, SourceOffsets
@@ -97,24 +96,20 @@ def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dic
 
 
 def _headline(position: CheckpointPosition) -> str:
+    now_ms = epoch_ms()
     lines = [f"query [bold]{escape(position.query_id)}[/bold]"]
     if position.batch_id is None:
         lines.append("no batch is committed yet")
     else:
-        lines.append(f"batch {position.batch_id} committed{_when(position.committed_at_ms)}")
+        lines.append(
+            f"batch {position.batch_id} committed {when(position.committed_at_ms, now_ms)}"
+        )
     if position.planned_batch_id is not None:
         lines.append(
-            f"batch {position.planned_batch_id} planned{_when(position.planned_at_ms)},"
+            f"batch {position.planned_batch_id} planned {when(position.planned_at_ms, now_ms)},"
             " and not committed"
         )
     return "\n".join(lines)
-
-
-def _when(at_ms: int | None) -> str:
-    if at_ms is None:
-        return ""
-    time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
-    return f" {time} ({ago(at_ms, epoch_ms())})"
 
 
 def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Table:

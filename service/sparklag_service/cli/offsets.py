@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json as json_library
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,7 +18,7 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.moments import moment_ms
 from sparklag_service.cli.options import BootstrapServers, Config, Json
-from sparklag_service.words import ago, records
+from sparklag_service.words import records, when
 
 if TYPE_CHECKING:
     from sparklag_offsets.restore.restoring import Restored
@@ -148,7 +147,7 @@ def _explain(found: Restored, option: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"[bold]{escape(position.query or position.query_id)}[/bold] after batch"
-        f" {position.batch_id}{_when(position.processed_at)}"
+        f" {position.batch_id}, {when(position.processed_at, epoch_ms())}"
     )
     console.print(f""".option("{option}", '{escape(found.json)}')""")
 
@@ -167,16 +166,13 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer]]) -> _Answer:
     """The answer of the store. Raises OffsetsError."""
     # The other commands are to start without all this.
-    from sparklag_offsets.store.opening import open_store
+    from sparklag_offsets.store.opening import opened_store
 
     quiet_client_logs()
 
     async def ask() -> _Answer:
-        store = open_store(settings.store.url or "")
-        try:
+        async with opened_store(settings.store.url or "") as store:
             return await question(store)
-        finally:
-            await store.aclose()
 
     return asyncio.run(ask())
 
@@ -215,16 +211,8 @@ def _headline(record: BatchRecord) -> str:
         batch = f"batches {record.first_batch_id} to {record.batch_id}, together"
     told = ", which nobody told of: known by the next" if record.is_inferred else ""
     run = f"run {escape(record.run_id)}" if record.run_id is not None else "no run known"
-    return (
-        f"{name}  query {escape(record.query_id)}, {run}\n{batch}{_when(record.processed_at)}{told}"
-    )
-
-
-def _when(at_ms: int | None) -> str:
-    if at_ms is None:
-        return ""
-    time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
-    return f", {time} ({ago(at_ms, epoch_ms())})"
+    completed = when(record.processed_at, epoch_ms())
+    return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{told}"
 
 
 def _ranges(record: BatchRecord) -> Table:

@@ -16,7 +16,8 @@ import pytest
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.opening import open_store, shown_url
+from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings

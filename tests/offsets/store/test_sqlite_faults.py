@@ -16,7 +16,8 @@ import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.opening import open_store, shown_url
+from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import connecting
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record

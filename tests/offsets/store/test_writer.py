@@ -193,3 +193,25 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
 
 async def _are_left(store: OffsetStore, number: int) -> bool:
     return len(await of(store)) == number
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+async def test_what_a_database_does_not_take_holds_up_nothing(
+    kind: str,
+    request: pytest.FixtureRequest,
+    opened: AsyncExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = open_store(request.getfixturevalue(kind).new_database())
+    opened.push_async_callback(store.aclose)
+    writer = StoreWriter(store, Settings(), None)
+    others = [told(number, query_id=new_query()) for number in range(3)]
+    too_long = told(1, query_id="x" * 300, query="long")
+    await writer.write([others[0], too_long, *others[1:]])
+
+    assert (writer.counts.batches, writer.counts.refused) == (3, 1)
+    assert len(await store.newest([other.query_id for other in others])) == 3
+    (complaint,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert "batch 1 of query 'long' is not recorded" in complaint
+    assert "\n" not in complaint

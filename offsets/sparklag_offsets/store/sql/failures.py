@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
-from sparklag_offsets.errors import StoreAway, StoreError, StoreFull
+from sparklag_offsets.errors import RecordRefused, StoreAway, StoreError, StoreFull
 
 _FULL: Final = re.compile(
     r"disk is full|no space left|disk full|\(1114|\(1021|\(28, |could not extend file"
@@ -30,6 +30,9 @@ def explained(shown: str) -> Iterator[None]:
         raise
     except asyncio.TimeoutError:
         raise StoreAway(f"the offset store at {shown} does not answer") from None
+    except DataError as error:
+        reason = _line(error.orig or error)
+        raise RecordRefused(f"the offset store at {shown} refuses a record: {reason}") from error
     except DBAPIError as error:
         reason = _line(error.orig or error)
         if _FULL.search(reason) or getattr(error.orig, "sqlstate", None) == _SQLSTATE_FULL:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery
 from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.opening import shown_url
+from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.connecting import make_engine
 from sparklag_offsets.store.sql.deadline import Lines, deadline
