@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
 
 from sparklag_offsets.store.opening import open_store
 from sparklag_schemas import Settings, StoreSettings
+from sparklag_service import cli
 from sparklag_service.rest.app import create_app
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 from tests.service.pipelines import pipeline_of
+
+Offsets = Callable[..., "Answer"]
 
 OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
 
@@ -43,18 +46,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def offsets(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sparklag_service", "offsets", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
+class Answer(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_show_tells_the_batch_of_a_moment_by_partition(store: str) -> None:
+@pytest.fixture
+def offsets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Offsets:
+    """Runs the command in this process."""
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["sparklag", "offsets", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.run()
+        return Answer(int(end.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_show_tells_the_batch_of_a_moment_by_partition(store: str, offsets: Offsets) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr
     assert "batch 1, " in shown.stdout
@@ -65,7 +76,7 @@ def test_show_tells_the_batch_of_a_moment_by_partition(store: str) -> None:
     assert topic["partitions"] == [{"partition": 0, "from": 20, "until": 30}]
 
 
-def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str) -> None:
+def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str, offsets: Offsets) -> None:
     behind = offsets("diff", "orders", "orders-v2", "--store", store)
     assert behind.returncode == 1
     assert "orders-v2 is 10 records behind orders" in behind.stdout
@@ -73,7 +84,7 @@ def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str) -> None
     assert (ahead.returncode, json.loads(ahead.stdout)["caught_up"]) == (0, True)
 
 
-def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str) -> None:
+def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str, offsets: Offsets) -> None:
     unchecked = ("--store", store, "--on-deleted", "unchecked")
     given = offsets("restore", "orders", *unchecked, "--json", "--at", str(at_ms(0)))
     assert json.loads(given.stdout) == {"orders": {"0": 10}}
@@ -91,7 +102,7 @@ def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str) -> Non
     ],
 )
 def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
-    store: str, arguments: tuple[str, ...], complaint: str
+    store: str, offsets: Offsets, arguments: tuple[str, ...], complaint: str
 ) -> None:
     answer = offsets(*arguments, "--store", store)
     assert answer.returncode == 2
@@ -99,7 +110,7 @@ def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
     assert complaint in line
 
 
-def test_without_a_store_the_line_says_where_to_set_it() -> None:
+def test_without_a_store_the_line_says_where_to_set_it(offsets: Offsets) -> None:
     answer = offsets("show", "orders")
     assert answer.returncode == 2
     assert "setting store.url is not set" in answer.stderr

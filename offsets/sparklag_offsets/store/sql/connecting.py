@@ -89,8 +89,15 @@ def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
         raise UnusableStore(f"no offset store at {shown}: there is no folder for it")
     # A file is opened at once, and none is kept open.
     engine = create_async_engine(url, poolclass=NullPool)
+    event.listen(engine.sync_engine, "do_connect", _require_openable)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     return engine
+
+
+def _require_openable(dialect: Any, _: object, arguments: Any, options: Any) -> None:
+    """aiosqlite leaves a thread behind for a file that cannot be opened, which then complains that
+    the loop is gone."""
+    sqlite3.connect(arguments[0], uri=bool(options.get("uri"))).close()
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
