@@ -75,6 +75,11 @@ class SecondClient:
         found = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
         return len(found.partitions) if found is not None and found.error is None else 0
 
+    def leaders(self, topic: str) -> dict[int, int]:
+        """The broker that leads each partition."""
+        found = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        return {number: partition.leader for number, partition in found.items()}
+
     def produce(
         self,
         topic: str,

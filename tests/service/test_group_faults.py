@@ -146,8 +146,19 @@ async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str
             await watch.at(there, {two.topic: {0: 5 + node}})
         await watch.fails_no_more()
         assert [o.cause for o in watch.of(there)] == ["group"] * 3
+    await spread_again(two)
+
+
+async def spread_again(two: Two) -> None:
+    """For the next test: as it was, and nothing moves any more."""
+    partitions = two.client.partitions(_OFFSETS_TOPIC)
     spread = {number: (1, NODE_ID)[number % 2] for number in range(partitions)}
     await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
+
+    async def is_there() -> bool:
+        return await asyncio.to_thread(two.client.leaders, _OFFSETS_TOPIC) == spread
+
+    await eventually(is_there, "each partition is led where it was")
 
 
 async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
@@ -184,8 +195,7 @@ async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
         one.observe(moved(found[NODE_ID], {0: 7}, after_ms=2_000))
         await committed(two.client, there, two.topic, {0: 7})
         await one.fails_no_more()
-    spread = {number: (1, NODE_ID)[number % 2] for number in range(partitions)}
-    await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
+    await spread_again(two)
 
 
 async def test_a_cluster_that_is_away_is_named_once_and_tried_until_it_is_back(
