@@ -47,7 +47,7 @@ check: $(STAMP) ## Lint, format, types, tests that need nothing else: what CI ru
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m "$(QUICK)"
+	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
 unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
