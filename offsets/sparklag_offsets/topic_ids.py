@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparklag_offsets.brokers.log_bounds import read_topic_ids
-from sparklag_schemas import KafkaSettings, Observation, Settings, SparklagError
+from sparklag_schemas import Observation, Settings, SparklagError
 from sparklag_schemas.clusters import kafka_of
 
 _log = logging.getLogger("sparklag")
@@ -59,7 +59,7 @@ class TopicIds:
         return wanted
 
     async def _ask(self, brokers: str, topics: set[str]) -> None:
-        known, kafka = self._ids[brokers], self._kafka(brokers)
+        known, kafka = self._ids[brokers], kafka_of(self._settings, brokers)
         try:
             found = await asyncio.wait_for(read_topic_ids(topics, brokers, kafka), self._patience_s)
         except (SparklagError, asyncio.TimeoutError) as error:
@@ -69,6 +69,3 @@ class TopicIds:
             known.pop(topic, None)
         known.update(found)
         self._asked.update(dict.fromkeys(((brokers, topic) for topic in topics), time.monotonic()))
-
-    def _kafka(self, brokers: str) -> KafkaSettings:
-        return kafka_of(self._settings, brokers)

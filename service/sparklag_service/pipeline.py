@@ -150,6 +150,8 @@ class Pipeline:
 
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `not_ready` says why."""
+        recording = [] if self.recording is None else [self.recording.run]
+        mirror = [] if self.mirror is None else [self.mirror.run]
         try:
             await self._topics.until_ready()
             await run_together(
@@ -162,11 +164,11 @@ class Pipeline:
                 self._after_view(self._evaluate),
                 self._after_view(self._watch),
                 self._after_view(self.refill.run),
-                *(part.run() for part in (self.recording,) if part is not None),
+                *(run() for run in recording),
                 # Ends before all of these: to leave the group it needs them.
                 self._after_view(self.intake.run),
                 # Ends first, while what it is to commit is still this instance's.
-                *(self._after_view(part.run) for part in (self.mirror,) if part is not None),
+                *map(self._after_view, mirror),
                 patience_s=self.settings.shutdown_timeout_s / 2,
             )
         finally:

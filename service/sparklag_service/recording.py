@@ -39,7 +39,9 @@ class Recording:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._counters = counters
-        self._writer = StoreWriter(open_store(url, create=True), settings, bootstrap_servers)
+        self._writer = StoreWriter(
+            open_store(url, create=True), settings, bootstrap_servers, lambda _: self._count()
+        )
         self._writing = asyncio.Lock()
         self._told: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
@@ -85,6 +87,10 @@ class Recording:
     async def _record(self, observations: list[Observation]) -> None:
         async with self._writing:
             await self._writer.write(observations)
+        self._count()
+
+    def _count(self) -> None:
+        """Also while a write goes on: it lasts as long as the store is away."""
         counts = self._writer.counts
         self._counters.batches_recorded = counts.batches
         self._counters.batches_refused = counts.refused

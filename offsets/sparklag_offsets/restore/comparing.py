@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparklag_offsets.errors import RestoreError, TopicChanged
+from sparklag_offsets.lowest import lowest
 from sparklag_offsets.store.batch_record import BatchRecord
 
 
@@ -63,7 +64,7 @@ def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
     Raises RestoreError where they have no topic in common, TopicChanged where one of them read it
     in an earlier life.
     """
-    one, other = _positions(first), _positions(second)
+    one, other = (lowest([{t.topic: t.until()} for t in r.topics]) for r in (first, second))
     if not one.keys() & other.keys():
         raise RestoreError(
             f"{first.query or first.query_id} and {second.query or second.query_id} have no topic"
@@ -83,15 +84,6 @@ def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
             for partition in sorted(at.keys() | other.get(topic, {}).keys())
         )
     )
-
-
-def _positions(record: BatchRecord) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for topic in record.topics:
-        at = found.setdefault(topic.topic, {})
-        for partition, until in topic.until().items():
-            at[partition] = min(until, at.get(partition, until))
-    return found
 
 
 def _topic_ids(record: BatchRecord) -> dict[str, str]:

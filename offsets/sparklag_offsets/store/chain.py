@@ -63,8 +63,8 @@ _NOTHING = Link()
 def link(observation: Observation, chain: Chain, topic_id_of: TopicIdOf) -> Link:
     """What comes after `chain`. Repeating an observation adds nothing."""
     batch_id, newest = observation.batch_id, chain.newest
-    sources = [source for source in observation.sources if source.processed]
-    if batch_id is None or not sources or observation.origin == "group":
+    is_anywhere = any(source.processed for source in observation.sources)
+    if batch_id is None or not is_anywhere or observation.origin == "group":
         return _NOTHING
     if newest is None:
         return Link((_record(observation, batch_id, None, topic_id_of),))

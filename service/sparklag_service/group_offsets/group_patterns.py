@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from sparklag_schemas import GroupSettings
+from sparklag_service.name_patterns import NamePatterns
 
 
 class GroupPatterns:
-    """`allow` and `deny` of the settings, for whole group ids; what is denied is not allowed."""
+    """`allow` and `deny` of the settings, for whole group ids. Without any to allow, none is."""
 
     def __init__(self, settings: GroupSettings) -> None:
-        self._allow = [re.compile(pattern) for pattern in settings.allow]
-        self._deny = [re.compile(pattern) for pattern in settings.deny]
+        self._allows_any = bool(settings.allow)
+        self._patterns = NamePatterns(settings.allow, settings.deny)
 
     def match(self, group: str) -> bool:
         """Whether it is looked at."""
-        return any(pattern.fullmatch(group) for pattern in self._allow) and not any(
-            pattern.fullmatch(group) for pattern in self._deny
-        )
+        return self._allows_any and self._patterns.take(group)

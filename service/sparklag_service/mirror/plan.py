@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from sparklag_offsets.lowest import lowest
 from sparklag_schemas import MirrorSettings, Offsets
 from sparklag_service.name_patterns import NamePatterns
 from sparklag_service.query_state import QueryState
@@ -52,16 +52,3 @@ class MirrorPlan:
             *(state.query_id, state.name, group, state.observed_at_ms),
             *(lowest(processed), state.ended),
         )
-
-
-def lowest(processed: Sequence[Offsets]) -> Offsets:
-    """One position out of those of several sources: a group has only one for each partition."""
-    if len(processed) == 1:
-        return processed[0]
-    found: Offsets = {}
-    for offsets in processed:
-        for topic, numbers in offsets.items():
-            of_topic = found.setdefault(topic, {})
-            for number, offset in numbers.items():
-                of_topic[number] = min(offset, of_topic.get(number, offset))
-    return found
