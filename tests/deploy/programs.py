@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from tests.debian_packages import ProgramsMissing, unpacked_packages
 
 _PACKAGES: Final = ("prometheus", "prometheus-alertmanager")
+_BUILT_IN: Final = b"/usr/share/prometheus/alertmanager"
+_RELATIVE: Final = b"usr//share/prometheus/alertmanager"
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Programs:
     promtool: Path
     alertmanager: Path
     amtool: Path
+    root: Path | None = None
+    """Where Alertmanager has to run: the folder they are unpacked in, if they are."""
 
 
 def prometheus_programs() -> Programs:
@@ -35,10 +40,24 @@ def prometheus_programs() -> Programs:
         instead="install Prometheus and Alertmanager, with promtool and amtool"
         " (https://prometheus.io/download)",
     )
-    found = _found([str(unpacked / "usr/bin")])
+    folder = unpacked / "usr/bin"
+    _let_it_find_its_templates(folder / "prometheus-alertmanager", folder / "alertmanager")
+    found = _found([str(folder)])
     if found is None:
         raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
-    return found
+    return replace(found, root=unpacked)
+
+
+def _let_it_find_its_templates(program: Path, relocated: Path) -> None:
+    """Debian's Alertmanager does not start without its templates, and looks for them in a folder
+    that no option names and only an installed package has. The copy has that folder relative to
+    where it runs, in as many bytes."""
+    if relocated.exists() or not program.exists():
+        return
+    with tempfile.NamedTemporaryFile(dir=program.parent, delete=False) as copy:
+        copy.write(program.read_bytes().replace(_BUILT_IN, _RELATIVE))
+    os.chmod(copy.name, 0o755)
+    os.replace(copy.name, relocated)
 
 
 def _found(folders: list[str]) -> Programs | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,8 @@ def prometheus(
 ) -> Iterator[PrometheusServer]:
     """Scrapes, and judges by rules. `configuration` is prometheus.yml as values."""
     options = (f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn")
-    with _running("prometheus", programs.prometheus, folder, configuration, *options) as address:
+    command = [str(programs.prometheus), *options]
+    with _running("prometheus", command, folder, configuration) as address:
         yield PrometheusServer(address)
 
 
@@ -39,23 +40,28 @@ def alertmanager(
     address."""
     # Alone: else it looks for others.
     options = (f"--storage.path={folder / 'data'}", "--cluster.listen-address=")
-    with _running(
-        "alertmanager", programs.alertmanager, folder, configuration, *options
-    ) as address:
+    command = [str(programs.alertmanager), *options]
+    with _running("alertmanager", command, folder, configuration, programs.root) as address:
         yield address
 
 
 @contextmanager
 def _running(
-    name: str, program: Path, folder: Path, configuration: Mapping[str, Any], *options: str
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    configuration: Mapping[str, Any],
+    directory: Path | None = None,
 ) -> Iterator[str]:
     """A ready process with an HTTP interface: its address. Its folder holds its configuration,
-    data and log."""
+    data and log; it runs in `directory`, or in this process's."""
     address = f"127.0.0.1:{free_port()}"
     path = folder / f"{name}.yml"
     path.write_text(yaml.safe_dump(dict(configuration)))
-    command = [str(program), f"--config.file={path}", f"--web.listen-address={address}", *options]
-    process = ChildProcess(name, command, log_path=folder / f"{name}.log")
+    options = (f"--config.file={path}", f"--web.listen-address={address}")
+    process = ChildProcess(
+        name, [*command, *options], log_path=folder / f"{name}.log", directory=directory
+    )
     process.start()
     try:
         wait_for(lambda: _is_ready(process, address), f"{name} is ready", _START_S)
