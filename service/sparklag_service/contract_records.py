@@ -12,6 +12,7 @@ from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, LagEvent, Observation, Settings
 from sparklag_schemas.connection import explain_failure
+from sparklag_schemas.portions import by_size
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 
@@ -44,16 +45,7 @@ def skip(record: ConsumerRecord, why: str, counters: Counters) -> None:
 
 def short_turns(records: Iterable[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
     """The records, in parts that can be decoded without holding the loop for long."""
-    turn: list[ConsumerRecord] = []
-    held_bytes = 0
-    for record in records:
-        turn.append(record)
-        held_bytes += len(record.value or b"")
-        if held_bytes > _TURN_BYTES:
-            yield turn
-            turn, held_bytes = [], 0
-    if turn:
-        yield turn
+    return by_size(records, lambda record: len(record.value or b""), _TURN_BYTES)
 
 
 async def keep_reading(

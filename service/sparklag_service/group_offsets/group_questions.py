@@ -8,6 +8,7 @@ from typing import Final
 
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.first_answer import first_answer
+from sparklag_schemas.portions import by_count
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.group_requests import (
     Coordinator,
@@ -15,7 +16,6 @@ from sparklag_service.group_offsets.group_requests import (
     OnlyOneAtATime,
 )
 from sparklag_service.group_offsets.offset_fetch import OffsetFetchAnswer, OffsetFetchRequest
-from sparklag_service.group_offsets.pauses import cut
 
 GROUPS_AT_ONCE: Final = 500
 """In one request."""
@@ -25,7 +25,7 @@ async def coordinators(
     brokers: ClusterBrokers, groups: Sequence[str]
 ) -> AsyncIterator[Coordinator]:
     """Who coordinates each of these, as some broker says. It ends where none answers."""
-    for some in cut(groups, GROUPS_AT_ONCE):
+    for some in by_count(groups, GROUPS_AT_ONCE):
         together = await first_answer(brokers.links(), FindCoordinatorRequest(some))
         if together is not None:
             for found in together.answer.read():

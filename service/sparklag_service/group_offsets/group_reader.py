@@ -16,6 +16,7 @@ from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_schemas import GroupSettings, KafkaSettings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_failure
+from sparklag_schemas.portions import by_count
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import (
     NO_COORDINATOR,
@@ -27,7 +28,7 @@ from sparklag_service.group_offsets.failures import (
 from sparklag_service.group_offsets.group_finder import GroupFinder
 from sparklag_service.group_offsets.group_questions import GROUPS_AT_ONCE, fetch_offsets
 from sparklag_service.group_offsets.offset_fetch import GroupAnswer
-from sparklag_service.group_offsets.pauses import cut, with_pauses
+from sparklag_service.group_offsets.pauses import with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
 from sparklag_service.tasks import end, keep_on, run_together, until_set
 
@@ -171,7 +172,7 @@ class GroupReader:
             return
         what = self._failures.broker(node)
         try:
-            for some in cut(groups, GROUPS_AT_ONCE):
+            for some in by_count(groups, GROUPS_AT_ONCE):
                 await self._read_groups(link, some)
         except BROKER_FAILURES as error:
             if self._brokers.link(node) is link:  # else it has left meanwhile

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 from sparklag_service import tasks
 
 _BREATHE_GROUPS: Final = 500
-
-_Item = TypeVar("_Item")
-
-
-def cut(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    """The same in parts of at most `size`."""
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def with_pauses(groups: Iterable[str]) -> AsyncIterator[str]:

@@ -15,13 +15,13 @@ from typing import Final
 from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
 from sparklag_schemas import KafkaSettings, Offsets
 from sparklag_schemas.connection import explain_failure
+from sparklag_schemas.portions import by_count
 from sparklag_service.counters import Counters
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import NO_SUCH_GROUP, Failures
 from sparklag_service.group_offsets.group_questions import coordinators, fetch_offsets
 from sparklag_service.group_offsets.offset_commit import OffsetCommitRequest
 from sparklag_service.group_offsets.offset_fetch import GroupAnswer
-from sparklag_service.group_offsets.pauses import cut
 from sparklag_service.log_offsets.leader_channel import failure_text
 from sparklag_service.mirror.attempts import Attempts
 from sparklag_service.mirror.claims import Claims
@@ -157,7 +157,7 @@ class ClusterMirror:
             return
         what = self.failures.broker(node)
         try:
-            for some in cut(positions, _AT_ONCE):
+            for some in by_count(positions, _AT_ONCE):
                 await self._commit_together(link, some)
         except BROKER_FAILURES as error:
             why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
@@ -187,7 +187,7 @@ class ClusterMirror:
                     commits[position.group] = (position, offsets)
                 await asyncio.sleep(0)
         try:
-            for some in cut(list(commits.values()), _IN_FLIGHT):
+            for some in by_count(commits.values(), _IN_FLIGHT):
                 ends = await asyncio.gather(
                     *(self._commit(link, *commit, began_s) for commit in some),
                     return_exceptions=True,

@@ -5,12 +5,12 @@ looked. It needs no right but to describe the topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.offset_requests import OffsetsAtRequest, read_offsets
 from sparklag_schemas import IsolationLevel
+from sparklag_schemas.portions import by_count
 from sparklag_service.offset_times import SPACING
 
 _LONGEST_S: Final = 86_400
@@ -117,8 +117,7 @@ async def _ends_at(
 ) -> dict[Place, int]:
     """The first offset with that time or a later one; -1 where there is none."""
     found = {}
-    places = iter(times_ms.items())
-    while some := list(islice(places, _SLICE)):
+    for some in by_count(times_ms.items(), _SLICE):
         times: dict[str, dict[int, int]] = {}
         for (topic, number), at_ms in some:
             times.setdefault(topic, {})[number] = at_ms

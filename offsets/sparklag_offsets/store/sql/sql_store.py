@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +20,7 @@ from sparklag_offsets.store.sql.failures import explained
 from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
 from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
+from sparklag_schemas.portions import by_count, by_size
 
 _TIMEOUT_S: Final = 30.0
 """Of one call."""
@@ -30,8 +30,6 @@ _QUERIES: Final = 500
 _LETTERS: Final = 1_000_000
 """Of ranges, in one statement."""
 _AGAIN_S: Final = 0.05
-
-Item = TypeVar("Item")
 
 
 class SqlStore:
@@ -67,7 +65,7 @@ class SqlStore:
         ]
         found = {}
         async with self._connection() as connection:
-            for some in _cut(query_ids, _QUERIES):
+            for some in by_count(query_ids, _QUERIES):
                 wanted = select_records().where(queries.c.query_id.in_(some), *is_last)
                 for row in await connection.execute(wanted):
                     found[row.query_id] = record_of(row)
@@ -79,7 +77,7 @@ class SqlStore:
                 await self._keep_queries(connection, records)
                 # In one order too.
                 ordered = sorted(records, key=lambda record: (record.query_id, record.place))
-                for some in _portions(ordered):
+                for some in by_size(ordered, lambda record: len(record.ranges), _LETTERS):
                     rows = [batch_values(record, self._keys[record.query_id][0]) for record in some]
                     await connection.execute(*insert_new(connection.dialect.name, rows))
         except BaseException:
@@ -169,7 +167,7 @@ class SqlStore:
         # In one order, so that two that write the same queries do not wait for each other.
         rows = [new[query_id] for query_id in sorted(new)]
         await connection.execute(insert_or_rename(connection.dialect.name), rows)
-        for some in _cut(new, _QUERIES):
+        for some in by_count(new, _QUERIES):
             wanted = select(queries.c.query_id, queries.c.query_key)
             found = await connection.execute(wanted.where(queries.c.query_id.in_(some)))
             names = {record.query_id: record.query for record in records}
@@ -207,26 +205,6 @@ def _before(generation: int, batch_id: int) -> ColumnElement[bool]:
 
 def _at(generation: int, batch_id: int) -> ColumnElement[bool]:
     return and_(batches.c.generation == generation, batches.c.batch_id == batch_id)
-
-
-def _cut(items: Collection[Item], size: int) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
-
-
-def _portions(records: Sequence[BatchRecord]) -> Iterator[list[BatchRecord]]:
-    """What is written together."""
-    portion: list[BatchRecord] = []
-    letters = 0
-    for record in records:
-        if letters > _LETTERS:
-            yield portion
-            portion, letters = [], 0
-        portion.append(record)
-        letters += len(record.ranges)
-    if portion:
-        yield portion
 
 
 @asynccontextmanager
