@@ -27,7 +27,6 @@ from sparklag_schemas.clock import epoch_ms
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
-
 _runs: dict[str, _Run] = {}
 """By query id: what each batch of a run would ask for again."""
 _adding = Lock()

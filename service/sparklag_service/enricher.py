@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklag_schemas import LagEvent, Settings
+from sparklag_service.clusters import every_cluster
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.log_offsets.leader_channel import Hold
 from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
@@ -36,15 +37,9 @@ class Enricher:
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
         self._settings = settings
         self._clusters = {
-            settings.cluster: WatchedCluster(
-                settings.cluster, bootstrap_servers, settings.kafka, settings
-            )
+            alias: WatchedCluster(alias, cluster.bootstrap_servers, cluster.kafka, settings)
+            for alias, cluster in every_cluster(settings, bootstrap_servers).items()
         }
-        for alias, cluster in settings.clusters.items():
-            if alias not in self._clusters:
-                self._clusters[alias] = WatchedCluster(
-                    alias, cluster.bootstrap_servers, cluster.kafka, settings
-                )
         self.offsets: Offsets = {
             alias: cluster.offsets for alias, cluster in self._clusters.items()
         }

@@ -19,7 +19,8 @@ from sparklag_schemas.connection import client_options
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
-from sparklag_service.tasks import end, run_together
+from sparklag_service.leaving import leave_group
+from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)
 _POLL_MS: Final = 500
@@ -120,11 +121,7 @@ class Recording:
                 if read:
                     await self._commit(consumer, read)
         finally:
-            leaving = asyncio.create_task(consumer.stop())
-            _, late = await asyncio.wait({leaving}, timeout=_LEAVE_S)
-            await end(*late, patience_s=_CANCEL_AGAIN_S)
-            # One that could not be stopped in time has connections still.
-            await consumer._client.close()
+            await leave_group(consumer, _LEAVE_S)
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
         for turn in short_turns(records):

@@ -22,6 +22,7 @@ from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
+from sparklag_service.leaving import leave_group
 from sparklag_service.tasks import end
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ _LOOK_TIMEOUT_S = 5.0
 _HAND_OVER_S = 5.0
 _SHARE_OF_LEAVING = 0.4
 """Of the time there is to shut down."""
-_LEAST_S = 0.2
+_END_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
 """How soon a member learns that the group is sharing its partitions anew."""
@@ -135,7 +136,7 @@ class TopicIntake:
             await self._poll(consumer)
         finally:
             self._not_ready("not a member of the consumer group")
-            await end(*besides, patience_s=_LEAST_S)
+            await end(*besides, patience_s=_END_S)
             await self._leave(consumer)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
@@ -287,15 +288,13 @@ class TopicIntake:
             self.heard_all_s = asked_s
 
     async def _leave(self, consumer: AIOKafkaConsumer) -> None:
-        until_s = time.monotonic() + _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s
         self._owns_them = self._takes_in = False
-        for step in (self._successor.give_up, self._commit, consumer.stop):
-            try:
-                await asyncio.wait_for(step(), max(_LEAST_S, until_s - time.monotonic()))
-            except (KafkaError, OSError, asyncio.TimeoutError) as error:
-                _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
-        # One that could not be stopped in time has connections still.
-        await consumer._client.close()
+        await leave_group(
+            consumer,
+            _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s,
+            self._successor.give_up,
+            self._commit,
+        )
         self._ledgers = {}
         self._consumer = None
 

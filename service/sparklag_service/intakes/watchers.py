@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sparklag_schemas import Settings
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.clusters import checkpoint_patterns
+from sparklag_service.clusters import checkpoint_patterns, every_cluster
 from sparklag_service.intakes import Delivery, Watcher
 from sparklag_service.query_state import QueryState
 
@@ -26,19 +26,16 @@ def make_watchers(
         from sparklag_service.intakes.checkpoints import CheckpointIntake
 
         watchers.append(CheckpointIntake(settings, queue, owns, queries))
-    watched = [(settings.cluster, bootstrap_servers, settings.kafka, settings.groups)]
-    for alias, cluster in settings.clusters.items():
-        watched.append((alias, cluster.bootstrap_servers, cluster.kafka, cluster.groups))
-    for alias, servers, kafka, groups in watched:
-        if groups.allow:
+    for alias, cluster in every_cluster(settings, bootstrap_servers).items():
+        if cluster.groups.allow:
             from sparklag_service.intakes.groups import GroupIntake
 
             watchers.append(
                 GroupIntake(
                     alias,
-                    servers,
-                    kafka,
-                    groups,
+                    cluster.bootstrap_servers,
+                    cluster.kafka,
+                    cluster.groups,
                     settings.heartbeat_s,
                     queue,
                     owns,
@@ -50,9 +47,8 @@ def make_watchers(
 
 def longest_interval_s(settings: Settings) -> float:
     """Within which all that is watched is said again."""
-    groups = [settings.groups, *(cluster.groups for cluster in settings.clusters.values())]
     return max(
         settings.heartbeat_s,
         settings.checkpoints.interval_s,
-        *(group.interval_s for group in groups),
+        *(cluster.groups.interval_s for cluster in every_cluster(settings).values()),
     )

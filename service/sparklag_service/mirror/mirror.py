@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from sparklag_schemas import Settings
+from sparklag_service.clusters import every_cluster
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.cluster_mirror import ClusterMirror
@@ -49,15 +50,17 @@ class Mirror:
         self._queries = queries
         self._keeps = keeps
         self._plan = MirrorPlan(settings.mirror)
-        clusters = {settings.cluster: (bootstrap_servers, settings.kafka)}
-        for alias, cluster in settings.clusters.items():
-            clusters[alias] = (cluster.bootstrap_servers, cluster.kafka)
         self._clusters = [
             ClusterMirror(
-                *(alias, servers, kafka, self._interval_s),
-                *(Claims(self._plan, view, alias, silent_s), keeps, counters),
+                alias,
+                cluster.bootstrap_servers,
+                cluster.kafka,
+                self._interval_s,
+                Claims(self._plan, view, alias, silent_s),
+                keeps,
+                counters,
             )
-            for alias, (servers, kafka) in clusters.items()
+            for alias, cluster in every_cluster(settings, bootstrap_servers).items()
         ]
 
     @property

@@ -49,6 +49,10 @@ class MirrorPlan:
         if group is None:
             return None
         return Position(
-            *(state.query_id, state.name, group, state.observed_at_ms),
-            *(lowest(processed), state.ended),
+            query_id=state.query_id,
+            name=state.name,
+            group=group,
+            observed_at_ms=state.observed_at_ms,
+            offsets=lowest(processed),
+            ended=state.ended,
         )

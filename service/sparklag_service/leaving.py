@@ -1,0 +1,36 @@
+"""Leaving a consumer group: orderly if it can be done in time, and in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+
+from sparklag_service.tasks import end
+
+_log = logging.getLogger(__name__)
+_LEAST_S: Final = 0.2
+_CANCEL_AGAIN_S: Final = 3.0
+
+
+async def leave_group(
+    consumer: AIOKafkaConsumer, timeout_s: float, *first: Callable[[], Awaitable[None]]
+) -> None:
+    """Take the steps in `first`, and leave the group of `consumer`: together in `timeout_s`, though
+    each has a moment. What fails is logged; then all connections are closed."""
+    until_s = time.monotonic() + timeout_s
+    for step in (*first, consumer.stop):
+        task = asyncio.ensure_future(step())
+        try:
+            await asyncio.wait_for(asyncio.shield(task), max(_LEAST_S, until_s - time.monotonic()))
+        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+            _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
+        finally:
+            await end(task, patience_s=_CANCEL_AGAIN_S)
+    # One that could not be stopped in time has connections still.
+    await consumer._client.close()
