@@ -11,12 +11,12 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from subprocess import STDOUT, run
-from types import TracebackType
 from typing import Any, Final
 
 from sparklag_pipeline.child_process import ChildProcess, stop_all
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
+from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_ports
 
 _START_S: Final = 150.0
@@ -39,8 +39,8 @@ def hadoop_jars() -> list[Path]:
     )
 
 
-class HdfsCluster:
-    """As a context manager it is started on entry; on exit it is stopped and its data are gone.
+class HdfsCluster(Startable):
+    """Its data are gone with it.
 
     Whoever started it is its superuser; others have rights as in a POSIX file system.
     """
@@ -81,28 +81,12 @@ class HdfsCluster:
         for node in self._nodes:
             node.thaw()
 
-    def __enter__(self) -> HdfsCluster:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Idempotent."""
         stop_all(self._nodes)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         jars = hadoop_jars()
         configuration = self._folder / "conf"
         configuration.mkdir()

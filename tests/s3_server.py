@@ -9,13 +9,13 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from sparklag_offsets.checkpoints import CheckpointReader
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
+from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_port
 
 _START_S: Final = 120.0
@@ -35,8 +35,8 @@ def s3proxy_jars() -> list[Path]:
     )
 
 
-class S3Server:
-    """As a context manager it is started on entry; on exit it is stopped and its data are gone."""
+class S3Server(Startable):
+    """Its data are gone with it."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="sparklag-s3-"))
@@ -70,29 +70,13 @@ class S3Server:
         assert self._process is not None
         self._process.thaw()
 
-    def __enter__(self) -> S3Server:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Idempotent."""
         if self._process is not None:
             self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         jars = s3proxy_jars()
         self._data.mkdir(exist_ok=True)
         configuration = self._folder / "s3proxy.conf"

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from sparklag_pipeline.broker_answer import broker_answers
@@ -28,6 +27,7 @@ from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_en
 from sparklag_pipeline.errors import BrokerFailed
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import kafka_jars
+from sparklag_pipeline.startable import Startable
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60.0
@@ -41,7 +41,7 @@ _PORT_ATTEMPTS: Final = 5
 _PORT_RANGE: Final = (20_000, 30_000)
 
 
-class LocalKafka:
+class LocalKafka(Startable):
     """One Kafka node, broker and controller, on free loopback ports.
 
     Or one more broker of a cluster: of the node that it `joins`, which has started and stays its
@@ -98,22 +98,6 @@ class LocalKafka:
         self._cluster_id: str = new_cluster_id() if joins is None else joins._cluster_id
         self._ports: Ports | None = None
         self._process: ChildProcess | None = None
-
-    def __enter__(self) -> LocalKafka:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def bootstrap_servers(self) -> str:

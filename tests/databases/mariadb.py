@@ -5,15 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_pipeline.child_process import log_end
-from tests.databases.server import HOST, PASSWORD, USER, DatabaseServer
+from tests.databases.server import HOST, PASSWORD, USER, SqlServer
 from tests.debian_packages import (
     ProgramsMissing,
     library_path,
@@ -22,7 +19,6 @@ from tests.debian_packages import (
 )
 
 _PACKAGES: Final = ("mariadb-server-core",)
-_PREPARE_S: Final = 120.0
 _SETTINGS: Final = (
     f"--bind-address={HOST}",
     "--skip-name-resolve",
@@ -80,7 +76,7 @@ def _found(mariadbd: str | None, libraries: str) -> MariaDBPrograms | None:
     return programs
 
 
-class MariaDBServer(DatabaseServer):
+class MariaDBServer(SqlServer):
     """Its user has all rights, and may give them to others."""
 
     name = "MariaDB"
@@ -88,10 +84,7 @@ class MariaDBServer(DatabaseServer):
     default_database = "sparklag"
 
     def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        """PyMySQL's connection."""
-        import pymysql
-
-        return pymysql.connect(
+        return self._driver.connect(
             host=HOST,
             port=self.port,
             user=USER,
@@ -101,6 +94,12 @@ class MariaDBServer(DatabaseServer):
             read_timeout=30,
             autocommit=True,
         )
+
+    @property
+    def _driver(self) -> Any:
+        import pymysql
+
+        return pymysql
 
     def _prepare(self) -> None:
         self._programs = mariadb_programs()
@@ -123,19 +122,7 @@ class MariaDBServer(DatabaseServer):
                 "",
             ]
         )
-        log_path = self.folder / "prepare.log"
-        with log_path.open("wb") as log:
-            done = subprocess.run(
-                [*self._command(), "--bootstrap"],
-                input=statements.encode(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment(),
-                cwd=self.folder,
-                timeout=_PREPARE_S,
-                check=False,
-            )
-        assert done.returncode == 0, f"{self.name} made no database:\n{log_end(log_path)}"
+        self._prepare_by([*self._command(), "--bootstrap"], statements)
 
     def _command(self) -> Sequence[str]:
         return [
@@ -155,16 +142,3 @@ class MariaDBServer(DatabaseServer):
 
     def _environment(self) -> Mapping[str, str] | None:
         return with_libraries(self._programs.libraries)
-
-    def _answers(self) -> bool:
-        import pymysql
-
-        try:
-            self.connect().close()
-        except pymysql.OperationalError:
-            return False
-        return True
-
-    def _create_database(self, database: str) -> None:
-        with closing(self.connect()) as connection:
-            connection.cursor().execute(f"CREATE DATABASE {database}")

@@ -11,17 +11,14 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_pipeline.child_process import log_end
-from tests.databases.server import HOST, PASSWORD, USER, DatabaseServer
+from tests.databases.server import HOST, PASSWORD, USER, SqlServer
 from tests.debian_packages import (
     ProgramsMissing,
     library_path,
@@ -32,7 +29,6 @@ from tests.debian_packages import (
 _PACKAGES: Final = ("postgresql",)  # of whichever version that is
 # LLVM is for `jit`, and five times as large as all the rest.
 _NEEDS: Final = r"postgresql-\d+|lib(?!llvm).*"
-_PREPARE_S: Final = 120.0
 _SETTINGS: Final = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -87,7 +83,7 @@ def _versions(root: Path) -> list[Path]:
     )
 
 
-class PostgreSQLServer(DatabaseServer):
+class PostgreSQLServer(SqlServer):
     """Its user is its superuser."""
 
     name = "PostgreSQL"
@@ -96,10 +92,7 @@ class PostgreSQLServer(DatabaseServer):
     stop_signal = signal.SIGINT  # at SIGTERM it waits until all clients have gone
 
     def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        """psycopg's connection."""
-        import psycopg
-
-        return psycopg.connect(
+        return self._driver.connect(
             host=HOST,
             port=self.port,
             user=USER,
@@ -108,6 +101,12 @@ class PostgreSQLServer(DatabaseServer):
             connect_timeout=10,
             autocommit=True,
         )
+
+    @property
+    def _driver(self) -> Any:
+        import psycopg
+
+        return psycopg
 
     @property
     def folder(self) -> Path:
@@ -120,29 +119,19 @@ class PostgreSQLServer(DatabaseServer):
         password = self.folder / "password"
         password.write_text(PASSWORD)
         password.chmod(0o644)  # in a folder that is closed to others
-        log_path = self.folder / "prepare.log"
-        with log_path.open("wb") as log:
-            done = subprocess.run(
-                [
-                    *_as_nobody(),
-                    str(self._programs.folder / "initdb"),
-                    f"--pgdata={self.data}",
-                    f"--username={USER}",
-                    f"--pwfile={password}",
-                    "--auth=scram-sha-256",
-                    "--encoding=UTF8",
-                    "--locale=C",
-                    "--no-sync",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment(),
-                cwd=self.folder,
-                timeout=_PREPARE_S,
-                check=False,
-            )
-        assert done.returncode == 0, f"{self.name} made no database:\n{log_end(log_path)}"
+        self._prepare_by(
+            [
+                *_as_nobody(),
+                str(self._programs.folder / "initdb"),
+                f"--pgdata={self.data}",
+                f"--username={USER}",
+                f"--pwfile={password}",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+            ]
+        )
         with (self.data / "postgresql.conf").open("a") as configuration:
             for name, value in _SETTINGS.items():
                 configuration.write(f"{name} = '{value}'\n")
@@ -153,19 +142,6 @@ class PostgreSQLServer(DatabaseServer):
 
     def _environment(self) -> Mapping[str, str] | None:
         return with_libraries(self._programs.libraries)
-
-    def _answers(self) -> bool:
-        import psycopg
-
-        try:
-            self.connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    def _create_database(self, database: str) -> None:
-        with closing(self.connect()) as connection:
-            connection.execute(f"CREATE DATABASE {database}")
 
     def _release(self) -> None:
         remove_shared_memory(self.data)

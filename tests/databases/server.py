@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import tempfile
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
-from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess
+from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_end
+from sparklag_pipeline.startable import Startable
 from tests.free_ports import lasting_port
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for
@@ -25,11 +27,11 @@ PASSWORD: Final = "local@tests:p/w?#&+ %41"
 
 _START_S: Final = 120.0
 _GONE_S: Final = 30.0
-_Self = TypeVar("_Self", bound="DatabaseServer")
+_PREPARE_S: Final = 120.0
 
 
-class DatabaseServer(ABC):
-    """As a context manager it is started on entry; on exit it is stopped and its data are gone.
+class DatabaseServer(Startable):
+    """Its data are gone with it.
 
     It listens on one port of 127.0.0.1 as long as it is kept, also after `kill` and `start`. What
     a client was told is written outlives `kill`: nothing waits for the disk, and all is with the
@@ -144,22 +146,6 @@ class DatabaseServer(ABC):
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self: _Self) -> _Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def folder(self) -> Path:
         """Its own, there from the first use until `close`."""
@@ -203,3 +189,43 @@ class DatabaseServer(ABC):
     def _answers_or_ended(self) -> bool:
         assert self._process is not None
         return not self._process.is_alive() or self._answers()
+
+
+class SqlServer(DatabaseServer):
+    """One that is asked in SQL, by users with passwords."""
+
+    @abstractmethod
+    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
+        """A connection of a plain driver, which commits by itself."""
+
+    @property
+    @abstractmethod
+    def _driver(self) -> Any:
+        """Its module, by PEP 249."""
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except self._driver.OperationalError:
+            return False
+        return True
+
+    def _create_database(self, database: str) -> None:
+        with closing(self.connect()) as connection:
+            connection.cursor().execute(f"CREATE DATABASE {database}")
+
+    def _prepare_by(self, command: Sequence[str], told: str = "") -> None:
+        """Run what makes its data; `told` is what it reads."""
+        log_path = self.folder / "prepare.log"
+        with log_path.open("wb") as log:
+            done = subprocess.run(
+                command,
+                input=told.encode(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                cwd=self.folder,
+                timeout=_PREPARE_S,
+                check=False,
+            )
+        assert done.returncode == 0, f"{self.name} made no database:\n{log_end(log_path)}"

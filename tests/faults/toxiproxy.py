@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import httpx
 
 from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_port
 from tests.waiting import wait_for
 
@@ -19,7 +19,7 @@ _START_S: Final = 60.0
 _DIRECTIONS: Final = ("upstream", "downstream")
 
 
-class Toxiproxy:
+class Toxiproxy(Startable):
     """The server, on a free port; its log goes to `folder`."""
 
     def __init__(self, server: Path, folder: Path) -> None:
@@ -28,24 +28,12 @@ class Toxiproxy:
         self._process: ChildProcess | None = None
         self._api = httpx.Client(timeout=30.0)
 
-    def __enter__(self) -> Toxiproxy:
-        try:
-            for attempt in range(1, _START_ATTEMPTS + 1):
-                if self._start():
-                    return self
-                assert attempt < _START_ATTEMPTS, self._described()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def start(self) -> None:
+        """Start the server, with no proxies."""
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            if self._start():
+                return
+            assert attempt < _START_ATTEMPTS, self._described()
 
     def close(self) -> None:
         """End the server and all that goes through it."""
