@@ -6,6 +6,7 @@ OffsetsError
 │   ├── UnusableStore          a URL that is none, or whose package is missing
 │   │   └── StoreMissing       an SQLite file that is not there
 │   ├── StoreAway              it cannot be reached, does not answer, or refuses
+│   │   └── Deadlock           it ended one of two transactions that waited for each other
 │   ├── StoreFull              it has no room
 │   ├── RecordRefused          it does not take what is to be written
 │   ├── NewerSchema            a newer sparklag has changed its tables
@@ -77,6 +78,10 @@ class StoreMissing(UnusableStore):
 
 class StoreAway(StoreError):
     """The database cannot be reached, does not answer, or refuses."""
+
+
+class Deadlock(StoreAway):
+    """Two transactions waited for each other, and the database has undone this one."""
 
 
 class StoreFull(StoreError):

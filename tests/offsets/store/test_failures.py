@@ -8,7 +8,7 @@ import pytest
 from pymongo.errors import OperationFailure
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
-from sparklag_offsets.errors import NewerSchema, StoreAway, StoreFull
+from sparklag_offsets.errors import Deadlock, NewerSchema, StoreAway, StoreFull
 from sparklag_offsets.store.mongo_store import _explained as explained_of_mongo
 from sparklag_offsets.store.sql.failures import explained
 
@@ -43,6 +43,18 @@ def test_no_room_is_told_apart(error: DBAPIError) -> None:
         with explained(STORE):
             raise error
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        wrapped("(1213, 'Deadlock found when trying to get lock; try restarting transaction')"),
+        wrapped("in any language", "40P01"),
+    ],
+)
+def test_a_deadlock_is_told_apart(error: DBAPIError) -> None:
+    with pytest.raises(Deadlock), explained(STORE):
+        raise error
 
 
 def test_no_room_in_mongodb_is_told_apart() -> None:

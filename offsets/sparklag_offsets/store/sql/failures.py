@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
-from sparklag_offsets.errors import RecordRefused, StoreAway, StoreError, StoreFull
+from sparklag_offsets.errors import Deadlock, RecordRefused, StoreAway, StoreError, StoreFull
 
 _FULL: Final = re.compile(
     r"disk is full|no space left|disk full|\(1114|\(1021|\(28, |could not extend file"
@@ -18,6 +18,8 @@ _FULL: Final = re.compile(
     re.IGNORECASE,
 )
 _SQLSTATE_FULL: Final = "53100"
+_DEADLOCK: Final = re.compile(r"\(1213,")
+_SQLSTATE_DEADLOCK: Final = "40P01"
 _LONGEST: Final = 300
 
 
@@ -35,8 +37,11 @@ def explained(shown: str) -> Iterator[None]:
         raise RecordRefused(f"the offset store at {shown} refuses a record: {reason}") from error
     except DBAPIError as error:
         reason = _line(error.orig or error)
-        if _FULL.search(reason) or getattr(error.orig, "sqlstate", None) == _SQLSTATE_FULL:
+        sqlstate = getattr(error.orig, "sqlstate", None)
+        if _FULL.search(reason) or sqlstate == _SQLSTATE_FULL:
             raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
+        if _DEADLOCK.match(reason) or sqlstate == _SQLSTATE_DEADLOCK:
+            raise Deadlock(f"the offset store at {shown}: {reason}") from error
         raise StoreAway(f"the offset store at {shown}: {reason}") from error
     except (SQLAlchemyError, OSError) as error:
         # A driver may raise what the system says as it is.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sparklag_offsets.errors import Deadlock
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.shown_url import shown_url
@@ -30,6 +31,7 @@ _QUERIES: Final = 500
 _LETTERS: Final = 1_000_000
 """Of ranges, in one statement."""
 _AGAIN_S: Final = 0.05
+_ATTEMPTS: Final = 5
 
 
 class SqlStore:
@@ -72,6 +74,14 @@ class SqlStore:
         return found
 
     async def keep(self, records: Sequence[BatchRecord]) -> None:
+        # Who writes in one order may still be undone: MySQL locks what lies between rows too.
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(Deadlock):
+                await self._keep(records)
+                return
+        await self._keep(records)
+
+    async def _keep(self, records: Sequence[BatchRecord]) -> None:
         try:
             async with self._connection() as connection:
                 await self._keep_queries(connection, records)
