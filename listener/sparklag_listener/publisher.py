@@ -9,9 +9,11 @@ import random
 from aiokafka.errors import KafkaError
 
 from sparklag_listener.counters import Stats
-from sparklag_schemas import Observation, Settings, SparklagError, encode
+from sparklag_schemas import Observation, Settings, SparklagError
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
 from sparklag_schemas.queue import NewestQueue
@@ -44,6 +46,7 @@ class OffsetsPublisher:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._stats = stats
+        self._form = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
         """Since it last worked: the cause of each kind of failure."""
@@ -119,9 +122,9 @@ class OffsetsPublisher:
     async def _send_one(self, producer: AcknowledgedProducer, observation: Observation) -> None:
         await producer.send(
             self._settings.offsets_topic,
-            value=encode(observation),
+            value=await self._form.encode(observation),
             key=key_of(observation.query_id),
-            headers=observation_headers(observation),
+            headers=observation_headers(observation, self._form.content_type),
         )
 
     def _mark_published(self) -> None:
@@ -169,6 +172,8 @@ class OffsetsPublisher:
             )
 
     async def _cause(self, error: BaseException) -> str:
+        if isinstance(error, RegistryError):
+            return str(error)
         try:
             found = await explain_failure(self._bootstrap_servers, self._settings.kafka)
         except SparklagError as unusable:

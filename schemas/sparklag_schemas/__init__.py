@@ -10,6 +10,7 @@ from sparklag_schemas.errors import (
 )
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.observation import Observation, SourcePosition
+from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.query_message import Batch
 from sparklag_schemas.settings import (
     CheckpointSettings,
@@ -21,6 +22,7 @@ from sparklag_schemas.settings import (
     MetricsSettings,
     MirrorSettings,
     OtlpSettings,
+    RegistrySettings,
     Settings,
     StoreSettings,
     Thresholds,
@@ -62,6 +64,8 @@ __all__ = [
     "Origin",
     "OtlpSettings",
     "PartitionLag",
+    "PartitionRecord",
+    "RegistrySettings",
     "Settings",
     "SettingsError",
     "SourcePosition",

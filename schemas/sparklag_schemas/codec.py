@@ -1,8 +1,8 @@
-"""One codec for both messages: JSON, strict about what is there, blind to what is new."""
+"""Messages as JSON: strict about what is there, blind to what is new."""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -11,17 +11,15 @@ from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.vocabulary import SCHEMA_VERSION
 
-CONTENT_TYPE: Final = "application/json"
+JSON: Final = "application/json"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
 
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 _encoder = msgspec.json.Encoder()
-_observations = msgspec.json.Decoder(Observation)
-_lag_events = msgspec.json.Decoder(LagEvent)
 
-Message = TypeVar("Message", Observation, LagEvent)
+Message = TypeVar("Message")
 
 
 class _Versioned(msgspec.Struct):
@@ -31,7 +29,42 @@ class _Versioned(msgspec.Struct):
 _versions = msgspec.json.Decoder(_Versioned)
 
 
-def encode(message: Observation | LagEvent) -> bytes:
+class JsonDecoder(Generic[Message]):
+    """Reads messages of one type. Unknown fields are ignored."""
+
+    def __init__(self, message_type: type[Message]) -> None:
+        self._decoder = msgspec.json.Decoder(message_type)
+
+    def decode(self, data: bytes) -> Message:
+        """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise MalformedMessage(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+        try:
+            message = self._decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            # A newer major version may well break the shape too: then that is the thing to say.
+            _refuse_newer(_version_of(data))
+            raise MalformedMessage(str(error)) from error
+        _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
+        return message
+
+
+def converted(found: Any, message_type: type[Message]) -> Message:
+    """The message in dicts and lists, however these were read; the same rules, the same errors."""
+    try:
+        message = msgspec.convert(found, message_type, str_keys=True)
+    except msgspec.ValidationError as error:
+        _refuse_newer(str(found.get("schema_version")))
+        raise MalformedMessage(str(error)) from error
+    _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
+    return message
+
+
+_observations = JsonDecoder(Observation)
+_lag_events = JsonDecoder(LagEvent)
+
+
+def encode(message: msgspec.Struct) -> bytes:
     """The message as UTF-8 JSON."""
     return _encoder.encode(message)
 
@@ -41,7 +74,7 @@ def decode_observation(data: bytes) -> Observation:
 
     Raises MalformedMessage, or UnsupportedVersion for a newer major version.
     """
-    return _decode(data, _observations)
+    return _observations.decode(data)
 
 
 def decode_lag_event(data: bytes) -> LagEvent:
@@ -49,20 +82,7 @@ def decode_lag_event(data: bytes) -> LagEvent:
 
     Raises MalformedMessage, or UnsupportedVersion for a newer major version.
     """
-    return _decode(data, _lag_events)
-
-
-def _decode(data: bytes, decoder: msgspec.json.Decoder[Message]) -> Message:
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise MalformedMessage(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
-    try:
-        message = decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        # A newer major version may well break the shape too: then that is the thing to say.
-        _refuse_newer(_version_of(data))
-        raise MalformedMessage(str(error)) from error
-    _refuse_newer(message.schema_version)
-    return message
+    return _lag_events.decode(data)
 
 
 def _version_of(data: bytes) -> str:

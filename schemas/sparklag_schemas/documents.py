@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparklag_schemas.codec import CONTENT_TYPE
+from sparklag_schemas.codec import JSON
 from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
@@ -85,7 +85,7 @@ def asyncapi() -> dict[str, Any]:
             " deduplicate by `ce_id`.",
             "license": {"name": "Apache-2.0"},
         },
-        "defaultContentType": CONTENT_TYPE,
+        "defaultContentType": JSON,
         "channels": channels,
         "operations": operations,
         "components": {
@@ -131,7 +131,7 @@ def _message(name: str, event_type: str) -> dict[str, Any]:
     return {
         "name": name,
         "title": name,
-        "contentType": CONTENT_TYPE,
+        "contentType": JSON,
         "headers": {
             "allOf": [
                 {"$ref": "#/components/schemas/CloudEventHeaders"},

@@ -4,7 +4,12 @@ SparklagError
 ├── ContractError             what a message says is not what was agreed
 │   ├── MalformedMessage
 │   └── UnsupportedVersion
-└── SettingsError             a setting has a wrong value, or an unknown name
+├── SettingsError             a setting has a wrong value, or an unknown name
+├── MissingPackage            an extra of sparklag is needed that is not installed
+└── RegistryError             nothing can be written or read in Avro now
+    ├── RegistryUnavailable
+    └── RegistryRefused
+        └── IncompatibleSchema
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ class ContractError(SparklagError):
 
 
 class MalformedMessage(ContractError):
-    """Not the JSON document the contract describes; the text says what is wrong, and where."""
+    """Not the document the contract describes; the text says what is wrong, and where."""
 
 
 class UnsupportedVersion(ContractError):
@@ -28,3 +33,23 @@ class UnsupportedVersion(ContractError):
 
 class SettingsError(SparklagError):
     """Names the setting, what it got and what it takes. Never shows a secret."""
+
+
+class MissingPackage(SparklagError):
+    """Names the package and the extra that brings it."""
+
+
+class RegistryError(SparklagError):
+    """The schema registry did not help; the text names its address and the cause."""
+
+
+class RegistryUnavailable(RegistryError):
+    """None answers at that address."""
+
+
+class RegistryRefused(RegistryError):
+    """It answers, and does not take what it is asked: rights, settings, its own rules."""
+
+
+class IncompatibleSchema(RegistryRefused):
+    """What is registered under the subject could not be read with our schema."""

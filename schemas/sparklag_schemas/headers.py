@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from sparklag_schemas.codec import CONTENT_TYPE
+from sparklag_schemas.codec import JSON
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
+from sparklag_schemas.partition_record import PartitionRecord
 
 Headers = list[tuple[str, bytes]]
 
 OBSERVATION_TYPE = "sparklag.observation.v1"
 LAG_EVENT_TYPE = "sparklag.lag.v1"
+PARTITION_TYPE = "sparklag.partition.v1"
 
 
-def observation_headers(observation: Observation) -> Headers:
+def observation_headers(observation: Observation, content_type: str = JSON) -> Headers:
     """Headers of a message on `processed-offsets`."""
     return _headers(
         event_id=observation.observation_id,
@@ -22,21 +24,43 @@ def observation_headers(observation: Observation) -> Headers:
         source=f"/sparklag/{observation.cluster}/driver/{observation.run_id}",
         time_ms=observation.observed_at,
         subject=observation.query_id,
+        content_type=content_type,
     )
 
 
-def lag_event_headers(event: LagEvent) -> Headers:
+def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:
     """Headers of a message on `consumer-lag`."""
     return _headers(
         event_id=event.event_id,
         event_type=LAG_EVENT_TYPE,
-        source=f"/sparklag/{event.cluster}/service",
+        source=_service(event.cluster),
         time_ms=event.measured_at,
         subject=event.query_id,
+        content_type=content_type,
     )
 
 
-def _headers(*, event_id: str, event_type: str, source: str, time_ms: int, subject: str) -> Headers:
+def partition_headers(
+    record: PartitionRecord, key: str, cluster: str, content_type: str = JSON
+) -> Headers:
+    """Headers of a message on `consumer-lag-partitions`; `cluster` is that of its lag event."""
+    return _headers(
+        event_id=f"{record.event_id}/{key}",
+        event_type=PARTITION_TYPE,
+        source=_service(cluster),
+        time_ms=record.measured_at,
+        subject=key,
+        content_type=content_type,
+    )
+
+
+def _service(cluster: str) -> str:
+    return f"/sparklag/{cluster}/service"
+
+
+def _headers(
+    *, event_id: str, event_type: str, source: str, time_ms: int, subject: str, content_type: str
+) -> Headers:
     time = datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
     return [
         ("ce_specversion", b"1.0"),
@@ -45,5 +69,5 @@ def _headers(*, event_id: str, event_type: str, source: str, time_ms: int, subje
         ("ce_type", event_type.encode()),
         ("ce_time", time.replace("+00:00", "Z").encode()),
         ("ce_subject", subject.encode()),
-        ("content-type", CONTENT_TYPE.encode()),
+        ("content-type", content_type.encode()),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -18,6 +18,9 @@ from aiokafka.errors import (
 from sparklag_schemas.connection import KafkaUnavailable
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.headers import Headers
+
+ChoosePartition = Callable[[int], int]
+"""The partition of a record, from how many the topic has."""
 
 _log = logging.getLogger("sparklag")
 _MAX_REQUEST_BYTES = 8 * 1024 * 1024
@@ -48,15 +51,25 @@ class AcknowledgedProducer:
         """Whether the next message goes out without connecting first."""
         return self._producer is not None
 
-    async def send(self, topic: str, *, key: bytes, value: bytes | None, headers: Headers) -> None:
-        """Return once the message is acknowledged by all replicas in sync.
+    async def send(
+        self,
+        topic: str,
+        *,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers,
+        place: ChoosePartition | None = None,
+    ) -> None:
+        """Return once the message is acknowledged by all replicas in sync. Without `place` its
+        partition is that of its key, as Java's clients choose it (murmur2).
 
         Raises MessageTooLarge; KafkaUnavailable after the deadline; and what aiokafka raises.
         """
         producer = await self._start()
-        sent = producer.send_and_wait(topic, value=value, key=key, headers=headers)
         try:
-            await asyncio.wait_for(sent, self._timeout_s)
+            await asyncio.wait_for(
+                _send(producer, topic, key, value, headers, place), self._timeout_s
+            )
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
             await self._give_up(producer)
             size = len(value or b"")
@@ -95,6 +108,18 @@ class AcknowledgedProducer:
         if self._producer is producer:
             self._producer = None
             await _abandon(producer)
+
+
+async def _send(
+    producer: AIOKafkaProducer,
+    topic: str,
+    key: bytes,
+    value: bytes | None,
+    headers: Headers,
+    place: ChoosePartition | None,
+) -> None:
+    partition = None if place is None else place(len(await producer.partitions_for(topic)))
+    await producer.send_and_wait(topic, value=value, key=key, headers=headers, partition=partition)
 
 
 async def _abandon(producer: AIOKafkaProducer) -> None:

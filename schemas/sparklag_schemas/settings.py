@@ -47,12 +47,64 @@ class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{name}={'***' if name.endswith('password') and value else repr(value)}"
-            for name in self.__struct_fields__
-            if (value := getattr(self, name)) is not None
-        )
-        return f"KafkaSettings({shown})"
+        return f"KafkaSettings({_shown(self)})"
+
+
+def _shown(settings: Struct) -> str:
+    """What is set, its passwords hidden."""
+    return ", ".join(
+        f"{name}={'***' if name.endswith('password') and value else repr(value)}"
+        for name in settings.__struct_fields__
+        if (value := getattr(settings, name)) is not None
+    )
+
+
+class RegistrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schema registry that speaks Confluent's API. Messages in Avro need it; needs
+    `sparklag[avro]`."""
+
+    url: str | None = None
+    """`https://registry:8081`; several with commas."""
+    username: str | None = None
+    password: str | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_key_password: str | None = None
+    subjects: Literal["topic", "record", "topic-record"] = "topic"
+    """How a schema's subject is named: `<topic>-value`, `<record>` or `<topic>-<record>`."""
+    compatibility: Literal[
+        "BACKWARD",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD",
+        "FORWARD_TRANSITIVE",
+        "FULL",
+        "FULL_TRANSITIVE",
+        "NONE",
+    ] = "BACKWARD"
+    """Set for a subject that has none of its own."""
+    register: bool = True
+    """Register schemas that are missing. False: somebody else does."""
+    timeout_s: Seconds = 5.0
+
+    def __post_init__(self) -> None:
+        for url in (self.url or "").split(","):
+            if self.url is not None and not url.strip().startswith(("http://", "https://")):
+                raise ValueError(
+                    f"registry.url = {_without_user(url)!r}: takes http(s)://host:port"
+                )
+            if _without_user(url) != url:
+                raise ValueError(
+                    f"registry.url = {_without_user(url)!r} has a user in it: set registry.username"
+                    " and registry.password"
+                )
+
+    def __repr__(self) -> str:
+        return f"RegistrySettings({_shown(self)})"
+
+
+def _without_user(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -237,6 +289,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     offsets_topic: str = "processed-offsets"
     lag_topic: str = "consumer-lag"
+    format: Literal["json", "avro"] = "json"
+    """In which messages are written. Both are read."""
+    registry: RegistrySettings = RegistrySettings()
+
+    own_partitions: list[str] = []
+    """Names or ids of queries that have a partition of `lag_topic` to themselves: its last ones."""
+    partition_records: bool = False
+    """Publish each partition's lag by itself too, flat, to `partition_topic`."""
+    partition_topic: str = "consumer-lag-partitions"
+    partition_heartbeat_s: Seconds = 60.0
+    """Each is published at least this often, changed or not."""
+
     create_topics: bool = True
     """Create them where they are missing and the rights allow it."""
     topic_partitions: Annotated[int, Meta(ge=1)] = 12
@@ -293,6 +357,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
         _check_patterns(self.thresholds, "queries (thresholds)")
+        if self.format == "avro" and self.registry.url is None:
+            raise ValueError("format = 'avro' needs registry.url, of a schema registry")
+        if len(set(self.own_partitions)) < len(self.own_partitions):
+            raise ValueError("own_partitions names a query twice")
 
     def thresholds_of(self, *names: str | None) -> Thresholds:
         """Those of a query that has these names: its name, its id."""

@@ -1,15 +1,17 @@
-"""The two topics: how each must be set up, and which partition a query's messages are in."""
+"""Our topics: how each must be set up, and which partition a query's messages are in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from aiokafka.partitioner import murmur2
 
 from sparklag_schemas.settings import Settings
 
+_log = logging.getLogger("sparklag")
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588
@@ -87,12 +89,16 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
-    """Both topics as the settings want them."""
+    """The topics that the settings ask for."""
     partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
-    return [
+    wanted = [
         offsets_topic(settings.offsets_topic, partitions, replicas),
         lag_topic(settings.lag_topic, partitions, replicas),
     ]
+    if settings.partition_records:
+        # The same holds there: of a key the newest counts, and each is said again.
+        wanted.append(lag_topic(settings.partition_topic, partitions, replicas))
+    return wanted
 
 
 def key_of(query_id: str) -> bytes:
@@ -104,3 +110,37 @@ def key_of(query_id: str) -> bytes:
 def partition_of(query_id: str, partitions: int) -> int:
     """The partition of a query's messages: Java's default partitioner (murmur2 of the key)."""
     return int((murmur2(key_of(query_id)) & 0x7FFFFFFF) % partitions)
+
+
+class LagPartitions:
+    """Which partition of `consumer-lag` a query's events are in: that of its id, as everywhere; or,
+    for a query that has one to itself, one of the last.
+
+    Where it has, the ids of all others are spread over those before.
+    """
+
+    def __init__(self, own: Sequence[str]) -> None:
+        """`own`: names or ids of queries that have a partition to themselves, in their order."""
+        self._own = {name_or_id: at for at, name_or_id in enumerate(own)}
+        self._complained = False
+
+    def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
+        """None: as every client chooses it."""
+        if not self._own:
+            return None
+        own = self._own.get(query_id, self._own.get(query or ""))
+        return partial(self._choose, query_id, own)
+
+    def _choose(self, query_id: str, own: int | None, partitions: int) -> int:
+        shared = partitions - len(self._own)
+        if shared < 1:
+            if not self._complained:
+                self._complained = True
+                _log.error(
+                    "own_partitions names %d queries, and the topic has %d partitions: it needs"
+                    " one more at least; no query has one to itself",
+                    len(self._own),
+                    partitions,
+                )
+            return partition_of(query_id, partitions)
+        return partition_of(query_id, shared) if own is None else shared + own

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_schemas import ContractError, LagEvent, Observation, Settings
+from sparklag_schemas import ContractError, Settings
 from sparklag_schemas.connection import explain_failure
+from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.formats import MessageReader
 from sparklag_schemas.portions import by_size
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
@@ -20,16 +22,16 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _TURN_BYTES = 256 * 1024
 
-Message = TypeVar("Message", Observation, LagEvent)
+Message = TypeVar("Message")
 
 
 def decoded(
-    record: ConsumerRecord, decode: Callable[[bytes], Message], counters: Counters
+    record: ConsumerRecord, reader: MessageReader[Message], counters: Counters
 ) -> Message | None:
     """The message in `record`. One that does not keep the contract is counted, logged with its
     place, and None."""
     try:
-        return decode(record.value)
+        return reader.decode(record.value)
     except ContractError as error:
         skip(record, str(error), counters)
         return None
@@ -43,9 +45,16 @@ def skip(record: ConsumerRecord, why: str, counters: Counters) -> None:
     )
 
 
-def short_turns(records: Iterable[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
-    """The records, in parts that can be decoded without holding the loop for long."""
-    return by_size(records, lambda record: len(record.value or b""), _TURN_BYTES)
+async def short_turns(
+    records: Iterable[ConsumerRecord], reader: MessageReader[Message]
+) -> AsyncIterator[list[ConsumerRecord]]:
+    """The records, in parts that `reader` can decode, and without holding the loop for long.
+
+    Raises RegistryError where nobody can tell what they are written in.
+    """
+    for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
+        await reader.learn(record.value for record in turn)
+        yield turn
 
 
 async def keep_reading(
@@ -60,9 +69,17 @@ async def keep_reading(
     while True:
         try:
             await read()
-        except (KafkaError, ReadingInterrupted, OSError, asyncio.TimeoutError) as error:
+        except (
+            KafkaError,
+            RegistryError,
+            ReadingInterrupted,
+            OSError,
+            asyncio.TimeoutError,
+        ) as error:
             counters.reads_failed += 1
-            cause = await explain_failure(bootstrap_servers, settings.kafka)
+            cause = None
+            if not isinstance(error, RegistryError):
+                cause = await explain_failure(bootstrap_servers, settings.kafka)
             reason = f"topic {topic}: {cause or str(error) or type(error).__name__}"
             on_failure(reason)
             _log.warning("reading %s; trying again", reason)

@@ -49,6 +49,10 @@ class Counters(Counts):
         "Lag events that were not acknowledged; their query is measured and published again."
     )
     tombstones: int = count("Queries forgotten.")
+    partition_records: int = count("Partition records and their tombstones Kafka acknowledged.")
+    partition_failures: int = count(
+        "Partition records that were not acknowledged; they are written again with the next event."
+    )
     rebalances: int = count("Times the group shared its partitions anew.")
     adopted: int = count("Queries taken over from the view.")
     released: int = count("Queries given up to another instance, or forgotten.")

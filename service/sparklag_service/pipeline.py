@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 from sparklag_schemas import LagEvent, MeasuredBy, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import burrow_clusters
 from sparklag_service.counters import Counters
@@ -33,7 +34,8 @@ from sparklag_service.kept_offsets import KeptOffsets
 from sparklag_service.live.feed import Feed
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
-from sparklag_service.publisher import Cadence, LagPublisher
+from sparklag_service.publishing.cadence import Cadence
+from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.query_state import QueryState
 from sparklag_service.recording import make_recording
 from sparklag_service.silence import Silence
@@ -51,7 +53,7 @@ _SILENT_HEARTBEATS = 3
 """A query that nobody has published for so long is adopted by the owner of its key; one that its
 driver has said nothing of is called dead."""
 
-MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor], Intake]
+MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor, MessageFormats], Intake]
 
 
 class Pipeline:
@@ -70,7 +72,8 @@ class Pipeline:
         self.view = View()
         self.queue = delivery_queue(settings.queue_size, self._count_superseded)
         self._unpublished = Unpublished(self.queue, self.counters)
-        self.intake = make_intake(self.queue, self.counters, self)
+        formats = MessageFormats(settings)
+        self.intake = make_intake(self.queue, self.counters, self, formats)
         self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
         self.watchers = make_watchers(
             settings, bootstrap_servers, self.queue, self._watches, self.tracker.queries
@@ -89,16 +92,22 @@ class Pipeline:
             burrow_clusters(settings),
         )
         self.kept = KeptOffsets(settings)
-        self.recording = make_recording(settings, bootstrap_servers, measured_by, self.counters)
-        self._publisher = LagPublisher(settings, bootstrap_servers, self.counters)
+        self.recording = make_recording(
+            settings, bootstrap_servers, measured_by, self.counters, formats
+        )
+        self._publisher = LagPublisher(
+            settings, bootstrap_servers, self.intake.keeps, self.counters, formats
+        )
         self.feed = Feed(self.counters)
         self.live = LiveHub(settings, self.view, self.counters)
         self.feed.add(self.live)
         self.history = History(settings, self.counters)
         self.feed.add(self.history)
-        self.refill = Refill(settings, bootstrap_servers, self.view, self.history, self.counters)
+        self.refill = Refill(
+            settings, bootstrap_servers, self.view, self.history, self.counters, formats
+        )
         self._view_reader = ViewReader(
-            settings, bootstrap_servers, self.view, self.counters, self.feed
+            settings, bootstrap_servers, self.view, self.counters, formats, self.feed
         )
         self._cadence = Cadence(
             settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
@@ -134,6 +143,7 @@ class Pipeline:
             "topics": self._topics.ready,
             "intake": self.intake.ready,
             "view": self._view_reader.ready,
+            "schema registry": self._publisher.waiting,
             "kafka": home if self.tracker.queries else None,
         }
         return {part: reason for part, reason in parts.items() if reason is not None}
@@ -159,6 +169,7 @@ class Pipeline:
                 self._view_reader.run(),
                 self.enricher.run(),
                 self._topics.mend(self._publisher.failed),
+                self._publisher.run(),
                 self._after_view(self._track),
                 self._after_view(self._refresh),
                 self._after_view(self._evaluate),
@@ -198,7 +209,7 @@ class Pipeline:
             _, late = await asyncio.wait(leaving, timeout=_HAND_OVER_S)
             await end(*late, patience_s=_CANCEL_AGAIN_S)
         for query_id in [i for i in self.tracker.queries if not self.intake.keeps(i)]:
-            self._unpublished.drop(*self._release(query_id))
+            self._unpublished.drop(*self._hand_over(query_id))
 
     async def take_over(self) -> None:
         """See Successor."""
@@ -372,6 +383,7 @@ class Pipeline:
         self.tracker.adopt(event)
         moment = Moment(epoch_ms(), time.monotonic(), time.monotonic())
         self._last[event.query_id] = Evaluated(event, resumed(event, moment))
+        self._publisher.taken_over(event)
         self.enricher.resume(event, moment)
         silence = self._silence if event.run_id is not None else self._unseen
         silence.adopted(event.query_id, time.monotonic(), silent=silent)
@@ -381,21 +393,26 @@ class Pipeline:
         for query_id, state in list(self.tracker.queries.items()):
             newest = self.view.get(query_id)
             if not self.intake.keeps(query_id):
-                self._unpublished.drop(*self._release(query_id))
+                self._unpublished.drop(*self._hand_over(query_id))
             elif self._is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at_ms
             ):
-                self._unpublished.settle(*self._release(query_id))
+                self._unpublished.settle(*self._hand_over(query_id))
         expired_before_ms = epoch_ms() - int(self.settings.keep_s * 1000)
         for query_id in list(self.tracker.over(expired_before_ms)):
             if query_id not in self._on_their_way and query_id not in self._unpublished:
                 self._send(query_id, self._forget(query_id))
 
     async def _forget(self, query_id: str) -> None:
-        if await self._publisher.forget(query_id):
+        if await self._publisher.forget(query_id, self.tracker.queries[query_id].name):
             self.counters.tombstones += 1
             self.view.remove(query_id)
             self._unpublished.settle(*self._release(query_id))
+
+    def _hand_over(self, query_id: str) -> tuple[Delivery, ...]:
+        """Another instance answers for it. The answer is what waited to be published."""
+        self._publisher.let_go(query_id)
+        return self._release(query_id)
 
     def _release(self, query_id: str) -> tuple[Delivery, ...]:
         """Measure it no more. The answer is what waited to be published."""

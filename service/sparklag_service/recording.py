@@ -14,8 +14,9 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_offsets.store.opening import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_schemas import MeasuredBy, Observation, Settings, decode_observation
+from sparklag_schemas import MeasuredBy, Observation, Settings
 from sparklag_schemas.connection import client_options
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
@@ -35,11 +36,17 @@ class Recording:
     group after aiokafka's `max_poll_interval_ms`: another may reach it."""
 
     def __init__(
-        self, settings: Settings, bootstrap_servers: str, url: str, counters: Counters
+        self,
+        settings: Settings,
+        bootstrap_servers: str,
+        url: str,
+        counters: Counters,
+        formats: MessageFormats,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._counters = counters
+        self._reader = formats.reader(Observation)
         self._writer = StoreWriter(
             open_store(url, create=True), settings, bootstrap_servers, lambda _: self._count()
         )
@@ -124,11 +131,11 @@ class Recording:
             await leave_group(consumer, _LEAVE_S)
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        for turn in short_turns(records):
+        async for turn in short_turns(records, self._reader):
             observations = []
             for record in turn:
                 if record.value is not None:
-                    observation = decoded(record, decode_observation, self._counters)
+                    observation = decoded(record, self._reader, self._counters)
                     if observation is not None:
                         observations.append(observation)
             if observations:
@@ -152,7 +159,11 @@ def store_group(settings: Settings) -> str:
 
 
 def make_recording(
-    settings: Settings, bootstrap_servers: str, measured_by: MeasuredBy, counters: Counters
+    settings: Settings,
+    bootstrap_servers: str,
+    measured_by: MeasuredBy,
+    counters: Counters,
+    formats: MessageFormats,
 ) -> Recording | None:
     """None where nothing is to be kept. A driver that has the whole service in it records by
     itself.
@@ -161,7 +172,7 @@ def make_recording(
     """
     if settings.store.url is None or measured_by == "embedded":
         return None
-    return Recording(settings, bootstrap_servers, settings.store.url, counters)
+    return Recording(settings, bootstrap_servers, settings.store.url, counters, formats)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

@@ -14,7 +14,7 @@ class Entry:
 
     event: LagEvent
     document: bytes
-    """Its JSON, as it was read: what REST answers with."""
+    """Its JSON, as it was read if that is what was read: what REST answers with."""
     heard_s: float
     """When it was read (`time.monotonic()`): clocks of other machines do not count."""
 

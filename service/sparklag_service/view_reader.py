@@ -13,8 +13,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import Settings, decode_lag_event
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.connection import client_options
+from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
@@ -38,11 +39,13 @@ class ViewReader:
         bootstrap_servers: str,
         view: View,
         counters: Counters,
+        formats: MessageFormats,
         feed: Feed | None = None,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._options: dict[str, Any] = client_options(bootstrap_servers, settings.kafka)
+        self._reader = formats.reader(LagEvent)
         self._view = view
         self._counters = counters
         self._feed = feed if feed is not None else Feed(counters)
@@ -170,7 +173,7 @@ class ViewReader:
             self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
-        for turn in short_turns(records):
+        async for turn in short_turns(records, self._reader):
             for record in turn:
                 self._take(record)
             await asyncio.sleep(0)
@@ -179,15 +182,17 @@ class ViewReader:
         if record.key is None:
             return
         query_id = record.key.decode(errors="replace")
-        event = None
+        event, document = None, b""
         if record.value is None:
             self._view.remove(query_id)
         else:
-            event = decoded(record, decode_lag_event, self._counters)
+            event = decoded(record, self._reader, self._counters)
             if event is None:
                 return
             query_id = event.query_id
-            if not self._view.put(Entry(event, record.value, time.monotonic())):
+            # REST and live stream speak JSON, whatever the topic does.
+            document = as_json(record.value, event)
+            if not self._view.put(Entry(event, document, time.monotonic())):
                 self._counters.outdated_events += 1
                 return
         self._feed.hand_on(
@@ -197,6 +202,6 @@ class ViewReader:
                 record.offset,
                 record.timestamp,
                 event,
-                record.value or b"",
+                document,
             )
         )

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent
-from sparklag_service.publisher import Cadence
+from sparklag_service.publishing.cadence import Cadence
 from tests.messages import lag_event
 
 

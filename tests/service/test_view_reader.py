@@ -10,6 +10,7 @@ import pytest
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.view import View
@@ -27,7 +28,9 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
     """The view of a new instance, once it is caught up."""
     view, counters = View(), Counters()
     assert settings.bootstrap_servers is not None
-    reader = ViewReader(settings, settings.bootstrap_servers, view, counters)
+    reader = ViewReader(
+        settings, settings.bootstrap_servers, view, counters, MessageFormats(settings)
+    )
     reading = asyncio.create_task(reader.run())
     try:
         await asyncio.wait_for(reader.caught_up.wait(), 60)

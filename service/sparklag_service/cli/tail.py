@@ -10,8 +10,9 @@ import typer
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
-from sparklag_schemas import ContractError, LagEvent, Settings, decode_lag_event
+from sparklag_schemas import ContractError, LagEvent, Settings
 from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
 from sparklag_service.errors import ServiceError
 from sparklag_service.words import records
@@ -33,6 +34,7 @@ def tail(
 async def _follow(
     settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
 ) -> None:
+    reader = MessageFormats(settings).reader(LagEvent)
     consumer = AIOKafkaConsumer(
         settings.lag_topic,
         **client_options(bootstrap_servers, settings.kafka),
@@ -46,14 +48,15 @@ async def _follow(
             if record.value is None:
                 continue
             try:
-                event = decode_lag_event(record.value)
+                await reader.learn([record.value])
+                event = reader.decode(record.value)
             except ContractError as error:
                 where = f"{record.topic}[{record.partition}]@{record.offset}"
                 typer.echo(f"sparklag: skipped a message at {where}: {error}", err=True)
                 continue
             if query is not None and query not in (event.query, event.query_id):
                 continue
-            typer.echo(record.value.decode() if json else _line(event))
+            typer.echo(as_json(record.value, event).decode() if json else _line(event))
             shown += 1
             if shown == count:
                 return

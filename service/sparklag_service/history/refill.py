@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import Settings
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options
-from sparklag_service.contract_records import keep_reading, short_turns
+from sparklag_schemas.formats import MessageFormats
+from sparklag_service.contract_records import decoded, keep_reading, short_turns
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
@@ -36,9 +36,6 @@ _REST: Final = 3.0
 _JOINED_AT_ONCE: Final = 10
 
 
-_decoder = msgspec.json.Decoder(Totals)
-
-
 class Refill:
     """Fills `history` up to its ends, whenever it wants that."""
 
@@ -49,12 +46,14 @@ class Refill:
         view: View,
         history: History,
         counters: Counters,
+        formats: MessageFormats,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._view = view
         self._history = history
         self._counters = counters
+        self._reader = formats.reader(Totals, written_as=LagEvent)
         self.done = asyncio.Event()
         """Nothing is left to be read."""
 
@@ -145,7 +144,7 @@ class Refill:
             )
             for partition, records in batches.items():
                 wanted = [r for r in records if r.offset < window.until[partition]]
-                for turn in short_turns(wanted):
+                async for turn in short_turns(wanted, self._reader):
                     began_s = time.monotonic()
                     for record in turn:
                         window.passed(partition, record)
@@ -172,10 +171,8 @@ class Refill:
         if record.value is None:
             self._history.forget_before(record.key.decode(errors="replace"), record.timestamp)
             return
-        try:
-            totals = _decoder.decode(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._counters.malformed += 1
+        totals = decoded(record, self._reader, self._counters)
+        if totals is None:
             return
         # One that the view does not know can be asked for by nobody.
         if self._view.get(totals.query_id) is None:

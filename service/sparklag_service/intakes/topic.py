@@ -13,8 +13,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import Settings, decode_observation
+from sparklag_schemas import Observation, Settings
 from sparklag_schemas.connection import client_options
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.topics import partition_of
 from sparklag_service.commit_ledger import CommitLedger
@@ -61,12 +62,14 @@ class TopicIntake:
         queue: NewestQueue[Delivery],
         counters: Counters,
         successor: Successor,
+        formats: MessageFormats,
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._queue = queue
         self._counters = counters
         self._successor = successor
+        self._reader = formats.reader(Observation)
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
         self._owns_them = False
@@ -169,7 +172,7 @@ class TopicIntake:
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
         sharing = self._sharing
-        for turn in short_turns(records):
+        async for turn in short_turns(records, self._reader):
             for record in turn:
                 self._take_one(record)
             await asyncio.sleep(0)
@@ -182,7 +185,7 @@ class TopicIntake:
         done = partial(ledger.done, record.offset)
         observation = None
         if record.value is not None:
-            observation = decoded(record, decode_observation, self._counters)
+            observation = decoded(record, self._reader, self._counters)
         if observation is None:
             done()
         elif not self._owns(observation.query_id):

@@ -10,6 +10,7 @@ import pytest
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
@@ -37,8 +38,9 @@ class NewInstance:
         self.history = History(settings, self.counters)
         feed = Feed(self.counters)
         feed.add(self.history)
-        self.reader = ViewReader(settings, servers, self.view, self.counters, feed)
-        self.refill = Refill(settings, servers, self.view, self.history, self.counters)
+        formats = MessageFormats(settings)
+        self.reader = ViewReader(settings, servers, self.view, self.counters, formats, feed)
+        self.refill = Refill(settings, servers, self.view, self.history, self.counters, formats)
 
     def rows(self, query_id: str) -> list[Row]:
         return self.history.archive.rows(query_id, epoch_ms())

@@ -1,0 +1,2 @@
+"""Messages in Avro, as Confluent frames it. The `.avsc` files here are what is
+registered."""

@@ -1,0 +1,117 @@
+"""Messages in Avro, as Confluent frames it: a zero byte, the schema's id in four, the message."""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+import msgspec
+
+from sparklag_schemas.avro.registry import SchemaRegistry
+from sparklag_schemas.avro.schema import AvroSchema, schema_of
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES
+from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.settings import RegistrySettings
+
+AVRO: Final = "application/avro"
+
+_PREFIX: Final = struct.Struct(">bI")
+_MAGIC: Final = 0
+
+
+class AvroForm:
+    """Writes and reads it with the schemas of one registry."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        """`settings.url` is set. Raises RegistryRefused for what cannot be an address."""
+        self._settings = settings
+        self._registry = SchemaRegistry(settings)
+
+    def writer(self, message_type: type[msgspec.Struct], topic: str) -> AvroWriter:
+        """Of messages of that type to that topic."""
+        schema = schema_of(message_type)
+        return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
+
+    async def learn(self, data: bytes) -> None:
+        """Know the schema it is written in, or that nobody knows it.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        if len(data) >= _PREFIX.size:
+            await self._registry.learn(_schema_id(data))
+
+    def read(self, data: bytes, written_as: type) -> Any:
+        """What a message of that type says, as dicts and lists, by the schema it was written in,
+        which was learned before.
+
+        Raises MalformedMessage.
+        """
+        if not _PREFIX.size <= len(data) <= MAX_MESSAGE_BYTES:
+            raise MalformedMessage(
+                f"{len(data)} bytes, Avro takes {_PREFIX.size} to {MAX_MESSAGE_BYTES}"
+            )
+        schema = self._registry.schema(_schema_id(data))
+        expected = schema_of(written_as).name
+        if schema.name != expected:
+            raise MalformedMessage(f"it is a {schema.name}, here is {expected} expected")
+        return _read(data, schema)
+
+
+class AvroWriter:
+    """See MessageWriter."""
+
+    content_type: Final = AVRO
+
+    def __init__(self, registry: SchemaRegistry, subject: str, schema: AvroSchema) -> None:
+        self._registry = registry
+        self._subject = subject
+        self._schema = schema
+        self._prefix: bytes | None = None
+
+    async def prepare(self) -> None:
+        """Raises RegistryUnavailable, RegistryRefused."""
+        if self._prefix is None:
+            schema_id = await self._registry.id_of(self._subject, self._schema)
+            self._prefix = _PREFIX.pack(_MAGIC, schema_id)
+
+    async def encode(self, message: msgspec.Struct) -> bytes:
+        """Raises what `prepare` does."""
+        await self.prepare()
+        assert self._prefix is not None
+        buffer = BytesIO()
+        buffer.write(self._prefix)
+        fastavro.schemaless_writer(
+            buffer, self._schema.parsed, msgspec.to_builtins(message, str_keys=True)
+        )
+        return buffer.getvalue()
+
+
+def subject_of(topic: str, schema: AvroSchema, settings: RegistrySettings) -> str:
+    """Under which the schema of a topic's values is registered, by Confluent's naming strategies:
+    TopicName, RecordName, TopicRecordName."""
+    match settings.subjects:
+        case "record":
+            return schema.name
+        case "topic-record":
+            return f"{topic}-{schema.name}"
+    return f"{topic}-value"
+
+
+def _schema_id(data: bytes) -> int:
+    return int(_PREFIX.unpack_from(data)[1])
+
+
+def _read(data: bytes, schema: AvroSchema) -> Any:
+    buffer = BytesIO(data)
+    buffer.seek(_PREFIX.size)
+    try:
+        found = fastavro.schemaless_reader(buffer, schema.parsed, None)
+    except Exception as error:  # by how corrupt bytes happen to read, it can be any
+        cause = str(error) or type(error).__name__
+        raise MalformedMessage(f"not Avro of schema {schema.name}: {cause}") from error
+    left = len(data) - buffer.tell()
+    if left:
+        raise MalformedMessage(f"{left} bytes more than its schema {schema.name} says")
+    return found

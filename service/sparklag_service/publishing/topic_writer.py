@@ -1,0 +1,110 @@
+"""Writes records of one topic. A failure is counted and logged, the first of a series with its
+cause."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Literal
+
+import msgspec
+from aiokafka.errors import KafkaError
+
+from sparklag_schemas import Settings, SparklagError
+from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.formats import MessageWriter
+from sparklag_schemas.headers import Headers
+from sparklag_schemas.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 2.0
+
+Outcome = Literal["acknowledged", "too large", "failed"]
+
+
+class TopicWriter:
+    """To `topic`, in the form of `form`."""
+
+    def __init__(
+        self, settings: Settings, bootstrap_servers: str, topic: str, form: MessageWriter
+    ) -> None:
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = topic
+        self._form = form
+        self._producer = AcknowledgedProducer(
+            client_options(bootstrap_servers, settings.kafka), settings.kafka.request_timeout_s
+        )
+        self._complained = False
+        self._too_large: set[bytes] = set()
+        self.failed = asyncio.Event()
+        """Set by each failure: something may be mended."""
+        self.waiting: str | None = None
+        """Why nothing can be written yet. None: something can, or nobody asked."""
+
+    @property
+    def content_type(self) -> str:
+        """Of the values."""
+        return self._form.content_type
+
+    async def stay_ready(self) -> None:
+        """See to it that values can be written without anybody but Kafka. Until cancelled."""
+        while True:
+            try:
+                await self._form.prepare()
+            except SparklagError as error:
+                if str(error) != self.waiting:
+                    self.waiting = str(error)
+                    _log.warning(
+                        "cannot publish to topic %s yet, trying on: %s", self._topic, error
+                    )
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self.waiting = None
+                await asyncio.get_running_loop().create_future()
+
+    async def write(
+        self,
+        key: bytes,
+        message: msgspec.Struct | None,
+        headers: Headers,
+        place: ChoosePartition | None = None,
+    ) -> Outcome:
+        """None is a tombstone. `failed`: it is to be written again."""
+        try:
+            value = None if message is None else await self._form.encode(message)
+            await self._producer.send(
+                self._topic, key=key, value=value, headers=headers, place=place
+            )
+        except MessageTooLarge as error:
+            if key not in self._too_large:
+                self._too_large.add(key)
+                _log.error("%s cannot be published: %s", key.decode(), error)
+            return "too large"
+        except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+            self.failed.set()
+            await self._complain(error)
+            return "failed"
+        if self._complained:
+            self._complained = False
+            _log.warning("publishing to topic %s again", self._topic)
+        self._too_large.discard(key)
+        return "acknowledged"
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self._producer.aclose()
+
+    async def _complain(self, error: BaseException) -> None:
+        if self._complained:
+            return
+        self._complained = True
+        cause = None
+        if not isinstance(error, RegistryError):
+            cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
+        _log.warning(
+            "cannot publish to topic %s, trying on: %s",
+            self._topic,
+            cause or str(error) or type(error).__name__,
+        )
