@@ -15,8 +15,9 @@ import msgspec
 from sparklag_schemas.codec import CONTENT_TYPE
 from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE
 from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.message_examples import example_headers, example_value
 from sparklag_schemas.observation import Observation
-from sparklag_schemas.topics import lag_topic, offsets_topic
+from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic
 from sparklag_schemas.vocabulary import SCHEMA_VERSION
 
 FOLDER: Final = Path(__file__).parent / "documents"
@@ -39,6 +40,7 @@ def json_schema(message: type[Observation] | type[LagEvent]) -> dict[str, Any]:
         "$id": f"tag:sparklag,2026:schema/{message.__name__}/{SCHEMA_VERSION}",
         **top,
         "$defs": dict(sorted(definitions.items())),
+        "examples": [example_value(message.__name__)],
     }
 
 
@@ -68,13 +70,36 @@ def asyncapi() -> dict[str, Any]:
             "address": address,
             "description": description,
             "messages": {name: {"$ref": f"#/components/messages/{name}"}},
-            "bindings": {"kafka": _topic_binding(spec(address, 12, None).config)},
+            "bindings": {"kafka": _topic_binding(spec(address, 12, None))},
         }
         messages[name] = _message(name, event_type)
-    operations["receiveLagEvents"] = _operation("receive", "consumerLag", "LagEvent")
-    operations["sendLagEvents"] = _operation("send", "consumerLag", "LagEvent")
-    operations["sendObservations"] = _operation("send", "processedOffsets", "Observation")
-    operations["receiveObservations"] = _operation("receive", "processedOffsets", "Observation")
+    operations["receiveLagEvents"] = _operation(
+        "receive",
+        "consumerLag",
+        "LagEvent",
+        "Every instance of the service reads all of them, without a group; whoever acts on lag"
+        " reads them too.",
+    )
+    operations["sendLagEvents"] = _operation(
+        "send",
+        "consumerLag",
+        "LagEvent",
+        "The service, or a driver that embeds it: when something changed, and every 10 s in any"
+        " case.",
+    )
+    operations["sendObservations"] = _operation(
+        "send",
+        "processedOffsets",
+        "Observation",
+        "A driver: when a query starts, completes a batch or ends, and every 10 s while it runs.",
+    )
+    operations["receiveObservations"] = _operation(
+        "receive",
+        "processedOffsets",
+        "Observation",
+        "The instances of the service, which share the queries as one consumer group.",
+        group="sparklag",
+    )
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -86,6 +111,7 @@ def asyncapi() -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": CONTENT_TYPE,
+        "servers": {"kafka": _server()},
         "channels": channels,
         "operations": operations,
         "components": {
@@ -127,7 +153,22 @@ def _components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dic
     return dict(components)
 
 
+def _server() -> dict[str, Any]:
+    return {
+        "host": "{bootstrapServers}",
+        "protocol": "kafka",
+        "description": "The cluster that carries sparklag's topics.",
+        "variables": {
+            "bootstrapServers": {
+                "default": "broker:9092",
+                "description": "The setting `bootstrap_servers`.",
+            }
+        },
+    }
+
+
 def _message(name: str, event_type: str) -> dict[str, Any]:
+    headers = example_headers(name)
     return {
         "name": name,
         "title": name,
@@ -141,10 +182,15 @@ def _message(name: str, event_type: str) -> dict[str, Any]:
         "payload": {"$ref": f"#/components/schemas/{name}"},
         "bindings": {
             "kafka": {
-                "key": {"type": "string", "description": "The query id."},
+                "key": {
+                    "type": "string",
+                    "description": "The query id.",
+                    "examples": [headers["ce_subject"]],
+                },
                 "bindingVersion": "0.5.0",
             }
         },
+        "examples": [{"headers": headers, "payload": example_value(name)}],
     }
 
 
@@ -169,23 +215,35 @@ def _headers() -> dict[str, Any]:
     }
 
 
-def _topic_binding(config: Any) -> dict[str, Any]:
+def _topic_binding(topic: TopicSpec) -> dict[str, Any]:
+    policy = "cleanup.policy"
     return {
+        "partitions": topic.partitions,
         "topicConfiguration": {
-            "cleanup.policy": config["cleanup.policy"].split(","),
-            "retention.ms": int(config["retention.ms"]),
-            "max.message.bytes": int(config["max.message.bytes"]),
+            name: value.split(",") if name == policy else int(value)
+            for name, value in topic.config.items()
         },
         "bindingVersion": "0.5.0",
     }
 
 
-def _operation(action: str, channel: str, message: str) -> dict[str, Any]:
-    return {
+def _operation(
+    action: str, channel: str, message: str, description: str, *, group: str | None = None
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {
         "action": action,
         "channel": {"$ref": f"#/channels/{channel}"},
+        "description": description,
         "messages": [{"$ref": f"#/channels/{channel}/messages/{message}"}],
     }
+    if group is not None:
+        group_id = {
+            "type": "string",
+            "default": group,
+            "description": "The setting `group_id`.",
+        }
+        operation["bindings"] = {"kafka": {"groupId": group_id, "bindingVersion": "0.5.0"}}
+    return operation
 
 
 if __name__ == "__main__":
