@@ -66,6 +66,6 @@ def _misspelt_field(api: dict[str, Any]) -> None:
 
 def _avro_without_a_type(api: dict[str, Any]) -> None:
     api["components"]["messages"]["LagEvent"]["payload"] = {
-        "schemaFormat": "application/vnd.apache.avro;version=1.9.0",
+        "schemaFormat": "application/vnd.apache.avro+json;version=1.9.0",
         "schema": {"type": "record", "name": "LagEvent", "fields": [{"name": "lag"}]},
     }

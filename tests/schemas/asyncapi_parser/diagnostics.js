@@ -5,7 +5,7 @@ const { Parser } = require("@asyncapi/parser");
 
 async function diagnostics(source) {
   const parser = new Parser({ schemaParsers: [AvroSchemaParser()] });
-  // Unlike validate(), this reads schemas of other formats too.
+  // Unlike validate(), this converts schemas of other formats, as tools that open it do.
   const { diagnostics } = await parser.parse(readFileSync(source, "utf8"), { source });
   return diagnostics.map(({ code, message, path, severity }) => ({
     code, message, path: path.join("."), severity,
