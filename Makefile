@@ -65,8 +65,9 @@ faults: setup ## Breaks brokers, networks, drivers and services; a table of what
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
 
-schemas: $(STAMP) ## Writes the JSON Schema and AsyncAPI documents anew from the types
+schemas: $(STAMP) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
 	$(BIN)/python -m sparklag_schemas.documents
+	$(BIN)/python scripts/reference_pages.py
 
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(BIN)/uv $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -56,6 +57,13 @@ def test_a_lock_file_names_no_address(path: Path) -> None:
     text = path.read_text()
     assert "://" not in text
     assert not re.search(r"^\s*-(-|[if]\b)(?!-hash)(?!hash=)", text, re.MULTILINE)
+
+
+def test_the_lock_of_the_packages_for_node_names_none_either() -> None:
+    (path,) = (ROOT / "tests").rglob("package-lock.json")
+    packages = json.loads(path.read_text())["packages"]
+    assert not [name for name, package in packages.items() if "resolved" in package]
+    assert all("integrity" in package for name, package in packages.items() if name)
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.name))

@@ -35,6 +35,8 @@ class Module:
     organisation: str
     name: str
     revision: str = ""
+    archive: str = ""
+    """`classifier.ext` of what is wanted of it instead of its jar and all that this needs."""
 
     def __str__(self) -> str:
         return ":".join(part for part in (self.organisation, self.name, self.revision) if part)
@@ -83,7 +85,8 @@ def resolve_jars(
     cache_dir: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> list[Path]:
-    """The jars of `modules` and all they need, sorted by name, from the cache if they are there.
+    """The jars of `modules` and all they need, or the archives that they name, sorted by name,
+    from the cache if they are there.
 
     `ivy_settings` is an Ivy settings file, where the public repository is not the one to ask.
     Safe when several processes ask at once: one fetches, the others wait for it.
@@ -93,15 +96,15 @@ def resolve_jars(
     description = _ivy_file(modules, excluding)
     digest = hashlib.sha256(description.encode()).hexdigest()[:12]
     target = cache / "jars" / f"{modules[0].name}-{modules[0].revision}-{digest}"
-    if not any(target.glob("*.jar")):
+    if not any(target.glob("*")):
         try:
             cache.mkdir(parents=True, exist_ok=True)
             with _locked(cache / "jars.lock"):
-                if not any(target.glob("*.jar")):
+                if not any(target.glob("*")):
                     _fetch(modules, description, target, cache, ivy_settings)
         except OSError as error:
             raise DownloadFailed(f"cannot keep jars in {cache}: {error}") from error
-    return sorted(target.glob("*.jar"))
+    return sorted(target.glob("*"))
 
 
 def _fetch(
@@ -151,7 +154,7 @@ def _run_ivy(
         raise DownloadFailed(f"{wanted}: not here after {_DOWNLOAD_DEADLINE_S} s") from error
     except OSError as error:
         raise JavaMissing(f"{command[0]} does not run: {error}") from error
-    if done.returncode != 0 or not any(jars.glob("*.jar")):
+    if done.returncode != 0 or not any(jars.glob("*")):
         end = "\n".join(_telling_lines(done.stdout)[-_LOG_LINES_SHOWN:])
         raise DownloadFailed(f"cannot fetch {wanted}; is this machine online? Ivy said:\n{end}")
 
@@ -163,11 +166,7 @@ def _telling_lines(output: str) -> list[str]:
 
 
 def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
-    dependencies = [
-        f"  <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
-        f' rev={quoteattr(module.revision)} conf="default->default"/>'
-        for module in modules
-    ]
+    dependencies = [_ivy_dependency(module) for module in modules]
     excludes = [
         f"  <exclude org={quoteattr(module.organisation)} module={quoteattr(module.name)}"
         ' matcher="exactOrRegexp"/>'
@@ -184,6 +183,23 @@ def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
             " </dependencies>",
             "</ivy-module>",
         ]
+    )
+
+
+def _ivy_dependency(module: Module) -> str:
+    wanted = (
+        f"  <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
+        f" rev={quoteattr(module.revision)}"
+    )
+    if not module.archive:
+        return f'{wanted} conf="default->default"/>'
+    classifier, _, ext = module.archive.partition(".")
+    return (
+        f'{wanted} conf="default->master" transitive="false">\n'
+        f"   <artifact name={quoteattr(module.name)} type={quoteattr(ext)} ext={quoteattr(ext)}"
+        ' xmlns:m="http://ant.apache.org/ivy/maven"'
+        f" m:classifier={quoteattr(classifier)}/>\n"
+        "  </dependency>"
     )
 
 

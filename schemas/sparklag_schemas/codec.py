@@ -12,6 +12,7 @@ from sparklag_schemas.observation import Observation
 from sparklag_schemas.vocabulary import SCHEMA_VERSION
 
 JSON: Final = "application/json"
+AVRO: Final = "application/avro"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
 

@@ -13,6 +13,11 @@ from sparklag_schemas.lag_event import NotNegative
 from sparklag_schemas.vocabulary import SCHEMA_VERSION, Status, TimeLagMethod
 
 
+def key_of_partition(record: PartitionRecord) -> str:
+    """The key of its record."""
+    return f"{record.query_id}/{record.source}/{record.topic}/{record.partition}"
+
+
 class PartitionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one moment.
 

@@ -42,6 +42,25 @@ def test_a_lag_event_as_written_validates(fields: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("name", [OBSERVATION, LAG_EVENT])
+def test_the_example_of_a_schema_names_every_field_and_validates(name: str) -> None:
+    schema = document(name)
+    (example,) = schema["examples"]
+    jsonschema.Draft202012Validator(schema).validate(example)
+    assert set(example) == set(schema["properties"])
+
+
+@pytest.mark.parametrize("part", ["headers", "payload"])
+def test_the_examples_of_the_asyncapi_document_validate(part: str) -> None:
+    api = document("asyncapi.json")
+    for message in api["components"]["messages"].values():
+        validator = jsonschema.Draft202012Validator(
+            {"allOf": [message[part]], "components": api["components"]}
+        )
+        for example in message["examples"]:
+            validator.validate(example[part])
+
+
 def test_what_the_schema_refuses_the_code_refuses() -> None:
     broken = json.loads(encode(lag_event()))
     broken["status"] = "FINE"

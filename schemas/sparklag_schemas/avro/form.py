@@ -11,11 +11,9 @@ import msgspec
 
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, schema_of
-from sparklag_schemas.codec import MAX_MESSAGE_BYTES
+from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.settings import RegistrySettings
-
-AVRO: Final = "application/avro"
 
 _PREFIX: Final = struct.Struct(">bI")
 _MAGIC: Final = 0

