@@ -21,6 +21,7 @@ from tests.debian_packages import ProgramsMissing
 from tests.deploy.programs import Programs, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
+from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 
 TEARDOWN_S = 300.0
@@ -82,6 +83,14 @@ def second_client(kafka: LocalKafka) -> SecondClient:
 def s3() -> Iterator[S3Server]:
     """A real S3 server for the whole run, each test with a bucket of its own."""
     with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistryServer]:
+    """A real schema registry for the whole run, each test with topics of its own. A test that ends
+    or freezes one makes its own."""
+    with SchemaRegistryServer() as server:
         yield server
 
 

@@ -198,33 +198,6 @@ def _server() -> dict[str, Any]:
     }
 
 
-def _message(name: str, event_type: str) -> dict[str, Any]:
-    headers = example_headers(name)
-    return {
-        "name": name,
-        "title": name,
-        "contentType": JSON,
-        "headers": {
-            "allOf": [
-                {"$ref": "#/components/schemas/CloudEventHeaders"},
-                {"properties": {"ce_type": {"const": event_type}}},
-            ]
-        },
-        "payload": {"$ref": f"#/components/schemas/{name}"},
-        "bindings": {
-            "kafka": {
-                "key": {
-                    "type": "string",
-                    "description": "The query id.",
-                    "examples": [headers["ce_subject"]],
-                },
-                "bindingVersion": "0.5.0",
-            }
-        },
-        "examples": [{"headers": headers, "payload": example_value(name)}],
-    }
-
-
 def _json_message(topic: _Topic) -> dict[str, Any]:
     name = topic.message.__name__
     payload = {"$ref": f"#/components/schemas/{name}"}

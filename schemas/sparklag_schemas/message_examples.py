@@ -44,6 +44,6 @@ def example_headers(message_type: MessageType, content_type: str) -> dict[str, s
             headers = lag_event_headers(event, content_type)
         case PartitionRecord() as record:
             headers = partition_headers(record, key_of_partition(record), "default", content_type)
-        case Observation() as observation:
+        case observation:
             headers = observation_headers(observation, content_type)
     return {header: value.decode() for header, value in headers}

@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from sparklag_schemas import LagEvent, Observation, encode, vocabulary
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, vocabulary
 from sparklag_schemas.documents import FOLDER, documents
 from sparklag_schemas.headers import lag_event_headers, observation_headers
 from tests.messages import lag_event, observation
@@ -22,6 +22,7 @@ def document(name: str) -> dict[str, Any]:
 
 OBSERVATION = "observation.schema.json"
 LAG_EVENT = "lag_event.schema.json"
+PARTITION_RECORD = "partition_record.schema.json"
 
 
 @pytest.mark.parametrize("name", sorted(documents()))
@@ -42,7 +43,7 @@ def test_a_lag_event_as_written_validates(fields: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [OBSERVATION, LAG_EVENT])
+@pytest.mark.parametrize("name", [OBSERVATION, LAG_EVENT, PARTITION_RECORD])
 def test_the_example_of_a_schema_names_every_field_and_validates(name: str) -> None:
     schema = document(name)
     (example,) = schema["examples"]
@@ -58,7 +59,9 @@ def test_the_examples_of_the_asyncapi_document_validate(part: str) -> None:
             {"allOf": [message[part]], "components": api["components"]}
         )
         for example in message["examples"]:
-            validator.validate(example[part])
+            # In Avro it says the same.
+            if part in example:
+                validator.validate(example[part])
 
 
 def test_what_the_schema_refuses_the_code_refuses() -> None:
@@ -69,7 +72,14 @@ def test_what_the_schema_refuses_the_code_refuses() -> None:
         msgspec.json.decode(json.dumps(broken), type=LagEvent)
 
 
-@pytest.mark.parametrize(("name", "message"), [(OBSERVATION, Observation), (LAG_EVENT, LagEvent)])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (OBSERVATION, Observation),
+        (LAG_EVENT, LagEvent),
+        (PARTITION_RECORD, PartitionRecord),
+    ],
+)
 def test_every_field_of_the_schema_is_in_the_code_and_described(
     name: str, message: type[msgspec.Struct]
 ) -> None:

@@ -23,7 +23,7 @@ class AvroForm:
     """Writes and reads it with the schemas of one registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """`settings.url` is set. Raises RegistryRefused for what cannot be an address."""
+        """`settings.url` is set."""
         self._settings = settings
         self._registry = SchemaRegistry(settings)
 

@@ -31,6 +31,15 @@ _CONFLICT: Final = 409
 _ANYTHING: Final = "anything"
 _NO_SUCH_PATH: Final = (-1, _NOT_FOUND)
 
+_MORE_THAN: Final = {
+    "BACKWARD": {"BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"},
+    "BACKWARD_TRANSITIVE": {"FULL_TRANSITIVE"},
+    "FORWARD": {"FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"},
+    "FORWARD_TRANSITIVE": {"FULL_TRANSITIVE"},
+    "FULL": {"FULL_TRANSITIVE"},
+}
+"""Levels that promise what another one does, and more."""
+
 Answer = TypeVar("Answer")
 
 
@@ -38,17 +47,13 @@ class SchemaRegistry:
     """Ids of schemas, and schemas of ids. What it was told once it knows without the registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        """`settings.url` is set. Raises RegistryRefused for what cannot be an address."""
+        """`settings.url` is set."""
         self._settings = settings
         self._asking = asyncio.Lock()
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, AvroSchema] = {}
         self._unknown: dict[int, tuple[str, float]] = {}
         self._failures: dict[Hashable, tuple[RegistryError, float]] = {}
-        try:
-            self._client = SchemaRegistryClient(_client_options(settings))
-        except (ValueError, OSError) as error:
-            raise RegistryRefused(f"registry.url = {settings.url!r}: {error}") from error
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
         """The id of our schema under that subject, where it is registered if it has to be.
@@ -61,7 +66,7 @@ class SchemaRegistry:
                 known = self._ids.get((subject, schema.text))
                 if known is None:
                     known = await self._ask(
-                        subject, lambda: self._find_or_register(subject, schema)
+                        subject, lambda client: self._find_or_register(client, subject, schema)
                     )
                     self._ids[subject, schema.text] = known
                     self._schemas[known] = schema
@@ -79,7 +84,7 @@ class SchemaRegistry:
                 return
             try:
                 self._schemas[schema_id] = await self._ask(
-                    schema_id, lambda: self._fetch(schema_id)
+                    schema_id, lambda client: self._fetch(client, schema_id)
                 )
             except MalformedMessage as error:
                 self._unknown[schema_id] = (str(error), time.monotonic() + _UNKNOWN_S)
@@ -95,14 +100,14 @@ class SchemaRegistry:
     def _is_unknown(self, schema_id: int) -> bool:
         return self._unknown.get(schema_id, ("", 0.0))[1] > time.monotonic()
 
-    async def _ask(self, what: Hashable, call: Callable[[], Answer]) -> Answer:
+    async def _ask(self, what: Hashable, call: Callable[[SchemaRegistryClient], Answer]) -> Answer:
         """In a thread. A failure is that of all who ask the same in the next moments; where no
         registry answers, of all who ask."""
         for error, until_s in filter(None, map(self._failures.get, (what, _ANYTHING))):
             if time.monotonic() < until_s:
                 raise type(error)(str(error))
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(None, call)
+            answer = await asyncio.get_running_loop().run_in_executor(None, self._connected, call)
         except RegistryError as error:
             of = _ANYTHING if isinstance(error, RegistryUnavailable) else what
             self._failures[of] = (error, time.monotonic() + _PATIENCE_S)
@@ -110,28 +115,37 @@ class SchemaRegistry:
         self._failures.clear()
         return answer
 
-    def _find_or_register(self, subject: str, schema: AvroSchema) -> int:
+    def _connected(self, call: Callable[[SchemaRegistryClient], Answer]) -> Answer:
+        # It is asked a few times in a service's life: no connection is kept for that.
+        try:
+            client = SchemaRegistryClient(_client_options(self._settings))
+        except (ValueError, OSError) as error:
+            raise RegistryRefused(f"schema registry {self._settings.url}: {error}") from error
+        with client:
+            return call(client)
+
+    def _find_or_register(
+        self, client: SchemaRegistryClient, subject: str, schema: AvroSchema
+    ) -> int:
         offered = Schema(schema.text, "AVRO")
-        found = self._call(
-            lambda: self._client.lookup_schema(subject, offered), none_if_missing=True
-        )
+        found = self._call(lambda: client.lookup_schema(subject, offered), none_if_missing=True)
         if found is None and not self._settings.register:
             raise RegistryRefused(
                 f"schema {schema.name} is not registered under subject {subject}, and"
                 " registry.register = false: register it with `sparklag topics create`"
             )
-        self._see_to_compatibility(subject)
+        self._see_to_compatibility(client, subject)
         if found is None or found.schema_id is None:
-            return self._answered(lambda: self._client.register_schema(subject, offered))
+            return self._answered(lambda: client.register_schema(subject, offered))
         return int(found.schema_id)
 
-    def _see_to_compatibility(self, subject: str) -> None:
+    def _see_to_compatibility(self, client: SchemaRegistryClient, subject: str) -> None:
         """Set what is wanted where the subject has nothing of its own; say where it has another."""
         wanted = self._settings.compatibility
-        level = self._call(lambda: self._client.get_compatibility(subject), none_if_missing=True)
+        level = self._call(lambda: client.get_compatibility(subject), none_if_missing=True)
         if level is None and self._settings.register:
-            self._call(lambda: self._client.set_compatibility(subject, wanted))
-        elif level != wanted:
+            self._call(lambda: client.set_compatibility(subject, wanted))
+        elif wanted not in (level, "NONE") and level not in _MORE_THAN.get(wanted, ()):
             _log.warning(
                 "subject %s has compatibility %s, wanted is %s: newer schemas may break readers",
                 subject,
@@ -139,8 +153,8 @@ class SchemaRegistry:
                 wanted,
             )
 
-    def _fetch(self, schema_id: int) -> AvroSchema:
-        found = self._call(lambda: self._client.get_schema(schema_id), none_if_missing=True)
+    def _fetch(self, client: SchemaRegistryClient, schema_id: int) -> AvroSchema:
+        found = self._call(lambda: client.get_schema(schema_id), none_if_missing=True)
         if found is None:
             raise MalformedMessage(f"registry {self._settings.url} does not have it")
         if found.schema_type != "AVRO" or found.references:

@@ -1,0 +1,178 @@
+"""The `.avsc` files and the types hold each other to the same contract."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import msgspec.inspect as inspect
+import pytest
+from fastavro.validation import validate
+
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, vocabulary
+from sparklag_schemas.avro.schema import parse_schema, schema_of
+from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.message_examples import MessageType, example
+
+MESSAGES: list[MessageType] = [Observation, LagEvent, PartitionRecord]
+ENUMERATIONS = {
+    frozenset(get_args(words)): name
+    for name, words in vars(vocabulary).items()
+    if name[0].isupper() and get_args(words) and isinstance(get_args(words)[0], str)
+}
+MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
+
+
+def records(schema: Any) -> dict[str, dict[str, Any]]:
+    """Every record that is declared in it, by its name."""
+    found: dict[str, dict[str, Any]] = {}
+    match schema:
+        case {"type": "record", "name": name, "fields": fields}:
+            found[name] = schema
+            for field in fields:
+                found |= records(field["type"])
+        case dict():
+            for inner in schema.values():
+                found |= records(inner)
+        case list():
+            for inner in schema:
+                found |= records(inner)
+    return found
+
+
+def expected(kind: inspect.Type, field: str) -> Any:
+    """What a field of that type is in Avro; records and enumerations by their names."""
+    match kind:
+        case inspect.Metadata():
+            return expected(kind.type, field)
+        case inspect.UnionType():
+            return {"null"} | {
+                str(expected(one, field))
+                for one in kind.types
+                if not isinstance(one, inspect.NoneType)
+            }
+        case inspect.IntType():
+            if field.endswith("_at") or field == "status_since":
+                return str(MOMENT)
+            return "int" if field in ("partition", "source", "assigned") else "long"
+        case inspect.FloatType():
+            return "double"
+        case inspect.BoolType():
+            return "boolean"
+        case inspect.StrType():
+            return "string"
+        case inspect.LiteralType():
+            return ENUMERATIONS[frozenset(str(value) for value in kind.values)]
+        case inspect.DictType():
+            return str({"map": expected(kind.value_type, field)})
+        case inspect.ListType():
+            return str({"array": expected(kind.item_type, field)})
+        case inspect.StructType():
+            return kind.cls.__name__
+    raise AssertionError(kind)
+
+
+def found(schema: Any) -> Any:
+    """The same of what is declared."""
+    match schema:
+        case list():
+            return {str(found(one)) for one in schema}
+        case {"type": "record" | "enum", "name": name}:
+            return name
+        case {"type": "map", "values": values}:
+            return str({"map": found(values)})
+        case {"type": "array", "items": items}:
+            return str({"array": found(items)})
+        case dict():
+            return str(schema)
+    return schema
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_every_field_is_declared_as_the_type_has_it(message: MessageType) -> None:
+    schemas = records(declared(message))
+    structs = _structs(message)
+    assert set(schemas) == set(structs)
+    for name, struct in structs.items():
+        kind = inspect.type_info(struct)
+        assert isinstance(kind, inspect.StructType)
+        fields = {field["name"]: field for field in schemas[name]["fields"]}
+        assert list(fields) == [field.encode_name for field in kind.fields], name
+        described = msgspec.json.schema(struct)["$defs"][name]["properties"]
+        for field in kind.fields:
+            where, ours = f"{name}.{field.encode_name}", fields[field.encode_name]
+            assert found(ours["type"]) == expected(field.type, field.encode_name), where
+            assert ours["doc"] == described[field.encode_name]["description"], where
+            assert ("default" in ours) == (not field.required), where
+            if not field.required:
+                assert ours["default"] == described[field.encode_name]["default"], where
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_every_word_is_declared(message: MessageType) -> None:
+    for words, name in ENUMERATIONS.items():
+        for enumeration in _enumerations(declared(message)):
+            if enumeration["name"] == name:
+                assert set(enumeration["symbols"]) == words
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_an_example_is_valid_and_reads_as_it_was_written(message: MessageType) -> None:
+    schema = schema_of(message)
+    value = msgspec.to_builtins(example(message), str_keys=True)
+    assert validate(value, schema.parsed)
+    assert schema.name == f"sparklag.{message.__name__}"
+
+
+def test_moments_are_milliseconds_to_whoever_knows_logical_types() -> None:
+    (measured_at,) = (
+        field for field in declared(LagEvent)["fields"] if field["name"] == "measured_at"
+    )
+    assert measured_at["type"] == MOMENT
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '"string"', '{"type": "record"}', '{"type": "lonk"}']
+)
+def test_what_is_no_schema_of_a_record_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(MalformedMessage) as refusal:
+        parse_schema(text)
+    assert "\n" not in str(refusal.value)
+
+
+def _structs(message: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    _, components = msgspec.json.schema_components([message])
+    kinds: dict[str, type[msgspec.Struct]] = {}
+    todo: list[inspect.Type] = [inspect.type_info(message)]
+    while todo:
+        match todo.pop():
+            case inspect.StructType() as kind:
+                kinds[kind.cls.__name__] = kind.cls
+                todo += [field.type for field in kind.fields]
+            case inspect.Metadata() as kind:
+                todo.append(kind.type)
+            case inspect.UnionType() as kind:
+                todo += kind.types
+            case inspect.ListType() as kind:
+                todo.append(kind.item_type)
+    assert set(kinds) == set(components)
+    return kinds
+
+
+def _enumerations(schema: Any) -> list[dict[str, Any]]:
+    match schema:
+        case {"type": "enum"}:
+            return [schema]
+        case dict():
+            return [one for inner in schema.values() for one in _enumerations(inner)]
+        case list():
+            return [one for inner in schema for one in _enumerations(inner)]
+    return []
+
+
+def test_json_and_avro_say_the_same_words() -> None:
+    event = example(LagEvent)
+    assert set(msgspec.json.decode(encode(event))) == {
+        field["name"] for field in declared(LagEvent)["fields"]
+    }
