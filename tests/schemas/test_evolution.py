@@ -1,0 +1,223 @@
+"""Messages outlive the programs that wrote them: every released version reads with every newer one,
+and the other way round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import jsonschema
+import msgspec
+import pytest
+
+from sparklag_schemas import SCHEMA_VERSION, Observation
+from sparklag_schemas.avro.schema import parse_schema
+from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.codec import JsonDecoder, converted, encode
+from sparklag_schemas.documents import FOLDER as DOCUMENTS
+from sparklag_schemas.documents import MESSAGES
+from sparklag_schemas.message_examples import MessageType, example, example_value, file_stem
+
+PACKAGE = DOCUMENTS.parent
+RELEASED = PACKAGE.parent / "released"
+VERSIONS = sorted(path.name for path in RELEASED.iterdir())
+EACH = [(version, message) for version in VERSIONS for message in MESSAGES]
+
+each = pytest.mark.parametrize(("version", "message"), EACH)
+
+
+def released(version: str, message: MessageType, ending: str) -> Any:
+    """What that version had in the file of that message."""
+    file = RELEASED / version / f"{file_stem(message)}{ending}"
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def resolved(value: Any, writer: Any, reader: Any) -> Any:
+    """A value that is written in one Avro schema and read in another, by Avro's own rules; its
+    moments stay numbers."""
+    written_in, read_in = (parse_schema(json.dumps(one)).parsed for one in (writer, reader))
+    buffer = BytesIO()
+    fastavro.schemaless_writer(buffer, written_in, value)
+    buffer.seek(0)
+    return fastavro.schemaless_reader(buffer, written_in, read_in)
+
+
+def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The document with its required fields alone."""
+    return {name: value[name] for name in schema["required"]}
+
+
+@each
+def test_what_a_released_version_wrote_as_json_reads(version: str, message: MessageType) -> None:
+    written = released(version, message, ".json")
+    schema = released(version, message, ".schema.json")
+    jsonschema.Draft202012Validator(schema).validate(written)
+    for document in (written, least(written, schema)):
+        found = JsonDecoder(message).decode(json.dumps(document).encode())
+        said = msgspec.to_builtins(found, str_keys=True)
+        assert {name: said[name] for name in document} == document
+
+
+@each
+def test_what_is_written_as_json_now_reads_with_a_released_version(
+    version: str, message: MessageType
+) -> None:
+    schema = released(version, message, ".schema.json")
+    written = json.loads(encode(example(message)))
+    for document in (written, least(written, schema)):
+        jsonschema.Draft202012Validator(schema).validate(document)
+
+
+@each
+def test_what_a_released_version_wrote_as_avro_reads(version: str, message: MessageType) -> None:
+    written = released(version, message, ".json")
+    writer = released(version, message, ".avsc")
+    # Our own reader goes by the writer's schema alone; a generic one resolves it.
+    assert converted(resolved(written, writer, writer), message) == converted(written, message)
+    generic = resolved(written, writer, declared(message))
+    assert set(generic) == {field["name"] for field in declared(message)["fields"]}
+
+
+@each
+def test_what_is_written_as_avro_now_reads_with_a_released_version(
+    version: str, message: MessageType
+) -> None:
+    reader = released(version, message, ".avsc")
+    found = resolved(example_value(message), declared(message), reader)
+    assert set(found) == {field["name"] for field in reader["fields"]}
+    written = example_value(message)
+    assert msgspec.convert(found, message, str_keys=True) == converted(
+        {name: written[name] for name in found}, message
+    )
+
+
+@each
+def test_a_later_minor_version_adds_and_changes_nothing(version: str, message: MessageType) -> None:
+    assert _broken_promises(released(version, message, ".avsc"), declared(message)) == []
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_released_version_is_never_changed(message: MessageType) -> None:
+    """A change of the contract takes a new minor version in `vocabulary.SCHEMA_VERSION`; when that
+    is released, its files are copied to `schemas/released`."""
+    if SCHEMA_VERSION not in VERSIONS:
+        newest = max(VERSIONS, key=lambda version: [*map(int, version.split("."))])
+        assert [*map(int, SCHEMA_VERSION.split("."))] > [*map(int, newest.split("."))]
+        return
+    for folder, ending in (("avro", ".avsc"), ("documents", ".schema.json")):
+        now = json.loads((PACKAGE / folder / f"{file_stem(message)}{ending}").read_text())
+        then = released(SCHEMA_VERSION, message, ending)
+        # Words may be put better.
+        assert _without_words(now) == _without_words(then)
+
+
+def _drop_field(schema: dict[str, Any]) -> None:
+    schema["fields"] = [f for f in schema["fields"] if f["name"] != "run_id"]
+
+
+def _add_without_default(schema: dict[str, Any]) -> None:
+    schema["fields"].append({"name": "mood", "type": "string"})
+
+
+def _change_type(schema: dict[str, Any]) -> None:
+    schema["fields"][0]["type"] = "bytes"
+
+
+def _add_word(schema: dict[str, Any]) -> None:
+    (cause,) = (f for f in schema["fields"] if f["name"] == "cause")
+    cause["type"]["symbols"].append("boredom")
+
+
+def _change_default(schema: dict[str, Any]) -> None:
+    (cluster,) = (f for f in schema["fields"] if f["name"] == "cluster")
+    cluster["default"] = "other"
+
+
+def _rename_record(schema: dict[str, Any]) -> None:
+    schema["name"] = "Sighting"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _drop_field,
+        _add_without_default,
+        _change_type,
+        _add_word,
+        _change_default,
+        _rename_record,
+    ],
+)
+def test_a_change_that_breaks_readers_is_found(change: Callable[[dict[str, Any]], None]) -> None:
+    newer = declared(Observation)
+    change(newer)
+    assert len(_broken_promises(declared(Observation), newer)) == 1
+
+
+def test_a_field_with_a_default_may_be_added_anywhere() -> None:
+    newer = declared(Observation)
+    newer["fields"].insert(3, {"name": "mood", "type": ["null", "string"], "default": None})
+    assert _broken_promises(declared(Observation), newer) == []
+    value = {**example_value(Observation), "mood": "good"}
+    assert "mood" not in resolved(value, newer, declared(Observation))
+    assert resolved(example_value(Observation), declared(Observation), newer)["mood"] is None
+
+
+def _broken_promises(older: Any, newer: Any, where: str = "") -> list[str]:
+    """Where `newer` does more than to add fields with defaults."""
+    match older, newer:
+        case {"fields": _}, {"fields": _}:
+            if older["name"] != newer["name"]:
+                return [f"{where}{older['name']} has another name"]
+            were = {field["name"]: field for field in older["fields"]}
+            are = {field["name"]: field for field in newer["fields"]}
+            broken = [f"{where}{name} is gone" for name in were.keys() - are.keys()]
+            broken += [
+                f"{where}{name} has no default"
+                for name in are.keys() - were.keys()
+                if "default" not in are[name]
+            ]
+            for name in were.keys() & are.keys():
+                was, now = were[name], are[name]
+                if was.get("default", ...) != now.get("default", ...):
+                    broken.append(f"{where}{name} has another default")
+                broken += _broken_promises(was["type"], now["type"], f"{where}{name}.")
+            return broken
+        case list(), list() if len(older) == len(newer):
+            pairs = zip(older, newer, strict=True)
+            return [one for was, now in pairs for one in _broken_promises(was, now, where)]
+        case {"type": "array", "items": was}, {"type": "array", "items": now}:
+            return _broken_promises(was, now, where)
+    same = _without_words(older) == _without_words(newer)
+    return [] if same else [f"{where}: {older} became {newer}"]
+
+
+def _without_words(node: Any) -> Any:
+    """The schema without what is there for people."""
+    match node:
+        case dict():
+            words = ("doc", "description", "examples", "title", "$id")
+            return {
+                name: _without_words(inner)
+                for name, inner in node.items()
+                # A field may have one of these names too.
+                if name not in words or isinstance(inner, dict)
+            }
+        case list():
+            return [_without_words(inner) for inner in node]
+    return node
+
+
+def test_the_released_versions_are_whole() -> None:
+    assert VERSIONS
+    for version in VERSIONS:
+        names = {path.name for path in Path(RELEASED / version).iterdir()}
+        assert names == {
+            f"{file_stem(message)}{ending}"
+            for message in MESSAGES
+            for ending in (".json", ".avsc", ".schema.json")
+        }
