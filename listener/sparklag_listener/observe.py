@@ -25,6 +25,7 @@ from sparklag_listener.offset_recorder import OffsetRecorder
 from sparklag_listener.publisher import OffsetsPublisher
 from sparklag_offsets.store.opening import open_store
 from sparklag_schemas import Observation, Settings, load_settings
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
 
 Method = Literal["listener", "connect", "poll"]
@@ -63,7 +64,8 @@ def observe(
     Returns at once, Kafka there or not; from then on nothing is raised into the driver. A session
     that is observed already answers with the handle it has.
     Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting,
-    StoreError for a store that cannot be one.
+    StoreError for a store that cannot be one, MissingPackage where Avro is wanted without what it
+    needs.
     """
     _require_observable(spark, method)
     with _observing:
@@ -90,6 +92,8 @@ def observe(
             )
         sink = None
         if publish:
+            # Here, where it is raised to whoever can install what is missing.
+            MessageFormats(resolved)
             sink = _embedded_sink() if embedded else _publish
         session = ConnectSession(spark) if is_connect_session(spark) else JvmSession(spark)
         handle = ObserverHandle(session, resolved, sink, method, record)

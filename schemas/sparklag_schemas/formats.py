@@ -12,6 +12,9 @@ import msgspec
 
 from sparklag_schemas.codec import JSON, JsonDecoder, Message, converted, encode
 from sparklag_schemas.errors import MalformedMessage, MissingPackage
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -87,6 +90,36 @@ class MessageFormats:
     ) -> MessageReader[Message]:
         """Of messages of that type, or of a part of what messages `written_as` say."""
         return MessageReader(message_type, written_as or message_type, self._avro)
+
+    async def unregistered(self) -> list[str]:
+        """Which of our topics have no schema registered yet that is needed to write to them.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        if self._avro is None or self._settings.format != "avro":
+            return []
+        return [
+            topic
+            for topic, message_type in self._topics().items()
+            if not await self._avro.is_registered(message_type, topic)
+        ]
+
+    async def register(self) -> list[str]:
+        """Register what is; the topics. Raises RegistryUnavailable, RegistryRefused."""
+        topics = await self.unregistered()
+        for topic in topics:
+            await self.writer(self._topics()[topic], topic).prepare()
+        return topics
+
+    def _topics(self) -> dict[str, type[msgspec.Struct]]:
+        settings = self._settings
+        topics: dict[str, type[msgspec.Struct]] = {
+            settings.offsets_topic: Observation,
+            settings.lag_topic: LagEvent,
+        }
+        if settings.partition_records:
+            topics[settings.partition_topic] = PartitionRecord
+        return topics
 
 
 class _JsonWriter:

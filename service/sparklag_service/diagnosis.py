@@ -21,8 +21,9 @@ from aiokafka.structs import TopicPartition
 from sparklag_offsets.checkpoints import CheckpointStore, shown_location
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.opening import opened_store
-from sparklag_schemas import Settings
+from sparklag_schemas import Settings, SparklagError
 from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
 from sparklag_service.clusters import checkpoint_patterns
@@ -42,9 +43,10 @@ class Finding:
 
 
 async def diagnose(settings: Settings, bootstrap_servers: str) -> list[Finding]:
-    """Look at the broker, then the topics, then the rights, as far as can be seen; at the
-    checkpoints that are to be watched, and at the offset store."""
+    """Look at the broker, then the topics, then the rights, as far as can be seen; at the schema
+    registry, at the checkpoints that are to be watched, and at the offset store."""
     findings = await _look_at_kafka(settings, bootstrap_servers)
+    findings += await _look_at_registry(settings)
     findings += await _look_at_checkpoints(settings)
     return findings + await _look_at_store(settings)
 
@@ -58,14 +60,20 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
     client = AIOKafkaClient(**options)
     try:
         await client.bootstrap()
-        topics = [settings.offsets_topic, settings.lag_topic]
+        topics = [spec.name for spec in own_topics(settings)]
         seen = await _look_at_topics(client, topics, settings)
         findings += seen
         if all(finding.good for finding in seen):
             findings += await _look_at_settings(options, settings)
-            findings.append(await _may_write(client, settings.lag_topic, "the service publishes"))
-            findings.append(await _may_write(client, settings.offsets_topic, "drivers publish"))
-            findings += [await _may_read(options, topic) for topic in topics]
+            for topic in topics:
+                who = (
+                    "drivers publish"
+                    if topic == settings.offsets_topic
+                    else "the service publishes"
+                )
+                findings.append(await _may_write(client, topic, who))
+            for topic in (settings.offsets_topic, settings.lag_topic):
+                findings.append(await _may_read(options, topic))
             for group_id in _groups(settings):
                 findings.append(await _may_use_group(options, settings, group_id))
     except (KafkaError, OSError, asyncio.TimeoutError) as error:
@@ -164,6 +172,23 @@ def _groups(settings: Settings) -> list[str]:
     if settings.store.url is not None:
         groups.append(store_group(settings))
     return groups
+
+
+async def _look_at_registry(settings: Settings) -> list[Finding]:
+    if settings.registry.url is None:
+        return []
+    try:
+        missing = await MessageFormats(settings).unregistered()
+    except SparklagError as error:
+        return [Finding(False, str(error))]
+    found = [Finding(True, f"schema registry {settings.registry.url} answers")]
+    remedy = "`sparklag topics create` registers it now"
+    if settings.registry.register:
+        remedy += ", who writes there when it starts"
+    return found + [
+        Finding(False, f"the schema of topic {topic} is not registered", remedy)
+        for topic in missing
+    ]
 
 
 async def _look_at_store(settings: Settings) -> list[Finding]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic, partition_of
+from sparklag_schemas.topics import (
+    LagPartitions,
+    TopicSpec,
+    lag_topic,
+    offsets_topic,
+    partition_of,
+)
 
 OFFSETS = offsets_topic("processed-offsets", 12, None)
 LAG = lag_topic("consumer-lag", 12, None)
@@ -44,3 +50,33 @@ def test_unlimited_retention_is_no_problem() -> None:
 )
 def test_a_key_lands_where_java_puts_it(key: str, partition: int) -> None:
     assert partition_of(key, 100) == (partition & 0x7FFFFFFF) % 100
+
+
+def test_without_partitions_of_their_own_queries_are_where_every_client_puts_them() -> None:
+    assert LagPartitions([]).choice_of("id", "orders") is None
+
+
+def test_named_queries_have_the_last_partitions_and_the_others_share_the_rest() -> None:
+    partitions = LagPartitions(["orders", "id-2"])
+    placed = {
+        (query_id, query): choice(12)
+        for query_id, query in [("id-1", "orders"), ("id-2", None), ("id-3", "other")]
+        if (choice := partitions.choice_of(query_id, query)) is not None
+    }
+    assert placed == {
+        ("id-1", "orders"): 10,
+        ("id-2", None): 11,
+        ("id-3", "other"): partition_of("id-3", 10),
+    }
+
+
+def test_a_topic_with_too_few_partitions_gives_none_away_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partitions = LagPartitions(["orders", "returns"])
+    for query in ("orders", "other"):
+        choice = partitions.choice_of(f"id of {query}", query)
+        assert choice is not None
+        assert choice(2) == partition_of(f"id of {query}", 2)
+    (told,) = caplog.messages
+    assert "own_partitions names 2 queries, and the topic has 2 partitions" in told

@@ -88,12 +88,18 @@ def settings_for(bootstrap_servers: str, **fields: Any) -> Settings:
 @asynccontextmanager
 async def running(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
     """A ready service; afterwards it is drained and gone."""
+    async with starting(settings, client) as service:
+        await service.is_ready()
+        yield service
+
+
+@asynccontextmanager
+async def starting(settings: Settings, client: SecondClient) -> AsyncIterator[RunningService]:
+    """The same, which need not become ready."""
     pipeline = pipeline_of(settings)
     task = asyncio.create_task(pipeline.run())
     try:
-        service = RunningService(pipeline, client)
-        await service.is_ready()
-        yield service
+        yield RunningService(pipeline, client)
         await pipeline.drain(30)
     finally:
         task.cancel()

@@ -32,6 +32,15 @@ class AvroForm:
         schema = schema_of(message_type)
         return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
 
+    async def is_registered(self, message_type: type[msgspec.Struct], topic: str) -> bool:
+        """Whether messages of that type can be written to that topic without registering anything.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        schema = schema_of(message_type)
+        subject = subject_of(topic, schema, self._settings)
+        return await self._registry.find(subject, schema) is not None
+
     async def learn(self, data: bytes) -> None:
         """Know the schema it is written in, or that nobody knows it.
 

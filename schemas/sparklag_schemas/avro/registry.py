@@ -72,6 +72,13 @@ class SchemaRegistry:
                     self._schemas[known] = schema
         return known
 
+    async def find(self, subject: str, schema: AvroSchema) -> int | None:
+        """The id of our schema under that subject. None: it is not registered there.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        return await self._ask(subject, lambda client: self._lookup(client, subject, schema))
+
     async def learn(self, schema_id: int) -> None:
         """Know what messages of that id are written in, or that nobody knows.
 
@@ -127,17 +134,23 @@ class SchemaRegistry:
     def _find_or_register(
         self, client: SchemaRegistryClient, subject: str, schema: AvroSchema
     ) -> int:
-        offered = Schema(schema.text, "AVRO")
-        found = self._call(lambda: client.lookup_schema(subject, offered), none_if_missing=True)
+        found = self._lookup(client, subject, schema)
         if found is None and not self._settings.register:
             raise RegistryRefused(
                 f"schema {schema.name} is not registered under subject {subject}, and"
                 " registry.register = false: register it with `sparklag topics create`"
             )
         self._see_to_compatibility(client, subject)
-        if found is None or found.schema_id is None:
-            return self._answered(lambda: client.register_schema(subject, offered))
-        return int(found.schema_id)
+        if found is None:
+            offered = Schema(schema.text, "AVRO")
+            found = self._call(lambda: client.register_schema(subject, offered))
+            assert found is not None
+        return found
+
+    def _lookup(self, client: SchemaRegistryClient, subject: str, schema: AvroSchema) -> int | None:
+        offered = Schema(schema.text, "AVRO")
+        found = self._call(lambda: client.lookup_schema(subject, offered), none_if_missing=True)
+        return None if found is None else found.schema_id
 
     def _see_to_compatibility(self, client: SchemaRegistryClient, subject: str) -> None:
         """Set what is wanted where the subject has nothing of its own; say where it has another."""
@@ -162,11 +175,6 @@ class SchemaRegistry:
                 f"it is {found.schema_type}{' with references' if found.references else ''}"
             )
         return parse_schema(found.schema_str or "")
-
-    def _answered(self, call: Callable[[], Answer]) -> Answer:
-        answer = self._call(call)
-        assert answer is not None
-        return answer
 
     def _call(self, call: Callable[[], Answer], *, none_if_missing: bool = False) -> Answer | None:
         url, user = self._settings.url, self._settings.username

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import typer
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import Settings
 from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import own_topics
 from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
@@ -24,18 +26,25 @@ def _topics() -> None:
 
 @app.command("create")
 def create(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
-    """Create the topics that are missing, with the settings they need."""
+    """Create the topics that are missing, with the settings they need; with format = "avro",
+    register their schemas."""
     settings, where = kafka_settings(config, bootstrap_servers)
     quiet_client_logs()
-    created = asyncio.run(_create(settings, where))
+    created, registered = asyncio.run(_create(settings, where))
     for spec in own_topics(settings):
-        typer.echo(f"{spec.name}: {'created' if spec.name in created else 'already there'}")
+        schema = ", its schema registered" if spec.name in registered else ""
+        known = "created" if spec.name in created else "already there"
+        typer.echo(f"{spec.name}: {known}{schema}")
 
 
-async def _create(settings: Settings, bootstrap_servers: str) -> list[str]:
+async def _create(settings: Settings, bootstrap_servers: str) -> tuple[list[str], list[str]]:
+    # Whoever says this may register, also where the service may not.
+    may = msgspec.structs.replace(settings.registry, register=True)
+    formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
     options = client_options(bootstrap_servers, settings.kafka)
     try:
-        return await create_missing(options, own_topics(settings))
+        created = await create_missing(options, own_topics(settings))
     except KafkaError as error:
         cause = await explain_failure(bootstrap_servers, settings.kafka)
         raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error
+    return created, await formats.register()

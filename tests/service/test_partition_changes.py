@@ -1,0 +1,140 @@
+"""Which partition records are due: what changed, at the heartbeat, and what is gone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.partition_record import key_of_partition
+from sparklag_service.publishing.partition_changes import Change, PartitionChanges
+from tests.messages import QUERY_ID, lag_event
+
+HEARTBEAT_S = 60.0
+
+
+def partition(number: int, latest: int = 70, **fields: object) -> PartitionLag:
+    return PartitionLag(
+        partition=number,
+        processed_offset=5,
+        latest_offset=latest,
+        lag=latest - 5,
+        status="OK",
+        **fields,  # type: ignore[arg-type]  # whatever a test is about
+    )
+
+
+def event(*partitions: PartitionLag, **fields: object) -> LagEvent:
+    return lag_event(
+        topics=[TopicLag(topic="orders", source=0, partitions=list(partitions))], **fields
+    )
+
+
+def write(changes: PartitionChanges, of: LagEvent, now_s: float) -> list[Change]:
+    """What is due, and then acknowledged."""
+    due = changes.due(of, now_s)
+    for change in due:
+        changes.written(of.query_id, change)
+    return due
+
+
+def numbers(due: list[Change]) -> list[int]:
+    return [int(change.key.rpartition("/")[2]) for change in due]
+
+
+def test_a_record_says_what_its_event_does() -> None:
+    of = event(partition(3, time_lag_s=1.5, time_lag_method="sampled"), status="WARN")
+    (change,) = PartitionChanges(HEARTBEAT_S).due(of, 0.0)
+    record = change.record
+    assert record is not None
+    assert change.key == key_of_partition(record) == f"{QUERY_ID}/0/orders/3"
+    assert (record.event_id, record.query, record.query_status) == ("e7e7", "orders", "WARN")
+    assert (record.lag, record.time_lag_s, record.status) == (65, 1.5, "OK")
+    assert record.measured_at == of.measured_at
+
+
+def test_the_moment_of_an_old_measurement_is_its_own() -> None:
+    (change,) = PartitionChanges(HEARTBEAT_S).due(event(partition(0, measured_at=17)), 0.0)
+    assert change.record is not None
+    assert change.record.measured_at == 17
+
+
+def test_only_what_changed_is_due() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    assert numbers(write(changes, event(partition(0), partition(1)), 0.0)) == [0, 1]
+    assert numbers(write(changes, event(partition(0), partition(1)), 1.0)) == []
+    assert numbers(write(changes, event(partition(0), partition(1, 71)), 2.0)) == [1]
+
+
+def test_time_that_passes_is_no_change() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0, time_lag_s=1.0, time_lag_method="sampled")), 0.0)
+    older = event(partition(0, time_lag_s=2.0, time_lag_method="sampled"))
+    assert write(changes, older, 1.0) == []
+
+
+def test_the_state_of_the_query_is_a_change_of_all() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0), partition(1)), 0.0)
+    stuck = event(partition(0), partition(1), status="STALL")
+    assert numbers(write(changes, stuck, 1.0)) == [0, 1]
+
+
+def test_each_is_due_at_its_heartbeat() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0), partition(1)), 0.0)
+    write(changes, event(partition(0), partition(1, 71)), 30.0)
+    assert numbers(write(changes, event(partition(0), partition(1, 71)), 60.0)) == [0]
+    assert numbers(write(changes, event(partition(0), partition(1, 71)), 90.0)) == [1]
+
+
+def test_what_is_not_acknowledged_is_due_again() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    first = changes.due(event(partition(0), partition(1)), 0.0)
+    changes.written(QUERY_ID, first[0])
+    assert numbers(changes.due(event(partition(0), partition(1)), 1.0)) == [1]
+
+
+def test_a_partition_that_is_gone_gets_one_tombstone() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0), partition(1)), 0.0)
+    (gone,) = write(changes, event(partition(0)), 1.0)
+    assert (gone.key, gone.record) == (f"{QUERY_ID}/0/orders/1", None)
+    assert write(changes, event(partition(0)), 2.0) == []
+
+
+def test_a_query_that_is_forgotten_gets_one_for_each_until_they_are_acknowledged() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0), partition(1)), 0.0)
+    for change in (gone := changes.all_gone(QUERY_ID)):
+        assert change.record is None
+        changes.written(QUERY_ID, change)
+    assert len(gone) == 2
+    assert changes.all_gone(QUERY_ID) == []
+
+
+def test_a_topic_that_two_sources_read_has_a_record_for_each() -> None:
+    topics = [TopicLag(topic="orders", source=n, partitions=[partition(0)]) for n in (0, 1)]
+    due = PartitionChanges(HEARTBEAT_S).due(lag_event(topics=topics), 0.0)
+    assert [change.key for change in due] == [f"{QUERY_ID}/{n}/orders/0" for n in (0, 1)]
+
+
+def test_what_another_instance_wrote_is_written_anew_or_taken_away() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    changes.taken_over(event(partition(0), partition(1)))
+    due = write(changes, event(partition(0)), 0.0)
+    assert [(change.key.rpartition("/")[2], change.record is None) for change in due] == [
+        ("0", False),
+        ("1", True),
+    ]
+
+
+def test_what_is_let_go_is_not_known_any_more() -> None:
+    changes = PartitionChanges(HEARTBEAT_S)
+    write(changes, event(partition(0)), 0.0)
+    changes.let_go(QUERY_ID)
+    assert changes.all_gone(QUERY_ID) == []
+    assert numbers(changes.due(event(partition(0)), 1.0)) == [0]
+
+
+def test_an_event_without_partitions_says_nothing_of_any() -> None:
+    assert PartitionChanges(HEARTBEAT_S).due(msgspec.structs.replace(event(), topics=[]), 0.0) == []
