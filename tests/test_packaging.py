@@ -108,6 +108,10 @@ def test_the_wheel_holds_the_schemas_and_the_type_markers(wheel: Path) -> None:
     assert (
         len([n for n in inside if n.startswith("sparklag_schemas/") and n.endswith(".json")]) >= 2
     )
+    assert {
+        f"sparklag_schemas/avro/{message}.avsc"
+        for message in ("lag_event", "observation", "partition_record")
+    } <= inside
 
 
 def test_the_wheel_carries_its_licence_and_its_extras(wheel: Path) -> None:

@@ -77,6 +77,12 @@ async def publishing(
         queue_size=queue_size,
         kafka=KafkaSettings(request_timeout_s=request_timeout_s),
     )
+    async with publishing_with(settings, servers) as made:
+        yield made
+
+
+@asynccontextmanager
+async def publishing_with(settings: Settings, servers: str) -> AsyncIterator[Publishing]:
     made = Publishing(settings, servers)
     try:
         yield made

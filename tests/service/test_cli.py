@@ -21,6 +21,7 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.free_ports import free_port
 from tests.messages import QUERY_ID, observation, position
+from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
 from tests.waiting import wait_for
@@ -179,6 +180,46 @@ def test_topics_are_created_once_and_check_says_when_they_are_missing(
     assert "created" in sparklag("topics", "create", settings=settings).stdout
     assert "already there" in sparklag("topics", "create", settings=settings).stdout
     assert second_client.partitions(settings.lag_topic) == 2
+
+
+def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_missing(
+    kafka: LocalKafka, registry: SchemaRegistryServer
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    wanted = {
+        "SPARKLAG_FORMAT": "avro",
+        "SPARKLAG_REGISTRY__URL": registry.url,
+        # The service may not; who creates topics may.
+        "SPARKLAG_REGISTRY__REGISTER": "false",
+        "SPARKLAG_PARTITION_RECORDS": "true",
+        "SPARKLAG_PARTITION_TOPIC": f"{settings.lag_topic}-partitions",
+    }
+    assert sparklag("topics", "create", settings=settings).returncode == 0
+    missing = sparklag("check", settings=settings, **wanted)
+    assert missing.returncode == 1
+    assert f"ok  schema registry {registry.url} answers" in missing.stdout
+    assert f"BAD the schema of topic {settings.lag_topic} is not registered" in missing.stdout
+    created = sparklag("topics", "create", settings=settings, **wanted).stdout
+    assert f"{settings.lag_topic}: already there, its schema registered" in created
+    assert f"{settings.lag_topic}-partitions: created, its schema registered" in created
+    assert "schema" not in sparklag("topics", "create", settings=settings, **wanted).stdout
+    found = sparklag("check", settings=settings, **wanted)
+    assert found.returncode == 0, found.stdout
+
+
+def test_avro_with_a_registry_that_is_away_is_one_line(kafka: LocalKafka) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    away = f"http://127.0.0.1:{free_port()}"
+    line = refused(
+        sparklag(
+            "topics",
+            "create",
+            settings=settings,
+            SPARKLAG_FORMAT="avro",
+            SPARKLAG_REGISTRY__URL=away,
+        )
+    )
+    assert line.startswith(f"sparklag: schema registry {away}: ")
 
 
 def test_sigterm_drains_commits_and_ends_with_zero(

@@ -1,0 +1,112 @@
+"""A driver that writes Avro: its registry may come late, and what is missing is said at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import Observation, RegistrySettings, Settings
+from sparklag_schemas.avro.sources import declared
+from tests.free_ports import free_port
+from tests.listener.test_publisher import publishing_with
+from tests.schema_registry import SchemaRegistryServer
+from tests.second_client import SecondClient
+
+WITHOUT_AVRO = """
+import sys
+sys.modules["fastavro"] = None
+from sparklag_schemas import RegistrySettings, Settings
+from sparklag_schemas.errors import MissingPackage
+from sparklag_schemas.formats import MessageFormats
+try:
+    MessageFormats(Settings(registry=RegistrySettings(url="http://registry:8081")))
+except MissingPackage as missing:
+    print(missing)
+"""
+
+
+def _batch_id(value: bytes) -> Any:
+    """By Avro alone: the registry is gone by now."""
+    found = fastavro.schemaless_reader(BytesIO(value[5:]), declared(Observation), None)
+    assert isinstance(found, dict)
+    return found["batch_id"]
+
+
+def avro(topic: str, url: str) -> Settings:
+    return Settings(
+        offsets_topic=topic, format="avro", registry=RegistrySettings(url=url, timeout_s=1.0)
+    )
+
+
+@pytest.mark.kafka
+async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = SchemaRegistryServer()
+    settings = avro(topic_name, server.url)
+    async with publishing_with(settings, kafka.bootstrap_servers) as publisher:
+        publisher.put("query-a", 1)
+        await publisher.failed(times=2)
+        last_error = publisher.stats.last_error
+        assert last_error is not None
+        assert server.url in last_error
+        assert publisher.stats.dropped == 0
+        with server:
+            await publisher.published()
+        # It knows the schema now.
+        publisher.put("query-a", 2)
+        await publisher.published()
+    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    assert len([line for line in told if "cannot publish" in line]) == 1
+    messages = list(second_client.read_all(topic_name))
+    assert len({(message.value() or b"")[:5] for message in messages}) == 1
+    assert dict(messages[0].headers() or ())["content-type"] == b"application/avro"
+    assert [_batch_id(message.value() or b"") for message in messages] == [1, 2]
+
+
+def test_what_is_missing_is_named_with_how_to_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_AVRO],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.strip() == (
+        "registry.url is set, and fastavro is missing: pip install 'sparklag[avro]'"
+    ), done.stderr
+
+
+def test_avro_without_a_registry_is_a_wrong_setting() -> None:
+    with pytest.raises(ValueError, match=r"format = 'avro' needs registry\.url"):
+        msgspec.structs.replace(Settings(), format="avro")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("registry:8081", "takes http"),
+        ("http://me:hidden@registry:8081", "registry.username"),
+        ("ftp://registry", "takes http"),
+    ],
+)
+def test_an_address_that_is_none_is_told_without_a_secret(url: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as refusal:
+        RegistrySettings(url=url)
+    assert "hidden" not in str(refusal.value)
+
+
+def test_settings_show_no_password() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert "hidden" not in repr(avro("t", url))
+    assert "hidden" not in repr(RegistrySettings(url=url, username="me", password="hidden"))
