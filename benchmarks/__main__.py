@@ -19,6 +19,7 @@ NAMES = (
     "group_offsets",
     "checkpoint_polling",
     "checkpoint_delay",
+    "publishing",
     "live_stream",
     "history_memory",
     "offset_store",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from sparklag_schemas.codec import JSON
 from sparklag_schemas.lag_event import LagEvent
@@ -61,13 +62,18 @@ def _service(cluster: str) -> str:
 def _headers(
     *, event_id: str, event_type: str, source: str, time_ms: int, subject: str, content_type: str
 ) -> Headers:
-    time = datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    seconds, milliseconds = divmod(time_ms, 1_000)
     return [
         ("ce_specversion", b"1.0"),
         ("ce_id", event_id.encode()),
         ("ce_source", source.encode()),
         ("ce_type", event_type.encode()),
-        ("ce_time", time.replace("+00:00", "Z").encode()),
+        ("ce_time", f"{_second(seconds)}.{milliseconds:03d}Z".encode()),
         ("ce_subject", subject.encode()),
         ("content-type", content_type.encode()),
     ]
+
+
+@lru_cache(maxsize=64)  # all that is measured together is of the same one or two
+def _second(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

@@ -18,12 +18,16 @@ from aiokafka.errors import (
 from sparklag_schemas.connection import KafkaUnavailable
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.headers import Headers
+from sparklag_schemas.outbox import Outbox
+from sparklag_schemas.topics import partition_of_key
 
 ChoosePartition = Callable[[int], int]
 """The partition of a record, from how many the topic has."""
 
 _log = logging.getLogger("sparklag")
 _MAX_REQUEST_BYTES = 8 * 1024 * 1024
+_BATCH_BYTES = 256 * 1024
+"""Several events in one, and less than any topic refuses: what is larger goes by itself."""
 _ABANDON_TIMEOUT_S = 2.0
 
 
@@ -44,12 +48,12 @@ class AcknowledgedProducer:
         self._options = options
         self._timeout_s = timeout_s
         self._starting = asyncio.Lock()
-        self._producer: AIOKafkaProducer | None = None
+        self._outbox: Outbox | None = None
 
     @property
     def started(self) -> bool:
         """Whether the next message goes out without connecting first."""
-        return self._producer is not None
+        return self._outbox is not None
 
     async def send(
         self,
@@ -65,61 +69,54 @@ class AcknowledgedProducer:
 
         Raises MessageTooLarge; KafkaUnavailable after the deadline; and what aiokafka raises.
         """
-        producer = await self._start()
+        outbox = self._outbox or await self._start()
         try:
-            await asyncio.wait_for(
-                _send(producer, topic, key, value, headers, place), self._timeout_s
-            )
+            partitions = await self._partitions_of(outbox.producer, topic)
+            partition = partition_of_key(key, partitions) if place is None else place(partitions)
+            await outbox.send(topic, partition, key, value, headers)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
-            await self._give_up(producer)
+            await self._give_up(outbox, "a message before it was refused by its size")
             size = len(value or b"")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
-        except asyncio.TimeoutError:
-            await self._give_up(producer)
-            raise KafkaUnavailable(f"not acknowledged within {self._timeout_s:g} s") from None
-        except (KafkaError, OSError):
-            await self._give_up(producer)
+        except (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError) as error:
+            await self._give_up(outbox, f"its producer failed: {error or type(error).__name__}")
             raise
 
     async def aclose(self) -> None:
         """Disconnect. Who wants a message to arrive has waited for it: nothing is flushed."""
-        if self._producer is not None:
-            await self._give_up(self._producer)
+        if self._outbox is not None:
+            await self._give_up(self._outbox, "the producer was closed")
 
-    async def _start(self) -> AIOKafkaProducer:
+    async def _start(self) -> Outbox:
         async with self._starting:
-            if self._producer is None:
+            if self._outbox is None:
                 producer = AIOKafkaProducer(
                     **self._options,
                     enable_idempotence=True,
                     compression_type="lz4",
                     max_request_size=_MAX_REQUEST_BYTES,
+                    max_batch_size=_BATCH_BYTES,
                 )
                 try:
                     await producer.start()
                 except BaseException:
                     await _abandon(producer)
                     raise
-                self._producer = producer
-            return self._producer
+                self._outbox = Outbox(producer, self._timeout_s)
+            return self._outbox
 
-    async def _give_up(self, producer: AIOKafkaProducer) -> None:
+    async def _partitions_of(self, producer: AIOKafkaProducer, topic: str) -> int:
+        known = producer.client.cluster.partitions_for_topic(topic)
+        if known is None:
+            known = await asyncio.wait_for(producer.partitions_for(topic), self._timeout_s)
+        return len(known)
+
+    async def _give_up(self, outbox: Outbox, reason: str) -> None:
         # Of several messages that fail with one producer, the first ends it, and only that one.
-        if self._producer is producer:
-            self._producer = None
-            await _abandon(producer)
-
-
-async def _send(
-    producer: AIOKafkaProducer,
-    topic: str,
-    key: bytes,
-    value: bytes | None,
-    headers: Headers,
-    place: ChoosePartition | None,
-) -> None:
-    partition = None if place is None else place(len(await producer.partitions_for(topic)))
-    await producer.send_and_wait(topic, value=value, key=key, headers=headers, partition=partition)
+        if self._outbox is outbox:
+            self._outbox = None
+            outbox.end(reason)
+            await _abandon(outbox.producer)
 
 
 async def _abandon(producer: AIOKafkaProducer) -> None:

@@ -106,10 +106,15 @@ def key_of(query_id: str) -> bytes:
     return query_id.encode()
 
 
-@lru_cache(maxsize=100_000)  # asked of every query every second, and hashed in Python
 def partition_of(query_id: str, partitions: int) -> int:
-    """The partition of a query's messages: Java's default partitioner (murmur2 of the key)."""
-    return int((murmur2(key_of(query_id)) & 0x7FFFFFFF) % partitions)
+    """The partition of a query's messages."""
+    return partition_of_key(key_of(query_id), partitions)
+
+
+@lru_cache(maxsize=100_000)  # asked of every query every second, and hashed in Python
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Java's default partitioner: murmur2 of the key."""
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 class LagPartitions:

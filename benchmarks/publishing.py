@@ -1,0 +1,225 @@
+"""Lag events of 50 partitions: to bytes, and onto `consumer-lag`.
+
+Encoding, against msgspec and fastavro alone. Publishing, as the service does it (the events of 500
+queries together, twenty times), from the event to the acknowledgement of all, against a bare
+producer with the same settings that gets keys, headers and bytes ready made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from statistics import median
+from typing import Any, Final
+
+import fastavro
+import msgspec
+from aiokafka import AIOKafkaProducer
+from tests.schema_registry import SchemaRegistryServer
+
+from benchmarks.comparison import Row, at_most, in_turn, print_table, say, times
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
+from sparklag_schemas.avro.schema import schema_of
+from sparklag_schemas.connection import client_options
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.message_examples import example
+from sparklag_schemas.topics import key_of, own_topics
+from sparklag_service.counters import Counters
+from sparklag_service.publishing.lag_publisher import LagPublisher
+
+ENCODING_REACH: Final = 1.3
+PUBLISHING_REACH: Final = 0.8
+_PARTITIONS: Final = 50
+_QUERIES: Final = 500
+_EVENTS: Final = 10_000
+_ENCODED: Final = 100
+_ENCODING_ROUNDS: Final = 20
+_PUBLISHING_ROUNDS: Final = 6
+
+Run = Callable[[Coroutine[Any, Any, float]], float]
+
+
+def run() -> list[Row]:
+    """Two rows for each form."""
+    with LocalKafka() as kafka, SchemaRegistryServer() as registry, _loop() as on_loop:
+        json = Settings(
+            bootstrap_servers=kafka.bootstrap_servers, registry=RegistrySettings(url=registry.url)
+        )
+        asyncio.run(create_topics(kafka.bootstrap_servers, own_topics(json)))
+        avro = msgspec.structs.replace(json, format="avro")
+        schema = schema_of(LagEvent).parsed
+        return [
+            _encoding("JSON", json, on_loop, "msgspec", msgspec.json.Encoder().encode, _events()),
+            _encoding(
+                "Avro",
+                avro,
+                on_loop,
+                "fastavro, of dicts ready made",
+                lambda value: _bare_avro(schema, value),
+                [msgspec.to_builtins(event, str_keys=True) for event in _events()],
+            ),
+            _publishing("JSON", json, on_loop),
+            _publishing("Avro", avro, on_loop),
+        ]
+
+
+@contextmanager
+def _loop() -> Iterator[Run]:
+    loop = asyncio.new_event_loop()
+    try:
+        yield loop.run_until_complete
+    finally:
+        loop.close()
+
+
+def _events() -> list[LagEvent]:
+    """Of as many queries as are published together; no two are alike."""
+    whole = example(LagEvent)
+    assert isinstance(whole, LagEvent)
+    (topic,) = whole.topics
+    return [
+        msgspec.structs.replace(
+            whole,
+            event_id=f"{number:08d}-0000-4000-8000-000000000001",
+            query_id=f"{number:08d}-0000-4000-8000-000000000002",
+            topics=[
+                msgspec.structs.replace(
+                    topic, partitions=[_partition(number, at) for at in range(_PARTITIONS)]
+                )
+            ],
+        )
+        for number in range(_QUERIES)
+    ]
+
+
+def _partition(query: int, number: int) -> PartitionLag:
+    processed = 1_000_000 + 7_919 * query + number
+    return PartitionLag(
+        partition=number,
+        processed_offset=processed,
+        latest_offset=processed + query + number,
+        earliest_offset=10_000 + query,
+        lag=query + number,
+        time_lag_s=query / 100,
+        time_lag_method="interpolated",
+        status="OK",
+    )
+
+
+def _encoding(
+    form: str,
+    settings: Settings,
+    on_loop: Run,
+    against: str,
+    bare: Callable[[Any], object],
+    values: list[Any],
+) -> Row:
+    say(f"encoding in {form}")
+    writer = MessageFormats(settings).writer(LagEvent, settings.lag_topic)
+    events = _events()[:_ENCODED]
+
+    async def ours() -> float:
+        await writer.prepare()
+        began_s = time.perf_counter()
+        for event in events:
+            await writer.encode(event)
+        return (time.perf_counter() - began_s) * 1_000
+
+    def theirs() -> list[float]:
+        began_s = time.perf_counter()
+        for value in values[:_ENCODED]:
+            bare(value)
+        return [(time.perf_counter() - began_s) * 1_000]
+
+    mine, other = in_turn(_ENCODING_ROUNDS, lambda: [on_loop(ours())], theirs)
+    what = f"{_ENCODED} events of {_PARTITIONS} partitions to {form}"
+    return at_most(what, mine, against, other, ENCODING_REACH)
+
+
+def _bare_avro(schema: Any, value: Any) -> bytes:
+    buffer = BytesIO()
+    fastavro.schemaless_writer(buffer, schema, value)
+    return buffer.getvalue()
+
+
+def _publishing(form: str, settings: Settings, on_loop: Run) -> Row:
+    say(f"publishing in {form}")
+    mine, other = in_turn(
+        _PUBLISHING_ROUNDS,
+        lambda: [on_loop(_published(settings))],
+        lambda: [on_loop(_sent(settings))],
+    )
+    ratio = median(other) / median(mine)
+    return Row(
+        f"{_EVENTS:,} events published in {form}, a second",
+        f"{_EVENTS / median(mine):,.0f}",
+        f"{_EVENTS / median(other):,.0f}, a bare producer of the same bytes",
+        times(ratio),
+        f"≥ {times(PUBLISHING_REACH)}" if form == "JSON" else "",
+        ratio >= PUBLISHING_REACH if form == "JSON" else None,
+    )
+
+
+async def _published(settings: Settings) -> float:
+    """Seconds from the first event to the last acknowledgement."""
+    assert settings.bootstrap_servers is not None
+    formats = MessageFormats(settings)
+    publisher = LagPublisher(
+        settings, settings.bootstrap_servers, lambda _: True, Counters(), formats
+    )
+    events = _events()
+    try:
+        # Connected, and the schema known, as the bare producer's is.
+        await publisher.publish(events[0])
+        began_s = time.perf_counter()
+        for _ in range(_EVENTS // _QUERIES):
+            published = await asyncio.gather(*(publisher.publish(event) for event in events))
+            assert all(published)
+        return time.perf_counter() - began_s
+    finally:
+        await publisher.aclose()
+
+
+async def _sent(settings: Settings) -> float:
+    """The same of the bare producer."""
+    assert settings.bootstrap_servers is not None
+    writer = MessageFormats(settings).writer(LagEvent, settings.lag_topic)
+    records: list[tuple[bytes, bytes, Headers]] = [
+        (
+            key_of(event.query_id),
+            await writer.encode(event),
+            lag_event_headers(event, writer.content_type),
+        )
+        for event in _events()
+    ]
+    producer = AIOKafkaProducer(
+        **client_options(settings.bootstrap_servers, settings.kafka),
+        enable_idempotence=True,
+        compression_type="lz4",
+        max_request_size=8 * 1024 * 1024,
+        max_batch_size=256 * 1024,
+    )
+    await producer.start()
+    try:
+        key, value, headers = records[0]
+        await producer.send_and_wait(settings.lag_topic, value, key=key, headers=headers)
+        began_s = time.perf_counter()
+        for _ in range(_EVENTS // _QUERIES):
+            sending = [
+                await producer.send(settings.lag_topic, value, key=key, headers=headers)
+                for key, value, headers in records
+            ]
+            await asyncio.gather(*sending)
+        return time.perf_counter() - began_s
+    finally:
+        await producer.stop()
+
+
+if __name__ == "__main__":
+    print_table(run())
