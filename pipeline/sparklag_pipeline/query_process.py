@@ -29,6 +29,7 @@ def build_session(
     local: Mapping[str, str],
     jars: Callable[[], Sequence[Path]],
     ui: bool = False,
+    log_level: str = "WARN",
 ) -> SparkSession:
     """A session with `settings`; where it is not under spark-submit, with `local` and `jars` too.
 
@@ -43,7 +44,7 @@ def build_session(
     for key, value in told.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("WARN")
+    spark.sparkContext.setLogLevel(log_level)
     return spark
 
 

@@ -28,7 +28,9 @@ def events(kafka_rows: DataFrame) -> DataFrame:
         # A schema registry's frame: 0, then the schema's id.
         (expr("substring(value, 1, 1) = X'00'")).alias("is_framed"),
         (length("value") > MAX_MESSAGE_BYTES).alias("is_too_large"),
-        from_json(col("value").cast("string"), event_schema()).alias("event"),
+        from_json(
+            col("value").cast("string"), event_schema(), {"columnNameOfCorruptRecord": CORRUPT}
+        ).alias("event"),
     )
     return parsed.select("topic", "partition", "offset", "event", _unreadable().alias("unreadable"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from pyspark.errors import PySparkException
@@ -37,6 +38,13 @@ class Tables(ABC):
     def session_settings(self) -> Mapping[str, str]:
         """What a session must have been built with."""
         return {}
+
+    def require(self, name: str) -> None:
+        """Raises TableMissing where the table is to be on this machine, and is not: found out
+        before Spark is started."""
+        folder = self.location.removeprefix("file://")
+        if "://" not in folder and not Path(folder.removeprefix("file:"), name).is_dir():
+            raise self._missing(name)
 
     @abstractmethod
     def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
