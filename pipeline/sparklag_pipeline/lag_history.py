@@ -79,9 +79,7 @@ def run(
     signals = Signals()
     check_patterns(spark, settings.thresholds)
     options = kafka_options(bootstrap_servers, settings.kafka)
-    for name, schema, columns in _layout():
-        kept.create(spark, name, schema, *columns)
-
+    create_tables(spark, kept)
     handle = observe(spark, bootstrap_servers, config=config)
     ingesting = ingest(
         spark,
@@ -108,11 +106,11 @@ def run(
         handle.close()
 
 
-def _layout() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Name, schema and partition columns of each table."""
-    yield partition_rows.NAME, partition_rows.SCHEMA, ("day",)
+def create_tables(spark: SparkSession, kept: Tables) -> None:
+    """All three, where they are missing."""
+    kept.create(spark, partition_rows.NAME, partition_rows.SCHEMA, "day")
     for name in _ROLL_UPS:
-        yield name, rollups.TABLE_SCHEMA, ("day", "batch")
+        kept.create(spark, name, rollups.TABLE_SCHEMA, "day", "batch")
 
 
 class _Running:
