@@ -160,23 +160,28 @@ class DeltaTables(Tables):
 
 
 class IcebergTables(Tables):
-    """Iceberg tables of a Hadoop catalog whose warehouse the location is. Needs
+    """Iceberg tables of a Hadoop catalog: the location is a namespace of the warehouse above it,
+    because without one Iceberg takes `partitions` for its own list of partitions. Needs
     `org.apache.iceberg:iceberg-spark-runtime`."""
 
     format = "iceberg"
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location if "://" in location else str(Path(location).absolute()))
+        self._warehouse, _, self._namespace = self.location.rpartition("/")
 
     def session_settings(self) -> Mapping[str, str]:
         return {
             "spark.sql.catalog.lag_history": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lag_history.type": "hadoop",
-            "spark.sql.catalog.lag_history.warehouse": self.location,
+            "spark.sql.catalog.lag_history.warehouse": self._warehouse,
             # The tables change under a session that runs for weeks.
             "spark.sql.catalog.lag_history.cache-enabled": "false",
         }
 
     def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS lag_history.{name} ({schema}) USING iceberg"
+            f"CREATE TABLE IF NOT EXISTS {self._table(name)} ({schema}) USING iceberg"
             f" PARTITIONED BY ({', '.join(partitioned_by)})"
         )
 
@@ -184,22 +189,25 @@ class IcebergTables(Tables):
         return (
             rows.writeStream.format("iceberg")
             .outputMode("append")
-            .option("path", f"lag_history.{name}")
+            .option("path", self._table(name))
             .option("fanout-enabled", "true")  # else it wants the rows sorted by partition
             .option("checkpointLocation", self.checkpoint(name))
         )
 
     def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
-        rows.writeTo(f"lag_history.{name}").overwritePartitions()
+        rows.writeTo(self._table(name)).overwritePartitions()
 
     def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
-        return spark.readStream.format("iceberg").load(f"lag_history.{name}")
+        return spark.readStream.format("iceberg").load(self._table(name))
 
     def read(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
         try:
-            return spark.table(f"lag_history.{name}")
+            return spark.table(self._table(name))
         except PySparkException as error:
             raise self._missing(name) from error
+
+    def _table(self, name: str) -> str:
+        return f"lag_history.`{self._namespace}`.{name}"
 
 
 def tables(format: str, location: str) -> Tables:
