@@ -56,6 +56,8 @@ def build_session(kept: Tables, *, driver_memory: str = "2g", ui: bool = False) 
             "spark.master": "local[*]",
             "spark.driver.memory": driver_memory,
             "spark.sql.shuffle.partitions": "4",
+            # Nobody waits for a pause; on few cores a collector that works beside costs more.
+            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
         jars=lambda: [*spark_kafka_jars(), *table_format_jars(kept.format)],
         ui=ui,

@@ -20,6 +20,9 @@ from sparklag_schemas.settings import Thresholds
 
 INGEST: Final = "lag-history"
 
+# Kafka's default of 1 MiB is some 70 events of wide queries: a task would wait after each of these.
+_FETCH: Final = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
+
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +37,7 @@ def ingest(
     """The query that appends what `consumer-lag` says to `partitions`, from the topic's start."""
     kafka_rows = (
         spark.readStream.format("kafka")
-        .options(**kafka_options)
+        .options(**{**_FETCH, **kafka_options})
         .option("subscribe", lag_topic)
         .option("startingOffsets", "earliest")
         # What retention deleted while this was down is no reason to miss all that comes after.
