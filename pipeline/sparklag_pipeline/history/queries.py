@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, current_timestamp, expr, lit, unix_millis, window
+from pyspark.sql.functions import (
+    col,
+    current_timestamp,
+    explode,
+    expr,
+    from_json,
+    lit,
+    unix_millis,
+    window,
+)
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.history import partition_rows as rows
@@ -95,13 +105,15 @@ class _Writer:
             min(starts_ms),
             max(starts_ms) + step_s * 1000,
         )
-        # Collected: the stream's own rows would be computed again for each use.
-        over = spark.createDataFrame(
-            [(start_ms,) for start_ms in starts_ms], "start_ms bigint"
-        ).select(expr("timestamp_millis(start_ms)").alias("window_start"))
+        # Collected: the stream's own rows would be computed again for each use. As JSON, because
+        # rows from Python would take a Python worker, and as many literals a large plan.
+        over = spark.range(1).select(
+            explode(from_json(lit(json.dumps(starts_ms)), "array<bigint>")).alias("start_ms")
+        )
+        over = over.select(expr("timestamp_millis(start_ms)").alias("window_start"))
         rolled = rollups.roll_up(seen, over, step_s).withColumn(
             "batch", lit(batch_id).cast("bigint")
         )
-        # One file for each day: a batch has few rows.
-        self.tables.replace(rolled.coalesce(1), self.name, "day", "batch")
+        # One file for each day, as there are few rows; what they come from is not held to one core.
+        self.tables.replace(rolled.repartition(1), self.name, "day", "batch")
         log.info("%s: %d windows in batch %d", self.name, len(starts_ms), batch_id)

@@ -21,7 +21,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
   max-width: 78rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem }
 p { margin: .25rem 0 .75rem } .dim, figcaption { color: var(--dim) }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+.wide { overflow-x: auto; margin: .75rem 0 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap } th { color: var(--dim); font-weight: 500 }
 th:first-child, td:first-child, .text { text-align: left } .bad { color: var(--bad) }
@@ -62,26 +63,36 @@ def _overview(reports: Sequence[QueryReport]) -> Iterator[str]:
             words.duration(report.known_s),
             str(len(report.episodes)),
             words.duration(report.longest.duration_s if report.longest else None),
-            *_spread_cells(report),
-            words.records(report.produced),
+            words.duration(report.time_lag_s.p95 if report.time_lag_s else None),
+            words.records(report.lag.p95 if report.lag else None),
             words.records(report.processed),
             escape(words.trend(report)),
             escape(words.capacity(report)),
         ]
         for number, report in enumerate(reports)
     )
-    head = ["query", "within target", "known", "missed", "longest"]
-    head += ["age p50", "p95", "p99", "max", "lag p50", "p95", "p99", "max"]
-    yield _table([*head, "produced", "processed", "lag trend", "capacity"], rows)
+    head = ["query", "within target", "known", "missed", "longest", "age p95", "lag p95"]
+    yield _table([*head, "processed", "lag trend", "capacity"], rows)
 
 
-def _spread_cells(report: QueryReport) -> list[str]:
-    ages = report.time_lag_s
-    lags = report.lag
-    return [
-        *(words.duration(getattr(ages, mark, None)) for mark in ("p50", "p95", "p99", "max")),
-        *(words.records(getattr(lags, mark, None)) for mark in ("p50", "p95", "p99", "max")),
+def _spreads(report: QueryReport) -> str:
+    marks = ("p50", "p95", "p99", "max")
+    ages, lags = report.time_lag_s, report.lag
+    rows = [
+        ["age", *(words.duration(getattr(ages, mark, None)) for mark in marks)],
+        ["lag", *(words.records(getattr(lags, mark, None)) for mark in marks)],
     ]
+    return _table(["of the time", *marks], iter(rows))
+
+
+def _rates(report: QueryReport) -> str:
+    found = report.capacity
+    told = (
+        f"{words.records(report.produced)} records came,"
+        f" {words.records(report.processed)} were processed; at its peak"
+        f" {words.rate(found.peak_input_rate)} came, and it can do {words.rate(found.batch_rate)}."
+    )
+    return f"<p>{escape(told)}</p>"
 
 
 def _share(report: QueryReport) -> str:
@@ -99,6 +110,8 @@ def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> It
     ):
         if chart:
             yield f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
+    yield _rates(report)
+    yield _spreads(report)
     if report.episodes:
         yield from _episodes(report)
     if report.worst:

@@ -55,7 +55,8 @@ def trend(report: QueryReport) -> str:
         return UNKNOWN
     if report.trend.direction == "steady":
         return "steady"
-    return f"{report.trend.direction}, {report.trend.slope:+,.0f}/h"
+    slope = report.trend.slope
+    return f"{report.trend.direction}, {slope:+,.{0 if abs(slope) >= 10 else 2}f}/h"
 
 
 def capacity(report: QueryReport) -> str:
