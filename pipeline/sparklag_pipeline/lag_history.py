@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from sparklag_pipeline.query_process import Signals, await_any_end
 from sparklag_schemas import Settings, SparklagError, load_settings
 from sparklag_schemas.errors import SettingsError
 
+_INTERVAL: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 _ROLL_UPS: Final = tuple(rollups.STEPS_S)
 
 log = logging.getLogger(__name__)
@@ -172,6 +174,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _check_interval(option: str, text: str) -> None:
+    if not _INTERVAL.fullmatch(text):
+        raise JobSettingWrong(
+            f"--{option.replace('_', '-')} {text!r}: takes a number and a unit, as 30 seconds,"
+            " 5 minutes, 1 hour"
+        )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 where
     what it was told is wrong."""
@@ -179,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     arguments = _arguments(argv)
     try:
+        for option in ("lateness", "trigger", "roll_up_trigger"):
+            _check_interval(option, getattr(arguments, option))
         settings = load_settings(
             config=arguments.config,
             overrides={
