@@ -95,7 +95,7 @@ def run(
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
         if once:
-            for writer in (ingesting, *rolling):
+            for writer in (ingesting, *rolling * kept.once_runs):
                 if signals.came:
                     break
                 with _started([writer.trigger(availableNow=True).start()]) as queries:
@@ -223,7 +223,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"lag-history: {error}\n")
         return 2
     except (SparklagError, PySparkException, Py4JJavaError) as error:
-        sys.stderr.write(f"lag-history: {error}\n")
+        # What follows is the plan, a page long.
+        told = str(error).partition("=== Streaming Query ===")[0].strip()
+        sys.stderr.write(f"lag-history: {told}\n")
         return 1
     return 0
 

@@ -124,7 +124,8 @@ def _of_table(spark: SparkSession, kept: Tables, name: str, schema: str) -> list
 def _keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
     options = kafka_options(servers, Settings().kafka)
     writers = [ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})]
-    writers += [roll_ups(spark, kept, name, lateness=LATENESS) for name in rollups.STEPS_S]
+    rolling = [roll_ups(spark, kept, name, lateness=LATENESS) for name in rollups.STEPS_S]
+    writers += rolling * kept.once_runs
     for writer in writers:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
