@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.kafka_options import kafka_options
-from sparklag_pipeline.history.queries import ingest, roll_ups
+from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.maven import spark_kafka_jars, table_format_jars
@@ -95,10 +96,12 @@ def run(
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
         if once:
-            for writer in (ingesting, *rolling * kept.once_runs):
+            starts = [partial(start_once, ingesting)]
+            starts += [partial(start_once, one, kept.knows_available_now) for one in rolling]
+            for start in starts:
                 if signals.came:
                     break
-                with _started([writer.trigger(availableNow=True).start()]) as queries:
+                with _started([start()]) as queries:
                     await_any_end(queries.running, signals, queries.tell)
         else:
             running = [ingesting.trigger(processingTime=trigger).start()]

@@ -15,13 +15,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_pipeline import query_process
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.events import events
 from sparklag_pipeline.history.kafka_options import kafka_options
-from sparklag_pipeline.history.queries import ingest, roll_ups
+from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.unreadable import counted
 from sparklag_pipeline.lag_history import create_tables
@@ -123,13 +124,16 @@ def _of_table(spark: SparkSession, kept: Tables, name: str, schema: str) -> list
 
 def _keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
     options = kafka_options(servers, Settings().kafka)
-    writers = [ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})]
-    rolling = [roll_ups(spark, kept, name, lateness=LATENESS) for name in rollups.STEPS_S]
-    writers += rolling * kept.once_runs
-    for writer in writers:
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        BatchLog(query).tell()
+    one = ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})
+    BatchLog(_ended(start_once(one))).tell()
+    for name in rollups.STEPS_S:
+        rolling = roll_ups(spark, kept, name, lateness=LATENESS)
+        BatchLog(_ended(start_once(rolling, kept.knows_available_now))).tell()
+
+
+def _ended(query: StreamingQuery) -> StreamingQuery:
+    query.awaitTermination()
+    return query
 
 
 if __name__ == "__main__":

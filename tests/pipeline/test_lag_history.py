@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -65,6 +66,7 @@ class _Kept:
     events: list[LagEvent]
     log: str
     observed: set[str | None]
+    signalled: int | None
 
 
 def _job(kafka: LocalKafka, folder: Path, *more: str) -> ChildProcess:
@@ -124,6 +126,7 @@ def kept(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Kept:
             time.sleep(chance.random() * 2)
         finally:
             job.kill()
+    signalled = _signalled(_job(kafka, folder))
     last = _job(kafka, folder, "--once")
     last.start()
     try:
@@ -135,7 +138,27 @@ def kept(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Kept:
         decode_observation(message.value() or b"").query
         for message in client.read_all("history-of-kills-offsets")
     }
-    return _Kept(folder, events, last.log_path.read_text(), observed)
+    return _Kept(folder, events, last.log_path.read_text(), observed, signalled)
+
+
+def _signalled(job: ChildProcess) -> int | None:
+    """The exit code after a SIGTERM that comes while all three queries run."""
+    began = len(job.log_path.read_text())
+    job.start()
+    try:
+        wait_for(
+            lambda: (
+                "query lag-history-hours runs" in job.log_path.read_text()[began:]
+                or not job.is_alive()
+            ),
+            "all queries run",
+            START_TIMEOUT_S,
+        )
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(120), "it does not end"
+    finally:
+        job.kill()
+    return job.exit_code
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +223,10 @@ def test_what_is_no_lag_event_is_told_with_its_place_and_the_job_observes_itself
 ) -> None:
     assert "values that are no lag event are left out: history-of-kills " in kept.log
     assert "lag-history" in kept.observed
+
+
+def test_a_signal_ends_it_well(kept: _Kept) -> None:
+    assert kept.signalled == 0
 
 
 def _report(kept: _Kept, *arguments: str) -> subprocess.CompletedProcess[str]:

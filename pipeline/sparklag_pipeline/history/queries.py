@@ -19,6 +19,7 @@ from pyspark.sql.functions import (
     unix_millis,
     window,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.history import partition_rows as rows
@@ -87,6 +88,17 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
         .queryName(f"{INGEST}-{name}")
         .foreachBatch(_Writer(tables, name))
     )
+
+
+def start_once(writer: DataStreamWriter, knows_available_now: bool = True) -> StreamingQuery:
+    """Start a query that takes all there is and ends. Where its source cannot do that by itself,
+    this returns when it has."""
+    if knows_available_now:
+        return writer.trigger(availableNow=True).start()
+    query = writer.trigger(processingTime="0 seconds").start()
+    query.processAllAvailable()
+    query.stop()
+    return query
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ class Tables(ABC):
     """The tables of one history, each a folder `<location>/<name>`."""
 
     format: Format
-    once_runs = 1
-    """How often a query that reads them must run to take all there is (`availableNow`), and to tell
-    which windows are over by then."""
+    knows_available_now = True
+    """Whether a stream of them can take all there is and end, with the windows that are over by
+    then (`Trigger.AvailableNow`)."""
 
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
@@ -168,9 +168,8 @@ class IcebergTables(Tables):
     `org.apache.iceberg:iceberg-spark-runtime`."""
 
     format = "iceberg"
-    # Its source knows no AvailableNow: Spark runs one batch, and the watermark of that counts in
-    # the next.
-    once_runs = 2
+    # Spark falls back to a single batch, and what that one closes would be told by the next.
+    knows_available_now = False
 
     def __init__(self, location: str) -> None:
         super().__init__(location if "://" in location else str(Path(location).absolute()))
