@@ -18,16 +18,18 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_pipeline import query_process
+from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.events import events
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.history.unreadable import counted
 from sparklag_pipeline.lag_history import create_tables
 from sparklag_pipeline.maven import spark_kafka_jars, table_format_jars
-from sparklag_schemas import Settings, encode
+from sparklag_schemas import Settings, Thresholds, encode
 from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient
 
@@ -40,6 +42,7 @@ def main(servers: str, folder: Path) -> None:
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
+        "refused": _refused(spark),
         "rolled": _rolled(spark),
         "formats": {name: _kept_twice(spark, servers, one) for name, one in kept.items()},
     }
@@ -81,6 +84,15 @@ def _targets(spark: SparkSession) -> list[dict[str, Any]]:
     found = counted(events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS])))
     rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
     return _told(rows.where("first").select("event_id", "within_target"))
+
+
+def _refused(spark: SparkSession) -> str:
+    try:
+        # A name is P<name> to Python only.
+        check_patterns(spark, cases.THRESHOLDS | {"(?P<name>x)": Thresholds()})
+    except JobSettingWrong as error:
+        return str(error)
+    return ""
 
 
 def _rolled(spark: SparkSession) -> list[dict[str, Any]]:

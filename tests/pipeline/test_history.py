@@ -89,6 +89,12 @@ def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Sess
     assert found == {event.event_id: expected for event, expected in cases.TARGETS}
 
 
+def test_a_pattern_that_only_python_takes_is_refused_at_the_start(session: _Session) -> None:
+    assert session.told["refused"].startswith(
+        "thresholds.'(?P<name>x)' is not a regular expression that Spark (Java) takes: "
+    )
+
+
 def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> None:
     found = {(row["query_id"], row["start_ms"]): row for row in session.told["rolled"]}
     expected = cases.expected_rows()

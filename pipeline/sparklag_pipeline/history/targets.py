@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import lit, when
 
@@ -56,10 +57,12 @@ def _whole(pattern: str) -> str:
 
 def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) -> None:
     """Raises JobSettingWrong for a pattern that is one to Python, and none to Spark."""
+    context: Any = spark.sparkContext
     for pattern in thresholds:
         try:
-            spark.range(1).select(lit("").rlike(_whole(pattern))).collect()
-        except Exception as error:
+            context._jvm.java.util.regex.Pattern.compile(_whole(pattern))
+        except Py4JJavaError as error:
             raise JobSettingWrong(
-                f"thresholds.{pattern!r} is not a regular expression that Spark (Java) takes"
+                f"thresholds.{pattern!r} is not a regular expression that Spark (Java) takes:"
+                f" {error.java_exception.getDescription()}"
             ) from error
