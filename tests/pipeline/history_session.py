@@ -34,6 +34,8 @@ from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient
 
 LATENESS = "1 minute"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For what lives no longer than a minute or two."""
 
 
 def main(servers: str, folder: Path) -> None:
@@ -58,7 +60,11 @@ def _session(kept: Sequence[Tables]) -> SparkSession:
     return query_process.build_session(
         "history-session",
         settings=settings,
-        local={"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"},
+        local={
+            "spark.master": "local[2]",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+        },
         jars=lambda: jars,
     )
 

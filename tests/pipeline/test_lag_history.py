@@ -80,6 +80,7 @@ def _job(kafka: LocalKafka, folder: Path, *more: str) -> ChildProcess:
         environment={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
+            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # they live for seconds
             "SPARKLAG_OFFSETS_TOPIC": "history-of-kills-offsets",
             "SPARKLAG_TOPIC_REPLICATION_FACTOR": "1",
         },
