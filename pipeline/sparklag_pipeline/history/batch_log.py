@@ -38,12 +38,12 @@ class BatchLog:
                 self._tell_of(progress)
 
     def _tell_of(self, progress: Mapping[str, Any]) -> None:
-        metrics = progress["observedMetrics"].get(unreadable.METRICS)
+        metrics = (progress.get("observedMetrics") or {}).get(unreadable.METRICS)
         if metrics is not None:
             unreadable.tell(
                 progress["batchId"], metrics.asDict() if hasattr(metrics, "asDict") else metrics
             )
-        late = sum(operator.get(_LATE, 0) for operator in progress["stateOperators"])
+        late = sum(operator.get(_LATE, 0) for operator in progress.get("stateOperators") or ())
         if late:
             log.warning(
                 "batch %d of %s: events came too late for %d windows or more, and are in none;"
