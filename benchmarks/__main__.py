@@ -23,6 +23,7 @@ NAMES = (
     "live_stream",
     "history_memory",
     "offset_store",
+    "lag_history",
     "restart",
     "first_event",
 )

@@ -4,6 +4,8 @@ SparklagError
 └── PipelineError
     ├── JavaMissing           no Java, or one that is too old
     ├── DownloadFailed        a jar could not be had
+    ├── JobSettingWrong       what a Spark job was told cannot be done
+    ├── TableMissing          there is no history where it was looked for
     └── ProcessFailed         a process died, or did not come up
         └── BrokerFailed
 """
@@ -23,6 +25,14 @@ class JavaMissing(PipelineError):
 
 class DownloadFailed(PipelineError):
     """The jars asked for could not be fetched."""
+
+
+class JobSettingWrong(PipelineError):
+    """What a Spark job was told cannot be done; the text says what, and what it takes."""
+
+
+class TableMissing(PipelineError):
+    """There is no history where it was looked for."""
 
 
 class ProcessFailed(PipelineError):

@@ -24,6 +24,10 @@ from sparklag_pipeline.java import find_java
 
 KAFKA_VERSION: Final = "4.1.1"
 
+# By Spark's minor version: the newest that is made for it, and was tried.
+_DELTA_VERSIONS: Final = {"3.5": "3.3.2", "4.0": "4.0.0"}
+_ICEBERG_VERSIONS: Final = {"3.5": "1.10.0", "4.0": "1.10.0"}
+
 _DOWNLOAD_DEADLINE_S: Final = 600
 _LOG_LINES_SHOWN: Final = 8
 
@@ -60,10 +64,38 @@ def spark_kafka_jars(cache_dir: Path | None = None) -> list[Path]:
     Only what Spark does not have itself. Raises JavaMissing, DownloadFailed.
     """
     version = _pyspark_version()
-    scala = "2.12" if version.startswith("3.") else "2.13"
+    return _beside_spark(
+        Module("org.apache.spark", f"spark-sql-kafka-0-10_{_scala(version)}", version), cache_dir
+    )
+
+
+def table_format_jars(table_format: str, cache_dir: Path | None = None) -> list[Path]:
+    """What Spark reads and writes `delta` or `iceberg` tables with; none for `parquet`.
+
+    Only what Spark does not have itself. Raises JavaMissing, DownloadFailed.
+    """
+    version = _pyspark_version()
+    scala, minor = _scala(version), ".".join(version.split(".")[:2])
+    if table_format == "delta":
+        module = Module("io.delta", f"delta-spark_{scala}", _DELTA_VERSIONS.get(minor, ""))
+    elif table_format == "iceberg":
+        name = f"iceberg-spark-runtime-{minor}_{scala}"
+        module = Module("org.apache.iceberg", name, _ICEBERG_VERSIONS.get(minor, ""))
+    else:
+        return []
+    if not module.revision:
+        raise DownloadFailed(f"no {table_format} is known here for Spark {version}")
+    return _beside_spark(module, cache_dir)
+
+
+def _scala(spark_version: str) -> str:
+    return "2.12" if spark_version.startswith("3.") else "2.13"
+
+
+def _beside_spark(module: Module, cache_dir: Path | None) -> list[Path]:
     present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in _spark_jars_dir().glob("*.jar")}
     return resolve_jars(
-        [Module("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", version)],
+        [module],
         excluding=[
             Module("org.apache.hadoop", "hadoop-client-.*"),
             *(Module(".*", re.escape(name)) for name in sorted(present)),

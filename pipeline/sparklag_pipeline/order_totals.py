@@ -9,12 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from types import FrameType
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -22,12 +19,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, count, expr, from_json, struct, to_json, window
 from pyspark.sql.functions import sum as total
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_listener import observe
+from sparklag_pipeline import query_process
 from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import ORDERS_TOPIC, QUERY_NAME, orders_topic
+from sparklag_pipeline.query_process import Signals, await_end
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.topics import TopicSpec
@@ -37,7 +35,6 @@ TOTALS_TOPIC: Final = "order-totals"
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
 # On two cores the optimising compiler takes longer than it ever wins back here.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_STOP_POLL_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -104,34 +101,27 @@ def build_session(*, ui: bool = False) -> SparkSession:
 
     Raises JavaMissing, DownloadFailed.
     """
-    builder = (
-        SparkSession.builder.appName("order-totals")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.adaptive.enabled", "false")  # streams do without, and warn
-        # `query.stop()` must not wait for ever for a batch whose broker is gone.
-        .config("spark.sql.streaming.stopTimeout", "5s")
+    return query_process.build_session(
+        "order-totals",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",  # streams do without, and warn
+            # `query.stop()` must not wait for ever for a batch whose broker is gone.
+            "spark.sql.streaming.stopTimeout": "5s",
+        },
+        local={
+            "spark.master": "local[2]",
+            "spark.driver.memory": "768m",
+            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        },
+        jars=spark_kafka_jars,
+        ui=ui,
     )
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit sets it: there the JVM runs already
-        jars = ",".join(str(jar) for jar in spark_kafka_jars())
-        builder = (
-            builder.master("local[2]")
-            .config("spark.jars", jars)
-            .config("spark.ui.enabled", str(ui).lower())
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "768m")
-            .config("spark.driver.extraJavaOptions", _JVM_OPTIONS)
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-        )
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("WARN")
-    return spark
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
-    signals = _Signals()
+    signals = Signals()
     topics = [orders_topic(arguments.orders_topic), _totals_topic(arguments.totals_topic)]
     asyncio.run(create_topics(arguments.bootstrap_servers, topics))
 
@@ -152,7 +142,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     ).start()
     log.info("query %s runs, id %s", query.name, query.id)
     try:
-        _await_end(query, signals)
+        await_end(query, signals)
     finally:
         query.stop()
         handle.close()
@@ -167,24 +157,6 @@ def _totals_topic(name: str) -> TopicSpec:
         cleanup_policy=frozenset({"delete"}),
         config={"cleanup.policy": "delete", "retention.ms": "3600000"},
     )
-
-
-class _Signals:
-    """Remembers SIGINT and SIGTERM: raising out of a call to the JVM would break its connection."""
-
-    def __init__(self) -> None:
-        self.came = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._remember)
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
-
-
-def _await_end(query: StreamingQuery, signals: _Signals) -> None:
-    # PySpark's stubs know whole seconds only, its code takes parts of one too.
-    while not signals.came and not query.awaitTermination(_STOP_POLL_S):  # type: ignore[arg-type]
-        pass
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

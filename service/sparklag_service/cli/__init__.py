@@ -12,7 +12,18 @@ import typer
 from rich.console import Console
 
 from sparklag_schemas import SparklagError
-from sparklag_service.cli import check, checkpoint, demo, lag, offsets, queries, serve, tail, topics
+from sparklag_service.cli import (
+    check,
+    checkpoint,
+    demo,
+    lag,
+    offsets,
+    queries,
+    report,
+    serve,
+    tail,
+    topics,
+)
 from sparklag_service.version import VERSION
 
 app = typer.Typer(
@@ -25,6 +36,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("demo", context_settings=demo.PASS_ON)(demo.demo)
+app.command("report", context_settings=report.PASS_ON)(report.report)
 app.command("lag")(lag.lag)
 app.command("queries")(queries.queries)
 app.command("tail")(tail.tail)

@@ -1,0 +1,158 @@
+"""A program: one Spark session that does what the tests of the history look at, and tells it.
+
+A process of its own, because other tests' sessions know neither Kafka nor Delta nor Iceberg.
+
+python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/told.json is the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sparklag_pipeline import query_process
+from sparklag_pipeline.errors import JobSettingWrong
+from sparklag_pipeline.history import partition_rows, rollups
+from sparklag_pipeline.history.batch_log import BatchLog
+from sparklag_pipeline.history.events import events
+from sparklag_pipeline.history.kafka_options import kafka_options
+from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
+from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.targets import check_patterns
+from sparklag_pipeline.history.unreadable import counted
+from sparklag_pipeline.lag_history import create_tables
+from sparklag_pipeline.maven import spark_kafka_jars, table_format_jars
+from sparklag_schemas import Settings, Thresholds, encode
+from tests.pipeline import history_cases as cases
+from tests.second_client import SecondClient
+
+LATENESS = "1 minute"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For what lives no longer than a minute or two."""
+
+
+def main(servers: str, folder: Path) -> None:
+    kept = {name: tables(name, str(folder / name)) for name in FORMATS}
+    spark = _session(list(kept.values()))
+    answer: dict[str, Any] = {
+        "values": _values(spark),
+        "targets": _targets(spark),
+        "refused": _refused(spark),
+        "rolled": _rolled(spark),
+        "formats": {name: _kept_twice(spark, servers, one) for name, one in kept.items()},
+    }
+    (folder / "told.json").write_text(json.dumps(answer, default=str))
+    spark.stop()
+
+
+def _session(kept: Sequence[Tables]) -> SparkSession:
+    settings = {"spark.sql.adaptive.enabled": "false"}
+    for one in kept:
+        settings |= one.session_settings()
+    jars = [*spark_kafka_jars(), *(jar for one in kept for jar in table_format_jars(one.format))]
+    return query_process.build_session(
+        "history-session",
+        settings=settings,
+        local={
+            "spark.master": "local[2]",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+        },
+        jars=lambda: jars,
+    )
+
+
+def _told(rows: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+def _kafka_rows(spark: SparkSession, values: Sequence[bytes | None]) -> DataFrame:
+    rows = [("consumer-lag", 0, offset, value) for offset, value in enumerate(values)]
+    return spark.createDataFrame(rows, "topic string, partition int, offset bigint, value binary")
+
+
+def _values(spark: SparkSession) -> dict[str, Any]:
+    found = counted(events(_kafka_rows(spark, [value for value, _ in cases.VALUES])))
+    return {
+        "unreadable": _told(found.select("offset", "unreadable")),
+        "rows": _told(partition_rows.partition_rows(found, {})),
+    }
+
+
+def _targets(spark: SparkSession) -> list[dict[str, Any]]:
+    found = counted(events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS])))
+    rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
+    return _told(rows.where("first").select("event_id", "within_target"))
+
+
+def _refused(spark: SparkSession) -> str:
+    try:
+        # A name is P<name> to Python only.
+        check_patterns(spark, cases.THRESHOLDS | {"(?P<name>x)": Thresholds()})
+    except JobSettingWrong as error:
+        return str(error)
+    return ""
+
+
+def _rolled(spark: SparkSession) -> list[dict[str, Any]]:
+    found = events(_kafka_rows(spark, [encode(event) for event in cases.course()]))
+    rows = partition_rows.partition_rows(counted(found), {})
+    windows = spark.createDataFrame(
+        [(start_ms,) for start_ms in cases.WINDOWS_MS], "start_ms bigint"
+    ).select(expr("timestamp_millis(start_ms)").alias("window_start"))
+    seen = rollups.read_for(rows, cases.WINDOWS_MS[0], cases.WINDOWS_MS[-1] + cases.STEP_MS)
+    rolled = rollups.roll_up(seen, windows, cases.STEP_MS // 1000)
+    return _told(rolled.withColumn("start_ms", expr("unix_millis(window_start)")))
+
+
+def _kept_twice(spark: SparkSession, servers: str, kept: Tables) -> dict[str, Any]:
+    """Some events and a late one, then more: what the tables hold after each."""
+    topic = f"history-{kept.format}"
+    client = SecondClient(servers)
+    client.create(topic, 2)
+    create_tables(spark, kept)
+    found = []
+    for part in cases.PARTS:
+        client.produce(topic, [encode(event) for event in part])
+        _keep_once(spark, servers, kept, topic)
+        found.append({name: _of_table(spark, kept, name, schema) for name, schema in _SCHEMAS})
+    return {"after": found}
+
+
+_SCHEMAS: Sequence[tuple[str, str]] = (
+    (partition_rows.NAME, partition_rows.SCHEMA),
+    (rollups.MINUTES, rollups.TABLE_SCHEMA),
+    (rollups.HOURS, rollups.TABLE_SCHEMA),
+)
+
+
+def _of_table(spark: SparkSession, kept: Tables, name: str, schema: str) -> list[dict[str, Any]]:
+    rows = kept.read(spark, name, schema)
+    if name == partition_rows.NAME:
+        return _told(rows.select("event_id", "partition", "first", "day"))
+    return _told(rows.selectExpr("query_id", "unix_millis(window_start) AS start_ms", "events"))
+
+
+def _keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
+    options = kafka_options(servers, Settings().kafka)
+    one = ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})
+    BatchLog(_ended(start_once(one))).tell()
+    for name in rollups.STEPS_S:
+        rolling = roll_ups(spark, kept, name, lateness=LATENESS)
+        BatchLog(_ended(start_once(rolling, kept.knows_available_now))).tell()
+
+
+def _ended(query: StreamingQuery) -> StreamingQuery:
+    query.awaitTermination()
+    return query
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,131 @@
+"""The report as JSON, CSV, HTML and in a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from sparklag_pipeline.report.document import CSV_COLUMNS, as_csv, as_json
+from sparklag_pipeline.report.page import as_html
+from sparklag_pipeline.report.query_report import QueryReport, query_reports
+from sparklag_pipeline.report.screen import print_report
+from sparklag_pipeline.report.windows import WorstPartition
+from tests.pipeline.report.rolled import MINUTE_MS, START_MS, hour, minute
+
+NASTY = '<script>alert("x")</script>'
+UNTIL_MS = START_MS + 180 * MINUTE_MS
+VOID = {"meta"}
+
+
+@pytest.fixture
+def reports() -> list[QueryReport]:
+    worst = (WorstPartition(0, NASTY, 3, 70, 9.0),)
+    minutes = [
+        minute(number, query=NASTY, worst=worst, within_target_s=0.0 if 20 < number < 60 else 60.0)
+        for number in range(180)
+        if not 100 < number < 110
+    ]
+    dark = minute(
+        5, query_id="dark", query=None, known_s=0.0, within_target_s=0.0, lag=None, time_lag_s=None,
+        produced=None, processed=None,
+    )  # fmt: skip
+    hours = [
+        hour(number, query=NASTY, input_rate=90.0 + number, batch_rate=100.0) for number in range(9)
+    ]
+    return query_reports([*minutes, dark], hours)
+
+
+class _Page(HTMLParser):
+    """Elements that are open, and everything that would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [
+            value or "" for name, value in attrs if name in ("href", "src", "xlink:href")
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport]) -> None:
+    html = as_html(reports, START_MS, UNTIL_MS)
+    page = _Page()
+    page.feed(html)
+
+    assert page.open == []
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.seen)
+    assert page.links == ["#q0", "#q1"]
+    assert "url(" not in html
+    assert "@import" not in html
+    assert NASTY in page.text
+    assert page.seen.count("svg") == 2 * 1
+    # The episode in both charts; each line in two parts, because of the hole.
+    assert html.count('class="missed"') == 2
+    assert page.seen.count("polyline") == 4
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_the_document_names_every_number_and_leaves_out_none(reports: list[QueryReport]) -> None:
+    found = json.loads(as_json(reports, START_MS, UNTIL_MS))
+
+    assert (found["format_version"], found["since"], found["until"]) == ("1.0", START_MS, UNTIL_MS)
+    bad, dark = found["queries"]
+    assert bad["episodes"] == [
+        {
+            "from": START_MS + 21 * MINUTE_MS,
+            "to": START_MS + 60 * MINUTE_MS,
+            "duration_s": 2340.0,
+            "max_lag": 4,
+            "max_time_lag_s": 0.4,
+        }
+    ]
+    assert bad["lag"] == {"p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 4.0}
+    assert bad["worst_partitions"][0]["topic"] == NASTY
+    assert bad["capacity"]["utilisation"] == pytest.approx(0.98)
+    assert dark.keys() == bad.keys()
+    assert (dark["share_within_target"], dark["lag"], dark["processed"]) == (None, None, None)
+
+
+def test_csv_has_a_row_for_each_query_and_nothing_where_nothing_is_known(
+    reports: list[QueryReport],
+) -> None:
+    bad, dark = csv.DictReader(io.StringIO(as_csv(reports)))
+
+    assert tuple(bad) == CSV_COLUMNS
+    assert (bad["query"], bad["episodes"], bad["lag_p95"]) == (NASTY, "1", "2.0")
+    assert (dark["lag_p95"], dark["share_within_target"], dark["processed"]) == ("", "", "")
+
+
+@pytest.mark.parametrize("width", [100, 160])
+def test_a_terminal_shows_every_query_and_episode_within_its_width(
+    reports: list[QueryReport], width: int
+) -> None:
+    text = io.StringIO()
+    print_report(Console(file=text, width=width, highlight=False), reports, START_MS, UNTIL_MS)
+
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "2 queries, the worst first" in lines[0]
+    assert any("39 min" in line and "1×" in line for line in lines)
+    assert any("98%, passed" in line for line in lines)
