@@ -53,33 +53,35 @@ def desired(event: Event, current: int, rules: Rules) -> int:
     """How many workers the query needs, by this event alone. Pure.
 
     - What is not known is no reason to change anything.
-    - What must be done a second: what comes, and the lag's share. What can be: `batch_rate`, with
-      the workers there are. Twice as much to do takes twice as many.
-    - A query that keeps pace needs no more, however its rates vary.
+    - What there is to do a second is what comes, and a share of the lag; what can be done with
+      the workers there are is `batch_rate`. Half as much again to do takes half as many again.
+    - More do not help a query that keeps pace, nor one that is held to a limit.
     - A partition is read by one task: more workers than partitions have nothing to do.
-    - Held to a limit (`maxOffsetsPerTrigger`) it has workers to spare however much it lags.
     """
     lag, comes, can = (event.get(name) for name in ("total_lag", "input_rate", "batch_rate"))
-    if (
-        event["status"] not in RUNS
-        or event.get("unknown_partitions")
-        or lag is None
-        or comes is None
-    ):
+    if event["status"] not in RUNS or event.get("unknown_partitions"):
+        return current
+    if lag is None or comes is None:
         return current
     to_do = comes + lag / rules.catch_up_s
-    if not to_do:
-        wanted = rules.least
-    elif not can:
+    if to_do and not can:
         return current
-    else:
-        load = to_do / can
-        keeps_pace = lag <= comes * rules.batch_s
-        if rules.too_idle <= load <= rules.too_busy or (load > rules.too_busy and keeps_pace):
-            return current
-        wanted = math.ceil(current * load / rules.aim)
+    load = to_do / can if can else 0.0
+    wanted = math.ceil(current * load / rules.aim)
+    keeps_pace = lag <= comes * rules.batch_s
+    more_help = not (keeps_pace or is_limited(event, rules))
+    if rules.too_idle <= load <= rules.too_busy or (wanted > current and not more_help):
+        wanted = current
     partitions = sum(len(topic["partitions"]) for topic in event["topics"])
     return max(rules.least, min(wanted, rules.most, partitions))
+
+
+def is_limited(event: Event, rules: Rules) -> bool:
+    """Whether it waits between its batches with more to read: for `maxOffsetsPerTrigger`."""
+    batch, done, can = (event.get(name) for name in ("batch", "processed_rate", "batch_rate"))
+    if not (batch and batch.get("rate_limited")) or done is None or can is None:
+        return False
+    return bool(done < rules.aim * can)
 
 
 class Autoscaler:

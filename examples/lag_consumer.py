@@ -73,13 +73,13 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         handle: Callable[[LagEvent, LagEvent | None], Awaitable[None]] = handle,
         forget: Callable[[str], Awaitable[None]] = forget,
     ) -> None:
-        assert settings.bootstrap_servers, "set bootstrap_servers"
         self._handle = handle
         self._forget = forget
         self._topic = settings.lag_topic
         self._reader = MessageFormats(settings).reader(LagEvent)
+        servers = settings.bootstrap_servers or "localhost:9092"
         self._consumer = AIOKafkaConsumer(
-            **client_options(settings.bootstrap_servers, settings.kafka),
+            **client_options(servers, settings.kafka),
             group_id=group,
             enable_auto_commit=False,  # it would commit what is polled, not what is done
             # With "latest" a partition that nobody has committed yet would lose what comes between
@@ -125,7 +125,7 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Whoever has them next goes on where this member ends."""
         self._is_handing_over = True
-        async with self._at_work:  # the event in hand is finished, and no other begun
+        async with self._at_work:  # the event in hand is finished first, and no other begun
             await self._commit()
         self._newest.clear()
 

@@ -23,6 +23,10 @@ from tests.service.instances import instance
 from tests.waiting import holds
 
 RULES = Rules(least=1, most=10, catch_up_s=100.0)
+LIMITED: dict[str, Any] = {
+    "batch": Batch(started_at=0, rows=1, rate_limited=True),
+    "processed_rate": 50.0,
+}
 
 
 def event(partitions: int = 20, at_s: float = 0.0, **fields: Any) -> Event:
@@ -53,7 +57,10 @@ def event(partitions: int = 20, at_s: float = 0.0, **fields: Any) -> Event:
         pytest.param({"total_lag": 14_000}, 9, id="the lag is to be gone in 100 s"),
         pytest.param({"batch_rate": 80.0, "total_lag": 2_900}, 4, id="it keeps pace"),
         pytest.param({"total_lag": 10**6}, 10, id="never more than the most"),
+        pytest.param({"total_lag": 10**6, **LIMITED}, 4, id="it waits for its limit"),
+        pytest.param({"total_lag": 10**6, **LIMITED, "processed_rate": 139.0}, 10, id="not much"),
         pytest.param({"total_lag": 10**6, "partitions": 6}, 6, id="nor than partitions"),
+        pytest.param({"partitions": 3}, 3, id="the fourth has none"),
         pytest.param({"partitions": 3, "batch_rate": 400.0}, 2, id="it has time to spare"),
         pytest.param({"input_rate": 0.0, "batch_rate": None}, 1, id="nothing is to be done"),
         pytest.param({"total_lag": None}, 4, id="the lag is not known"),

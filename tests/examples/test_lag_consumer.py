@@ -15,8 +15,10 @@ import pytest
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of, partition_of
+from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES, ROOT, example_environment
 from tests.messages import lag_event
+from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -185,19 +187,21 @@ def _about(query_id: str) -> Callable[[str], bool]:
     return lambda what: what.startswith(f"{query_id}/")
 
 
-def test_a_change_of_status_is_told_once(
-    second_client: SecondClient, topic_name: str, tmp_path: Path
+def test_a_change_of_status_is_told_once_in_json_and_avro(
+    second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
 ) -> None:
     topic = second_client.create(topic_name)
     stalls = lag_event(status="STALL", reason="no batch for 700 s", measured_at=3)
-    events = [
-        lag_event(measured_at=2),
-        stalls,
-        stalls,
-        lag_event(measured_at=1),
-        lag_event(measured_at=4),
+    (stalls_in_avro,) = in_avro(registry, topic, stalls)
+    values = [
+        encode(lag_event(measured_at=2)),
+        stalls_in_avro,
+        encode(stalls),
+        encode(lag_event(measured_at=1)),
+        encode(lag_event(measured_at=4)),
+        None,
     ]
-    second_client.produce(topic, [*map(encode, events), None], key=key_of(events[0].query_id))
+    second_client.produce(topic, values, key=key_of(stalls.query_id))
     example = ChildProcess(
         "the example",
         [
@@ -205,7 +209,7 @@ def test_a_change_of_status_is_told_once(
             "--bootstrap-servers", second_client.bootstrap_servers, "--lag-topic", topic,
         ],
         log_path=tmp_path / "log",
-        environment=example_environment(),
+        environment=example_environment(SPARKLAG_REGISTRY__URL=registry.url),
         directory=tmp_path,
     )  # fmt: skip
     example.start()
@@ -219,5 +223,5 @@ def test_a_change_of_status_is_told_once(
         "orders: new here -> OK",
         "orders: OK -> STALL (no batch for 700 s)",
         "orders: STALL -> OK",
-        f"{events[0].query_id}: forgotten",
+        f"{stalls.query_id}: forgotten",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import uuid
@@ -14,9 +13,9 @@ import pytest
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
-from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings, TopicLag, encode
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas import PartitionLag, TopicLag, encode
 from sparklag_schemas.topics import key_of, partition_of
+from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES
 from tests.messages import lag_event
 from tests.schema_registry import SchemaRegistryServer
@@ -53,7 +52,7 @@ def test_it_tells_each_value_of_a_mixed_topic(
         ],
     )
     nameless = lag_event(query=None, total_lag=None, topics=[], status="UNKNOWN")
-    avro, unknown = asyncio.run(in_avro(registry, topic, event, nameless))
+    avro, unknown = in_avro(registry, topic, event, nameless)
     told = {
         avro: "orders WARN lag=72 worst=orders-0:65",
         encode(event): "skipped {}: not Avro: JSON, of before the format was changed?",
@@ -87,15 +86,6 @@ def test_it_tells_each_value_of_a_mixed_topic(
     assert reader.log_path.read_text().splitlines() == [
         line.format(f"{topic}-0@{offset}") for offset, line in enumerate(told.values())
     ]
-
-
-async def in_avro(
-    registry: SchemaRegistryServer, topic: str, *events: LagEvent
-) -> tuple[bytes, ...]:
-    """As the service writes them."""
-    settings = Settings(format="avro", registry=RegistrySettings(url=registry.url))
-    writer = MessageFormats(settings).writer(LagEvent, topic)
-    return tuple([await writer.encode(event) for event in events])
 
 
 def lag(partition: int, records: int | None) -> PartitionLag:
