@@ -1,7 +1,7 @@
 """`examples/lag_consumer.py` with work that can be counted, until it is ended.
 
 Arguments: bootstrap servers, topic, group, this member's name, a folder. What it does becomes a
-line of the file `work` there; with a file `<name>.hangs` it hangs in the next event for ever.
+line of the file `work` there; while there is a file `<name>.hangs`, it hangs in an event.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ async def main() -> None:
     async def handle(event: LagEvent, before: LagEvent | None) -> None:
         await asyncio.sleep(WORK_S)
         note(event.event_id)
-        if hangs():
-            await asyncio.Event().wait()
+        while hangs():
+            await asyncio.sleep(WORK_S)
 
     async def forget(query_id: str) -> None:
         note(f"{query_id}/forgotten")
