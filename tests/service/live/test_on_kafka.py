@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -14,33 +13,14 @@ import pytest
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
-from sparklag_service.pipeline import Pipeline
-from sparklag_service.server import bind, run_until_http_ends
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
+from tests.service.instances import instance
 from tests.service.live.live_server import StreamReader, deadline, reading
-from tests.service.pipelines import pipeline_of
-from tests.waiting import DEADLINE_S, holds
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.kafka
 MINUTE, HOUR = 60_000, 3_600_000
-
-
-@asynccontextmanager
-async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
-    """One with all that `sparklag serve` has, and its port; ended as a driver ends an embedded
-    one."""
-    pipeline = pipeline_of(settings)
-    listening = bind("127.0.0.1", 0)
-    port = listening.getsockname()[1]
-    serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
-    try:
-        await holds(lambda: not pipeline.not_ready(), "the instance is ready")
-        yield pipeline, port
-    finally:
-        serving.cancel()
-        with suppress(asyncio.CancelledError):
-            await serving
 
 
 def move(client: SecondClient, settings: Settings, topic: str, query_id: str, to: int) -> None:

@@ -1,0 +1,104 @@
+"""`examples/java/LagReader.java`: Avro that it reads by the registry alone, on real parts."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.java import find_java
+from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_schemas import PartitionLag, TopicLag, encode
+from sparklag_schemas.topics import key_of, partition_of
+from tests.examples.avro_values import in_avro
+from tests.examples.processes import EXAMPLES
+from tests.messages import lag_event
+from tests.schema_registry import SchemaRegistryServer
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
+_END_S: Final = 60.0
+
+
+def java(source: Path, *arguments: str) -> list[str]:
+    """The command that runs it, with the artifacts that it names and a log that is silent."""
+    jars = resolve_jars(
+        [
+            Module("org.apache.kafka", "kafka-clients", KAFKA_VERSION),
+            Module("org.apache.avro", "avro", "1.12.1"),
+            Module("org.slf4j", "slf4j-nop", "2.0.17"),
+        ]
+    )
+    return [str(find_java()), *_JVM, "-cp", ":".join(map(str, jars)), str(source), *arguments]
+
+
+def test_it_tells_each_value_of_a_mixed_topic(
+    second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
+) -> None:
+    topic = second_client.create(topic_name)
+    event = lag_event(
+        status="WARN",
+        total_lag=72,
+        topics=[
+            TopicLag(topic="orders", source=0, partitions=[lag(0, 65), lag(1, None)]),
+            TopicLag(topic="bills", source=1, partitions=[lag(0, 7)]),
+        ],
+    )
+    nameless = lag_event(query=None, total_lag=None, topics=[], status="UNKNOWN")
+    avro, unknown = in_avro(registry, topic, event, nameless)
+    told = {
+        avro: "orders WARN lag=72 worst=orders-0:65",
+        encode(event): "skipped {}: not Avro: JSON, of before the format was changed?",
+        unknown: f"{nameless.query_id} UNKNOWN lag=null worst=null",
+        b"\0\0": "skipped {}: not Avro: 2 bytes",
+        b"\0\xff\xff\xff\xf0\2": "skipped {}: the registry has no schema 4294967280",
+        avro[:40]: "skipped {}: not what its schema says: java.io.EOFException",
+        avro + b"abc": "skipped {}: more bytes than its schema says",
+        None: f"{event.query_id} is forgotten",
+    }
+    second_client.produce(topic, told, key=key_of(event.query_id))
+    reader = ChildProcess(
+        "the reader",
+        java(
+            EXAMPLES / "java" / "LagReader.java",
+            *("--bootstrap-servers", second_client.bootstrap_servers, "--registry", registry.url),
+            *("--topic", topic, "--group", topic),
+        ),
+        log_path=tmp_path / "log",
+    )
+    reader.start()
+    try:
+        wait_for(lambda: "forgotten" in reader.log_path.read_text(), "all is told")
+        wait_for(
+            lambda: second_client.committed(topic, topic) == {0: len(told)}, "all is committed"
+        )
+        reader.stop(_END_S)
+    finally:
+        reader.kill()
+    assert reader.exit_code == 128 + signal.SIGTERM, reader.describe_end()
+    assert reader.log_path.read_text().splitlines() == [
+        line.format(f"{topic}-0@{offset}") for offset, line in enumerate(told.values())
+    ]
+
+
+def lag(partition: int, records: int | None) -> PartitionLag:
+    return PartitionLag(partition=partition, lag=records)
+
+
+def test_java_puts_a_query_where_we_look_for_it() -> None:
+    ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
+    done = subprocess.run(
+        java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert [int(line) for line in done.stdout.split()] == [partition_of(one, 12) for one in ids]

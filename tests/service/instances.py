@@ -1,0 +1,29 @@
+"""The service as `sparklag serve` runs it, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from sparklag_schemas import Settings
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.server import bind, run_until_http_ends
+from tests.service.pipelines import pipeline_of
+from tests.waiting import holds
+
+
+@asynccontextmanager
+async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
+    """One with all that it has, and its port; ended as a driver ends an embedded one."""
+    pipeline = pipeline_of(settings)
+    listening = bind("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
+    try:
+        await holds(lambda: not pipeline.not_ready(), "the instance is ready")
+        yield pipeline, port
+    finally:
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
