@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ from sparklag_schemas.topics import key_of, partition_of
 from tests.messages import moved, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running
-from tests.waiting import holds
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -45,10 +46,15 @@ class Table:
             if (message.key() or b"").startswith(query_id.encode())
         ]
 
-    def lags(self, query_id: str) -> dict[str, Any]:
-        """What stands, by key."""
-        newest = dict(self.changes(query_id))
-        return {key: value["lag"] for key, value in newest.items() if value is not None}
+    async def comes_to(self, query_id: str, lags: dict[str, int]) -> None:
+        """Wait until that stands, by key."""
+
+        async def stands() -> bool:
+            newest = dict(await asyncio.to_thread(self.changes, query_id))
+            found = {key: value["lag"] for key, value in newest.items() if value is not None}
+            return found == lags
+
+        await eventually(stands, f"lags {lags}")
 
 
 async def test_each_partition_has_a_record_of_its_own_that_changes_with_it(
@@ -61,10 +67,10 @@ async def test_each_partition_has_a_record_of_its_own_that_changes_with_it(
     async with running(by_partition, second_client) as service:
         service.observe(query)
         lags = {f"0/{topic_name}/{n}": lag for n, lag in enumerate((0, 9, 0))}
-        await holds(lambda: table.lags(query.query_id) == lags, "all three")
+        await table.comes_to(query.query_id, lags)
         service.observe(moved(query, {0: 0, 1: 4, 2: 0}))
         lags[f"0/{topic_name}/1"] = 5
-        await holds(lambda: table.lags(query.query_id) == lags, "the one that moved")
+        await table.comes_to(query.query_id, lags)
         assert service.pipeline.counters.partition_failures == 0
     written = [key for key, _ in table.changes(query.query_id)]
     assert written.count(f"0/{topic_name}/0") == 1
@@ -75,7 +81,7 @@ async def test_each_partition_has_a_record_of_its_own_that_changes_with_it(
     assert dict(first.headers() or ())["ce_type"] == b"sparklag.partition.v1"
 
 
-async def test_what_is_gone_leaves_a_tombstone(
+async def test_a_topic_that_is_read_no_more_leaves_a_tombstone(
     by_partition: Settings, second_client: SecondClient, topic_name: str
 ) -> None:
     for name in (topic_name, f"{topic_name}-2"):
@@ -85,15 +91,29 @@ async def test_what_is_gone_leaves_a_tombstone(
         query, sources=[position({topic_name: {0: 0}, f"{topic_name}-2": {0: 0}})]
     )
     table = Table(by_partition, second_client)
+    async with running(by_partition, second_client) as service:
+        service.observe(both)
+        lags = {f"0/{topic_name}/0": 0, f"0/{topic_name}-2/0": 0}
+        await table.comes_to(query.query_id, lags)
+        service.observe(moved(query, {0: 0}))
+        del lags[f"0/{topic_name}-2/0"]
+        await table.comes_to(query.query_id, lags)
+
+
+async def test_a_query_that_is_forgotten_leaves_one_for_each_partition(
+    by_partition: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    query = seen(topic_name, {0: 0, 1: 0}, cause="terminated")
+    table = Table(by_partition, second_client)
     settings = msgspec.structs.replace(by_partition, keep_s=0.0)
     async with running(settings, second_client) as service:
-        service.observe(both)
-        await holds(lambda: len(table.lags(query.query_id)) == 2, "both topics")
-        service.observe(moved(query, {0: 0}))
-        await holds(lambda: len(table.lags(query.query_id)) == 1, "one is read no more")
-        over = moved(moved(query, {0: 0}), {0: 0})
-        service.observe(msgspec.structs.replace(over, cause="terminated"))
-        await holds(lambda: table.lags(query.query_id) == {}, "the query is forgotten")
+        service.observe(query)
+        await holds(lambda: service.pipeline.counters.tombstones, "it is forgotten")
+        await holds(lambda: service.pipeline.counters.partition_records >= 4, "all are written")
+    lags = [value and value["lag"] for _, value in table.changes(query.query_id)]
+    assert sorted(lags[:2]) == [0, 0]
+    await table.comes_to(query.query_id, {})
 
 
 async def test_another_instance_goes_on_with_the_same_table(
@@ -104,11 +124,11 @@ async def test_another_instance_goes_on_with_the_same_table(
     table = Table(by_partition, second_client)
     async with running(by_partition, second_client) as service:
         service.observe(query)
-        await holds(lambda: len(table.lags(query.query_id)) == 1, "it is there")
+        await table.comes_to(query.query_id, {f"0/{topic_name}/0": 0})
     settings = msgspec.structs.replace(by_partition, keep_s=0.0)
     async with running(settings, second_client) as service:
         service.observe(msgspec.structs.replace(moved(query, {0: 0}), cause="terminated"))
-        await holds(lambda: table.lags(query.query_id) == {}, "the next instance takes it away")
+        await table.comes_to(query.query_id, {})
 
 
 async def test_a_query_may_have_a_partition_of_consumer_lag_to_itself(
