@@ -1,7 +1,7 @@
 """`examples/lag_consumer.py` with work that can be counted, until it is ended.
 
 Arguments: bootstrap servers, topic, group, this member's name, a folder. What it does becomes a
-line of the file `work` there; with a file `<name>.hangs` it hangs in the next event for ever.
+line of the file `work` there; while there is a file `<name>.hangs`, it hangs in an event.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lag_consumer
 from sparklag_schemas import LagEvent, Settings
+from tests.waiting import holds
 
 # The least that a broker takes by default: the test waits for it.
 lag_consumer.SESSION_TIMEOUT_MS = 6_000
@@ -33,8 +34,7 @@ async def main() -> None:
     async def handle(event: LagEvent, before: LagEvent | None) -> None:
         await asyncio.sleep(WORK_S)
         note(event.event_id)
-        if hangs():
-            await asyncio.Event().wait()
+        await holds(lambda: not hangs(), "the work goes on")
 
     async def forget(query_id: str) -> None:
         note(f"{query_id}/forgotten")

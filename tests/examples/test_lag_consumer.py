@@ -85,11 +85,18 @@ class Group:
 
     def hang(self, member: ChildProcess) -> str:
         """Let it hang in an event that it has not committed: that event."""
-        (self._folder / f"{member.name}.hangs").touch()
+        self._hangs(member).touch()
         done = len(self.done_by(member))
         self.write(3)
         wait_for(lambda: len(self.done_by(member)) > done, f"{member.name} is at work")
         return self.done_by(member)[-1]
+
+    def go_on(self, member: ChildProcess) -> None:
+        """Let it."""
+        self._hangs(member).unlink()
+
+    def _hangs(self, member: ChildProcess) -> Path:
+        return self._folder / f"{member.name}.hangs"
 
     def work(self) -> list[tuple[str, str]]:
         """Who did what, in the order in which it was done."""
@@ -154,8 +161,12 @@ def test_every_event_is_worked_off_in_order_and_again_only_after_a_kill(group: G
     assert lost not in group.committed()
     assert group.committed() <= {what for _, what in group.work()}
 
-    # It joins, so b hands over; a's partitions come when its session has ended.
+    # c joins while b is at work; a's partitions come when its session has ended.
+    group.hang(b)
+    revoked = b.log_path.read_text().count("Revoking")
     c = group.start("c")
+    wait_for(lambda: b.log_path.read_text().count("Revoking") > revoked, "b is to hand over")
+    group.go_on(b)
     group.all_is_committed()
     group.write(20)
     done = len(group.done_by(b))
@@ -197,7 +208,7 @@ def test_a_change_of_status_is_told_once_in_json_and_avro(
         encode(lag_event(measured_at=2)),
         stalls_in_avro,
         encode(stalls),
-        encode(lag_event(measured_at=1)),
+        encode(lag_event(measured_at=1, status="WARN")),
         encode(lag_event(measured_at=4)),
         None,
     ]
