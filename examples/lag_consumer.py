@@ -180,7 +180,7 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
             await self._consumer.commit(self._done)
         except KafkaError as error:
             # The next commit says it again, or whoever has the partition next does the work again.
-            log.warning("not committed: %s", error)
+            log.warning("not committed: %s", type(error).__name__)
         else:
             self._done = {}
 
