@@ -35,12 +35,12 @@ REBALANCE_TIMEOUT_MS = 30_000
 
 # How long it may be between two polls: the work on MAX_RECORDS events. Heartbeats go on while
 # work hangs for ever; by this the group notices all the same. In Java it is the rebalance time-out
-# too; aiokafka joins again while the work goes on, and so it has two.
+# too, as only a poll joins again there; aiokafka does so by itself, and has two.
 MAX_POLL_INTERVAL_MS = 120_000
 
 POLL_MS = 500
 MAX_RECORDS = 100
-FETCH_BYTES = 16 * 1024 * 1024  # at once from all brokers, whatever is behind
+FETCH_BYTES = 16 * 1024 * 1024  # in one answer of a broker, however much there is
 RETRY_S = 2.0
 
 log = logging.getLogger("lag_consumer")
@@ -180,7 +180,7 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
             await self._consumer.commit(self._done)
         except KafkaError as error:
             # The next commit says it again, or whoever has the partition next does the work again.
-            log.warning("not committed: %s", error)
+            log.warning("not committed: %s", type(error).__name__)
         else:
             self._done = {}
 

@@ -58,6 +58,10 @@ public class LagReader {
         for (int i = 0; i + 1 < arguments.length; i += 2) {
             told.put(arguments[i], arguments[i + 1]);
         }
+        if (!told.containsKey("--bootstrap-servers") || !told.containsKey("--registry")) {
+            System.err.println("needs --bootstrap-servers and --registry");
+            System.exit(2);
+        }
         Map<String, Object> settings = Map.of(
                 "bootstrap.servers", told.get("--bootstrap-servers"),
                 "group.id", told.get("--group"),

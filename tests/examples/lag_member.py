@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lag_consumer
 from sparklag_schemas import LagEvent, Settings
+from tests.waiting import holds
 
 # The least that a broker takes by default: the test waits for it.
 lag_consumer.SESSION_TIMEOUT_MS = 6_000
@@ -33,8 +34,7 @@ async def main() -> None:
     async def handle(event: LagEvent, before: LagEvent | None) -> None:
         await asyncio.sleep(WORK_S)
         note(event.event_id)
-        while hangs():  # noqa: ASYNC110  # another process says so, by a file
-            await asyncio.sleep(WORK_S)
+        await holds(lambda: not hangs(), "the work goes on")
 
     async def forget(query_id: str) -> None:
         note(f"{query_id}/forgotten")

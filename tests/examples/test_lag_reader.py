@@ -17,6 +17,7 @@ from sparklag_schemas import PartitionLag, TopicLag, encode
 from sparklag_schemas.topics import key_of, partition_of
 from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES
+from tests.free_ports import free_port
 from tests.messages import lag_event
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
@@ -64,15 +65,7 @@ def test_it_tells_each_value_of_a_mixed_topic(
         None: f"{event.query_id} is forgotten",
     }
     second_client.produce(topic, told, key=key_of(event.query_id))
-    reader = ChildProcess(
-        "the reader",
-        java(
-            EXAMPLES / "java" / "LagReader.java",
-            *("--bootstrap-servers", second_client.bootstrap_servers, "--registry", registry.url),
-            *("--topic", topic, "--group", topic),
-        ),
-        log_path=tmp_path / "log",
-    )
+    reader = reading(second_client, topic, registry.url, tmp_path)
     reader.start()
     try:
         wait_for(lambda: "forgotten" in reader.log_path.read_text(), "all is told")
@@ -86,6 +79,36 @@ def test_it_tells_each_value_of_a_mixed_topic(
     assert reader.log_path.read_text().splitlines() == [
         line.format(f"{topic}-0@{offset}") for offset, line in enumerate(told.values())
     ]
+
+
+def test_without_the_registry_it_ends_and_commits_nothing(
+    second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
+) -> None:
+    topic = second_client.create(topic_name)
+    (avro,) = in_avro(registry, topic, lag_event())
+    second_client.produce(topic, [b"{}", avro])
+    reader = reading(second_client, topic, f"http://127.0.0.1:{free_port()}", tmp_path)
+    reader.start()
+    try:
+        assert reader.wait(_END_S), reader.log_end()
+    finally:
+        reader.kill()
+    assert reader.exit_code == 1, reader.describe_end()
+    assert "java.net.ConnectException" in reader.log_path.read_text()
+    assert second_client.committed(topic, topic) == {}
+
+
+def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -> ChildProcess:
+    """The example, in a group of the topic's name; not started yet."""
+    return ChildProcess(
+        "the reader",
+        java(
+            EXAMPLES / "java" / "LagReader.java",
+            *("--bootstrap-servers", client.bootstrap_servers, "--registry", registry_url),
+            *("--topic", topic, "--group", topic),
+        ),
+        log_path=folder / "log",
+    )
 
 
 def lag(partition: int, records: int | None) -> PartitionLag:
