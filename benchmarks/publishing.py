@@ -8,6 +8,7 @@ producer with the same settings that gets keys, headers and bytes ready made.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ Run = Callable[[Coroutine[Any, Any, float]], float]
 
 def run() -> list[Row]:
     """Two rows for each form."""
+    # As the service does when it starts: Python's collector looks at what is new only.
+    gc.collect()
+    gc.freeze()
     with LocalKafka() as kafka, SchemaRegistryServer() as registry, _loop() as on_loop:
         json = Settings(
             bootstrap_servers=kafka.bootstrap_servers, registry=RegistrySettings(url=registry.url)
