@@ -10,6 +10,7 @@ import argparse
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,32 +18,38 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
+from sparklag_pipeline.history.avro_ids import AvroIds, asked_for, learned
 from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
-from sparklag_pipeline.maven import spark_kafka_jars, table_format_jars
+from sparklag_pipeline.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_pipeline.query_process import Signals, await_any_end
 from sparklag_schemas import Settings, SparklagError, load_settings
-from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.errors import RegistryError, SettingsError
 
 _INTERVAL: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
+_RETRY_S: Final = 2.0
 _ROLL_UPS: Final = tuple(rollups.STEPS_S)
 
 log = logging.getLogger(__name__)
 
 
-def build_session(kept: Tables, *, driver_memory: str = "2g", ui: bool = False) -> SparkSession:
-    """A local session with what the tables need; under spark-submit, the one that was given.
+def build_session(
+    kept: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
+) -> SparkSession:
+    """A local session with what the tables, and values in Avro, need; under spark-submit, the one
+    that was given.
 
     Raises JavaMissing, DownloadFailed.
     """
@@ -62,7 +69,11 @@ def build_session(kept: Tables, *, driver_memory: str = "2g", ui: bool = False) 
             # Nobody waits for a pause; on few cores a collector that works beside costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
-        jars=lambda: [*spark_kafka_jars(), *table_format_jars(kept.format)],
+        jars=lambda: [
+            *spark_kafka_jars(),
+            *table_format_jars(kept.format),
+            *(spark_avro_jars() if avro else ()),
+        ],
         ui=ui,
     )
 
@@ -86,31 +97,72 @@ def run(
     options = kafka_options(bootstrap_servers, settings.kafka)
     create_tables(spark, kept)
     handle = observe(spark, bootstrap_servers, config=config)
-    ingesting = ingest(
-        spark,
-        kept,
-        kafka_options=options,
-        lag_topic=settings.lag_topic,
-        thresholds=settings.thresholds,
-    )
+    avro = AvroIds(has_registry=settings.registry.url is not None)
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
-        if once:
-            starts = [partial(start_once, ingesting)]
-            starts += [partial(start_once, one, kept.knows_available_now) for one in rolling]
-            for start in starts:
-                if signals.came:
-                    break
-                with _started([start()]) as queries:
-                    await_any_end(queries.running, signals, queries.tell)
-        else:
-            running = [ingesting.trigger(processingTime=trigger).start()]
-            with _started(running) as queries:
-                for writer in rolling:
-                    queries.add(writer.trigger(processingTime=roll_up_trigger).start())
-                await_any_end(queries.running, signals, queries.tell)
+        while not signals.came:
+            ingesting = ingest(
+                spark,
+                kept,
+                kafka_options=options,
+                lag_topic=settings.lag_topic,
+                thresholds=settings.thresholds,
+                avro=avro,
+            )
+            try:
+                if once:
+                    _run_once(ingesting, rolling, kept, signals)
+                else:
+                    _run(
+                        ingesting.trigger(processingTime=trigger),
+                        [one.trigger(processingTime=roll_up_trigger) for one in rolling],
+                        signals,
+                    )
+                return
+            except StreamingQueryException as error:
+                schema_id = asked_for(error)
+                if schema_id is None:
+                    raise
+                avro = _learned(avro, schema_id, settings, signals)
     finally:
         handle.close()
+
+
+def _run_once(
+    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], kept: Tables, signals: Signals
+) -> None:
+    """One after the other, each until it has taken all there is."""
+    starts = [partial(start_once, ingesting)]
+    starts += [partial(start_once, one, kept.knows_available_now) for one in rolling]
+    for start in starts:
+        if signals.came:
+            return
+        with _started([start()]) as queries:
+            await_any_end(queries.running, signals, queries.tell)
+
+
+def _run(
+    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: Signals
+) -> None:
+    """All beside each other, until one ends or a signal comes."""
+    with _started([ingesting.start()]) as queries:
+        for writer in rolling:
+            queries.add(writer.start())
+        await_any_end(queries.running, signals, queries.tell)
+
+
+def _learned(avro: AvroIds, schema_id: int, settings: Settings, signals: Signals) -> AvroIds:
+    """What is known once the registry has answered, which is waited for."""
+    waiting = False
+    while not signals.came:
+        try:
+            return learned(avro, schema_id, settings.registry)
+        except RegistryError as error:
+            if not waiting:
+                waiting = True
+                log.warning("waiting for what schema id %d is: %s", schema_id, error)
+            time.sleep(_RETRY_S)
+    return avro
 
 
 def create_tables(spark: SparkSession, kept: Tables) -> None:
@@ -207,7 +259,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
             )
         kept = tables(arguments.format, arguments.output)
-        spark = build_session(kept, driver_memory=arguments.driver_memory, ui=arguments.ui)
+        spark = build_session(
+            kept,
+            avro=settings.registry.url is not None,
+            driver_memory=arguments.driver_memory,
+            ui=arguments.ui,
+        )
         try:
             run(
                 spark,

@@ -69,6 +69,14 @@ def spark_kafka_jars(cache_dir: Path | None = None) -> list[Path]:
     )
 
 
+def spark_avro_jars(cache_dir: Path | None = None) -> list[Path]:
+    """What Spark reads Avro with, for the installed pyspark. Raises JavaMissing, DownloadFailed."""
+    version = _pyspark_version()
+    return _beside_spark(
+        Module("org.apache.spark", f"spark-avro_{_scala(version)}", version), cache_dir
+    )
+
+
 def table_format_jars(table_format: str, cache_dir: Path | None = None) -> list[Path]:
     """What Spark reads and writes `delta` or `iceberg` tables with; none for `parquet`.
 

@@ -7,13 +7,18 @@ millisecond is a sample.
 from __future__ import annotations
 
 import random
+import struct
 from collections import defaultdict
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import msgspec
 
+from sparklag_pipeline.history.avro_ids import AvroIds
 from sparklag_schemas import LagEvent, PartitionLag, Thresholds, TopicLag, encode
+from sparklag_schemas.avro.schema import schema_of
 from tests.messages import lag_event
 
 MIDNIGHT_MS = 1_790_035_200_000
@@ -44,6 +49,26 @@ def _changed(**fields: Any) -> bytes:
     )
 
 
+OUR_ID, OTHER_ID = 7, 9
+OTHER_REASON = "it is a Order, here is sparklag.LagEvent expected"
+AVRO = AvroIds(
+    has_registry=True,
+    schemas={OUR_ID: schema_of(LagEvent).text},
+    refused={OTHER_ID: OTHER_REASON},
+)
+
+
+def _framed(schema_id: int, body: bytes) -> bytes:
+    return struct.pack(">bI", 0, schema_id) + body
+
+
+def _avro(event: LagEvent) -> bytes:
+    buffer = BytesIO()
+    value = msgspec.to_builtins(event, str_keys=True)
+    fastavro.schemaless_writer(buffer, schema_of(LagEvent).parsed, value)
+    return buffer.getvalue()
+
+
 VALUES: list[tuple[bytes | None, str | None]] = [
     (encode(_wide), None),
     (encode(lag_event(event_id="bare", topics=[], total_lag=None)), None),
@@ -57,7 +82,10 @@ VALUES: list[tuple[bytes | None, str | None]] = [
     (_changed(total_lag="many"), "not the JSON of a lag event"),
     (_changed(topics=[{"topic": "t", "partitions": [{"partition": 1 << 40}]}]),
      "not the JSON of a lag event"),
-    (b"\x00\x00\x00\x00\x07avro", "a schema registry's frame: only JSON is read"),
+    (_framed(OUR_ID, _avro(lag_event(event_id="in avro"))), None),
+    (_framed(OUR_ID, _avro(lag_event())[:30]), "not Avro of its schema"),
+    (_framed(OTHER_ID, b"\x02"), OTHER_REASON),
+    (b"\x00\x00", "not Avro of its schema"),
     (_changed(query_id="left out"), "no query_id"),
     (_changed(event_id=None), "no event_id"),
     (_changed(measured_at=None), "no measured_at"),

@@ -8,11 +8,13 @@ python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/told.j
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,7 +30,7 @@ from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.history.unreadable import counted
 from sparklag_pipeline.lag_history import create_tables
-from sparklag_pipeline.maven import spark_kafka_jars, table_format_jars
+from sparklag_pipeline.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_schemas import Settings, Thresholds, encode
 from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient
@@ -44,6 +46,7 @@ def main(servers: str, folder: Path) -> None:
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
+        "asked": _asked(spark),
         "refused": _refused(spark),
         "rolled": _rolled(spark),
         "formats": {name: _kept_twice(spark, servers, one) for name, one in kept.items()},
@@ -56,7 +59,11 @@ def _session(kept: Sequence[Tables]) -> SparkSession:
     settings = {"spark.sql.adaptive.enabled": "false"}
     for one in kept:
         settings |= one.session_settings()
-    jars = [*spark_kafka_jars(), *(jar for one in kept for jar in table_format_jars(one.format))]
+    jars = [
+        *spark_kafka_jars(),
+        *spark_avro_jars(),
+        *(jar for one in kept for jar in table_format_jars(one.format)),
+    ]
     return query_process.build_session(
         "history-session",
         settings=settings,
@@ -79,7 +86,7 @@ def _kafka_rows(spark: SparkSession, values: Sequence[bytes | None]) -> DataFram
 
 
 def _values(spark: SparkSession) -> dict[str, Any]:
-    found = counted(events(_kafka_rows(spark, [value for value, _ in cases.VALUES])))
+    found = counted(events(_kafka_rows(spark, [value for value, _ in cases.VALUES]), cases.AVRO))
     return {
         "unreadable": _told(found.select("offset", "unreadable")),
         "rows": _told(partition_rows.partition_rows(found, {})),
@@ -90,6 +97,15 @@ def _targets(spark: SparkSession) -> list[dict[str, Any]]:
     found = counted(events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS])))
     rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
     return _told(rows.where("first").select("event_id", "within_target"))
+
+
+def _asked(spark: SparkSession) -> str:
+    unknown = struct.pack(">bI", 0, 4_000_000_000) + b"\x02"
+    try:
+        events(_kafka_rows(spark, [unknown]), cases.AVRO).collect()
+    except PySparkException as error:
+        return str(error)
+    return ""
 
 
 def _refused(spark: SparkSession) -> str:

@@ -69,6 +69,7 @@ def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_fir
             ("wide", 1, "clicks", 7),
             ("bare", None, None, None),
             ("newer", 0, "orders", 0),
+            ("in avro", 0, "orders", 0),
         ],
         key=str,
     )
@@ -76,11 +77,27 @@ def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_fir
         "wide": 1,
         "bare": 1,
         "newer": 1,
+        "in avro": 1,
     }
     (lossy,) = (row for row in rows if row["partition"] == 0 and row["topic"] == "clicks")
     assert (lossy["lag"], lossy["lost_records"], lossy["status"]) == (3, 2, "DATA_LOSS")
     assert (lossy["processed_offset"], lossy["time_lag_s"]) == (None, None)
-    assert (lossy["event_status"], lossy["total_lag"], lossy["day"]) == ("OK", 65, "2026-09-21")
+    # What is said of the event is said once.
+    assert (lossy["event_status"], lossy["total_lag"], lossy["day"]) == (None, None, "2026-09-21")
+    (first,) = (row for row in rows if row["first"] and row["event_id"] == "wide")
+    assert (first["event_status"], first["total_lag"], first["within_target"]) == ("OK", 65, True)
+
+
+def test_a_row_is_the_same_from_avro_as_from_json(session: _Session) -> None:
+    newer, in_avro = (
+        next(row for row in session.told["values"]["rows"] if row["event_id"] == event_id)
+        for event_id in ("newer", "in avro")
+    )
+    assert in_avro == {**newer, "event_id": "in avro"}
+
+
+def test_a_schema_that_is_not_known_is_asked_for(session: _Session) -> None:
+    assert "sparklag: what is schema id 4000000000" in session.told["asked"]
 
 
 def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:

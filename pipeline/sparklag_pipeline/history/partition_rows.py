@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import coalesce, col, expr, lit, posexplode_outer, to_date
+from pyspark.sql.functions import coalesce, col, expr, lit, posexplode_outer, to_date, when
 
 from sparklag_pipeline.history.targets import within_target
 from sparklag_schemas.settings import Thresholds
@@ -35,6 +35,17 @@ _OF_EVENT: Final = (
     "processed_rate",
     "batch_rate",
 )
+_OF_WHOLE_EVENT: Final = {
+    "run_id",
+    "batch_id",
+    "event_status",
+    "total_lag",
+    "max_time_lag_s",
+    "input_rate",
+    "processed_rate",
+    "batch_rate",
+    "within_target",
+}
 _OF_PARTITION: Final = (
     "partition",
     "processed_offset",
@@ -51,7 +62,8 @@ _OF_PARTITION: Final = (
 def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
     """Rows of `SCHEMA` of those events (see `events.events`) that can be read.
 
-    An event without topics or partitions has one row. Exactly one row of each event is `first`.
+    An event without topics or partitions has one row. Exactly one row of each event is `first`; it
+    alone has what is said of the whole event, so that this is kept, and counts, once.
     """
     measured_at = expr("timestamp_millis(event.measured_at)")
     flat = events.where(col("unreadable").isNull()).select(
@@ -82,7 +94,12 @@ def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> D
         col("of_topic.topic").alias("topic"),
         *(col(f"of_partition.{name}").alias(name) for name in _OF_PARTITION),
     )
-    return rows.select(*(part.split()[0] for part in SCHEMA.split(", ")))
+    return rows.select(*(_once(part.split()[0]) for part in SCHEMA.split(", ")))
+
+
+def _once(name: str) -> Column:
+    """In an event's first row alone, where it is said of the whole event."""
+    return when(col("first"), col(name)).alias(name) if name in _OF_WHOLE_EVENT else col(name)
 
 
 def _is_zero(position: str) -> Column:

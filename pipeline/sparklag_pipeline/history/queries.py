@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.history import partition_rows as rows
 from sparklag_pipeline.history import rollups
+from sparklag_pipeline.history.avro_ids import NO_AVRO, AvroIds
 from sparklag_pipeline.history.events import events
 from sparklag_pipeline.history.tables import Tables
 from sparklag_pipeline.history.unreadable import counted
@@ -44,6 +45,7 @@ def ingest(
     kafka_options: Mapping[str, str],
     lag_topic: str,
     thresholds: Mapping[str, Thresholds],
+    avro: AvroIds = NO_AVRO,
 ) -> DataStreamWriter:
     """The query that appends what `consumer-lag` says to `partitions`, from the topic's start."""
     kafka_rows = (
@@ -55,7 +57,7 @@ def ingest(
         .option("failOnDataLoss", "false")
         .load()
     )
-    found = rows.partition_rows(counted(events(kafka_rows)), thresholds)
+    found = rows.partition_rows(counted(events(kafka_rows, avro)), thresholds)
     # Kafka's source makes a task, and so a file, of each partition of the topic.
     few = found.coalesce(spark.sparkContext.defaultParallelism)
     return tables.append(few, rows.NAME, "day").queryName(INGEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import lit, when
 
@@ -61,8 +61,10 @@ def check_patterns(spark: SparkSession, thresholds: Mapping[str, Thresholds]) ->
     for pattern in thresholds:
         try:
             context._jvm.java.util.regex.Pattern.compile(_whole(pattern))
-        except Py4JJavaError as error:
+        # What Py4J raises for Java's errors, once there is a Spark session.
+        except IllegalArgumentException as error:
+            said = str(error).partition("\n")[0]
             raise JobSettingWrong(
                 f"thresholds.{pattern!r} is not a regular expression that Spark (Java) takes:"
-                f" {error.java_exception.getDescription()}"
+                f" {said}"
             ) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from sparklag_schemas.avro.sources import declared
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 
 EVENT_FIELDS: Final = (
@@ -49,6 +51,33 @@ def event_schema() -> str:
     topic = _struct([*_columns(TopicLag, TOPIC_FIELDS), ("partitions", f"array<{partition}>")])
     columns = [*_columns(LagEvent, EVENT_FIELDS), ("topics", f"array<{topic}>")]
     return ", ".join(f"{name} {kind}" for name, kind in [*columns, (CORRUPT, "string")])
+
+
+def avro_schema() -> str:
+    """The same as the Avro schema to read with. Moments are the numbers that they are in JSON."""
+    of_type = {"LagEvent": EVENT_FIELDS, "TopicLag": (*TOPIC_FIELDS, "partitions")}
+    of_type["PartitionLag"] = PARTITION_FIELDS
+    event = _of_fields(declared(LagEvent), {**of_type, "LagEvent": (*EVENT_FIELDS, "topics")})
+    event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
+    return json.dumps(event)
+
+
+def _of_fields(node: Any, of_type: Mapping[str, Sequence[str]]) -> Any:
+    """The schema with the records' fields that are named, in their order."""
+    match node:
+        case {"type": "record", "name": name, "fields": fields}:
+            by_name = {one["name"]: one for one in fields}
+            kept = [_of_fields(by_name[one], of_type) for one in of_type[name]]
+            return {**node, "fields": kept}
+        case dict():
+            return {
+                key: _of_fields(value, of_type)
+                for key, value in node.items()
+                if key not in ("logicalType", "doc")
+            }
+        case list():
+            return [_of_fields(one, of_type) for one in node]
+    return node
 
 
 def _columns(message: type, names: Iterable[str]) -> list[tuple[str, str]]:
