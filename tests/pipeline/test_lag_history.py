@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -19,8 +20,10 @@ import pytest
 
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import LagEvent, decode_observation, encode
+from sparklag_schemas import LagEvent, RegistrySettings, Settings, decode_observation, encode
+from sparklag_schemas.formats import MessageFormats
 from tests.messages import lag_event
+from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -69,7 +72,17 @@ class _Kept:
     signalled: int | None
 
 
-def _job(kafka: LocalKafka, folder: Path, *more: str) -> ChildProcess:
+async def _values(events: list[LagEvent], registry: str) -> list[bytes]:
+    """Every other one in Avro."""
+    settings = Settings(format="avro", registry=RegistrySettings(url=registry))
+    avro = MessageFormats(settings).writer(LagEvent, "history-of-kills")
+    return [
+        await avro.encode(event) if number % 2 else encode(event)
+        for number, event in enumerate(events)
+    ]
+
+
+def _job(kafka: LocalKafka, registry: str, folder: Path, *more: str) -> ChildProcess:
     command = [sys.executable, "-m", "sparklag_pipeline.lag_history"]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--lag-topic", "history-of-kills"]
     command += ["--output", str(folder / "lag-history"), "--lateness", "1 minute", *more]
@@ -83,6 +96,7 @@ def _job(kafka: LocalKafka, folder: Path, *more: str) -> ChildProcess:
             "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # they live for seconds
             "SPARKLAG_OFFSETS_TOPIC": "history-of-kills-offsets",
             "SPARKLAG_TOPIC_REPLICATION_FACTOR": "1",
+            "SPARKLAG_REGISTRY__URL": registry,
         },
         directory=folder,
     )
@@ -98,8 +112,11 @@ def _has_come_to(folder: Path, commits: int, job: ChildProcess) -> bool:
 
 
 @pytest.fixture(scope="module")
-def kept(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Kept:
+def kept(
+    kafka: LocalKafka, registry: SchemaRegistryServer, tmp_path_factory: pytest.TempPathFactory
+) -> _Kept:
     """Killed in the middle of batches, at moments that differ; at last it takes what is left."""
+    start = partial(_job, kafka, registry.url)
     folder = tmp_path_factory.mktemp("kills")
     client = SecondClient(kafka.bootstrap_servers)
     topic = client.create("history-of-kills", 3)
@@ -108,10 +125,11 @@ def kept(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Kept:
     for run in range(KILLS):
         new = _events(run)
         events += new
+        values = asyncio.run(_values(new, registry.url))
         half = len(new) // 2
-        client.produce(topic, [encode(event) for event in new[:half]])
-        job = _job(
-            kafka, folder, "--trigger", "200 milliseconds", "--roll-up-trigger", "300 milliseconds"
+        client.produce(topic, values[:half])
+        job = start(
+            folder, "--trigger", "200 milliseconds", "--roll-up-trigger", "300 milliseconds"
         )
         job.start()
         try:
@@ -122,13 +140,13 @@ def kept(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Kept:
                 START_TIMEOUT_S,
             )
             assert job.is_alive(), job.describe_end()
-            client.produce(topic, [b"not one of ours", *(encode(event) for event in new[half:])])
+            client.produce(topic, [b"not one of ours", *values[half:]])
             # Anywhere in what the rest of it takes: planned, written, committed.
             time.sleep(chance.random() * 2)
         finally:
             job.kill()
-    signalled = _signalled(_job(kafka, folder))
-    last = _job(kafka, folder, "--once")
+    signalled = _signalled(start(folder))
+    last = start(folder, "--once")
     last.start()
     try:
         assert last.wait(START_TIMEOUT_S), "it does not end"
@@ -224,6 +242,8 @@ def test_what_is_no_lag_event_is_told_with_its_place_and_the_job_observes_itself
 ) -> None:
     assert "values that are no lag event are left out: history-of-kills " in kept.log
     assert "lag-history" in kept.observed
+    # Each process meets it for the first time, once.
+    assert kept.log.count("are lag events") <= KILLS + 2
 
 
 def test_a_signal_ends_it_well(kept: _Kept) -> None:
