@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from sparklag_schemas.lag_event import NotNegative
-from sparklag_schemas.vocabulary import SCHEMA_VERSION, Status, TimeLagMethod
-
-
-def key_of_partition(record: PartitionRecord) -> str:
-    """The key of its record."""
-    return f"{record.query_id}/{record.source}/{record.topic}/{record.partition}"
+from sparklag_schemas.lag_event import PartitionLag
+from sparklag_schemas.vocabulary import SCHEMA_VERSION, Status
 
 
-class PartitionRecord(Struct, frozen=True, kw_only=True, gc=False):
+class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """The lag of one partition, as one source of one query reads it, at one moment.
 
     Its key is `query_id/source/topic/partition`. A newer record of a key replaces the older; one
@@ -29,16 +24,14 @@ class PartitionRecord(Struct, frozen=True, kw_only=True, gc=False):
         str, Meta(description="Of the lag event it is part of, for joining with `consumer-lag`.")
     ]
     query_id: Annotated[str, Meta(description="Spark's query id, or that of a consumer group.")]
-    topic: Annotated[str, Meta(description="Topic name.")]
-    partition: Annotated[int, Meta(ge=0, description="Partition number.")]
     source: Annotated[int, Meta(ge=0, description="Index of the source in the query.")]
-    measured_at: Annotated[
-        int, Meta(description="When `latest_offset` was read, epoch milliseconds.")
-    ]
+    topic: Annotated[str, Meta(description="Topic name.")]
     observed_at: Annotated[
         int, Meta(description="When the query was last heard of, epoch milliseconds.")
     ]
-    status: Annotated[Status, Meta(description="State of this partition.")]
+    measured_at: Annotated[
+        int, Meta(description="When `latest_offset` was read, epoch milliseconds.")
+    ]
     query_status: Annotated[Status, Meta(description="State of the query.")]
     schema_version: Annotated[
         str,
@@ -58,35 +51,8 @@ class PartitionRecord(Struct, frozen=True, kw_only=True, gc=False):
     cluster: Annotated[
         str | None, Meta(description="Alias of the topic's Kafka cluster. Null: not configured.")
     ] = "default"
-    processed_offset: Annotated[
-        int | None, Meta(description="Next offset the query will read. Null: not known.")
-    ] = None
-    planned_offset: Annotated[
-        int | None, Meta(description="Exclusive end of the batch now running, where known.")
-    ] = None
-    latest_offset: Annotated[int | None, Meta(description="Log end offset. Null: not known.")] = (
-        None
-    )
-    earliest_offset: Annotated[
-        int | None, Meta(description="Log start offset. Null: not known.")
-    ] = None
-    lag: Annotated[
-        NotNegative | None,
-        Meta(description="`latest_offset - processed_offset`, records. Null: see `reason`."),
-    ] = None
-    time_lag_s: Annotated[
-        float | None, Meta(description="Age of the first unprocessed record, seconds.")
-    ] = None
-    time_lag_method: Annotated[
-        TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
-    ] = None
-    headroom_s: Annotated[
-        float | None,
-        Meta(description="Seconds until retention deletes the first unprocessed record."),
-    ] = None
-    lost_records: Annotated[
-        int | None, Meta(description="Records deleted before the query read them.")
-    ] = None
-    reason: Annotated[
-        str | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
-    ] = None
+
+
+def key_of_partition(record: PartitionRecord) -> str:
+    """The key of its record."""
+    return f"{record.query_id}/{record.source}/{record.topic}/{record.partition}"

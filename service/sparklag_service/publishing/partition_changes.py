@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
 from sparklag_schemas.vocabulary import Status
 from sparklag_service.publishing.cadence import partition_changed
@@ -86,7 +88,10 @@ def _partitions(event: LagEvent) -> Iterator[tuple[str, TopicLag, PartitionLag]]
 
 
 def _record(event: LagEvent, topic: TopicLag, partition: PartitionLag) -> PartitionRecord:
+    said = msgspec.structs.asdict(partition)
+    said["measured_at"] = partition.measured_at or event.measured_at
     return PartitionRecord(
+        **said,
         event_id=event.event_id,
         query_id=event.query_id,
         query=event.query,
@@ -94,21 +99,8 @@ def _record(event: LagEvent, topic: TopicLag, partition: PartitionLag) -> Partit
         batch_id=event.batch_id,
         observed_at=event.observed_at,
         processed_at=event.processed_at,
-        measured_at=partition.measured_at or event.measured_at,
         query_status=event.status,
         cluster=topic.cluster,
         source=topic.source,
         topic=topic.topic,
-        partition=partition.partition,
-        processed_offset=partition.processed_offset,
-        planned_offset=partition.planned_offset,
-        latest_offset=partition.latest_offset,
-        earliest_offset=partition.earliest_offset,
-        lag=partition.lag,
-        time_lag_s=partition.time_lag_s,
-        time_lag_method=partition.time_lag_method,
-        headroom_s=partition.headroom_s,
-        lost_records=partition.lost_records,
-        status=partition.status,
-        reason=partition.reason,
     )
