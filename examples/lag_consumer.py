@@ -20,10 +20,15 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import ContractError, LagEvent, Settings, load_settings
-from sparklag_schemas.connection import client_options
-from sparklag_schemas.errors import RegistryError
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas import (
+    ContractError,
+    LagEvent,
+    MessageFormats,
+    RegistryError,
+    Settings,
+    client_options,
+    load_settings,
+)
 
 # Killed, or cut off: after so long without a heartbeat the others have its partitions.
 SESSION_TIMEOUT_MS = 10_000

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -12,13 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparklag_offsets.checkpoints import CheckpointReader
-from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
-from sparklag_pipeline.startable import Startable
-from tests.free_ports import free_port
+from tests.answering_server import AnsweringServer
 
-_START_S: Final = 120.0
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 KEY: Final = "local-identity"
 SECRET: Final = "local-credential-of-tests"
@@ -35,14 +29,10 @@ def s3proxy_jars() -> list[Path]:
     )
 
 
-class S3Server(Startable):
+class S3Server(AnsweringServer):
     """Its data are gone with it."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-s3-"))
-        self._data = self._folder / "data"
-        self._port = free_port()
-        self._process: ChildProcess | None = None
+    name = "s3"
 
     @property
     def url(self) -> str:
@@ -60,25 +50,10 @@ class S3Server(Startable):
             **self.storage()["s3"], use_listings_cache=False, skip_instance_cache=True
         )
 
-    def freeze(self) -> None:
-        """Hold it: connections stay open, and nothing is answered until `thaw`."""
-        assert self._process is not None
-        self._process.freeze()
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.thaw()
-
-    def close(self) -> None:
-        """Idempotent."""
-        if self._process is not None:
-            self._process.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def start(self) -> None:
+    def _command(self) -> list[str]:
         jars = s3proxy_jars()
-        self._data.mkdir(exist_ok=True)
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
         configuration = self._folder / "s3proxy.conf"
         configuration.write_text(
             "\n".join(
@@ -88,29 +63,19 @@ class S3Server(Startable):
                     f"s3proxy.identity={KEY}",
                     f"s3proxy.credential={SECRET}",
                     "jclouds.provider=filesystem-nio2",
-                    f"jclouds.filesystem.basedir={self._data}",
+                    f"jclouds.filesystem.basedir={data}",
                 )
             )
         )
-        self._process = ChildProcess(
-            "s3proxy",
-            [
-                str(find_java()),
-                *_JVM_OPTIONS,
-                "-cp",
-                f"{jars[0].parent}/*",
-                "org.gaul.s3proxy.Main",
-                "--properties",
-                str(configuration),
-            ],
-            log_path=self._folder / "s3proxy.log",
-        )
-        self._process.start()
-        deadline = time.monotonic() + _START_S
-        while not self._answers():
-            assert self._process.is_alive(), self._process.describe_end()
-            assert time.monotonic() < deadline, self._process.log_end()
-            time.sleep(0.1)
+        return [
+            str(find_java()),
+            *_JVM_OPTIONS,
+            "-cp",
+            f"{jars[0].parent}/*",
+            "org.gaul.s3proxy.Main",
+            "--properties",
+            str(configuration),
+        ]
 
     def _answers(self) -> bool:
         try:

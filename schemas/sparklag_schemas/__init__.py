@@ -1,13 +1,16 @@
 """The contracts: what is said on the two topics, and how both halves reach Kafka."""
 
 from sparklag_schemas.codec import decode_lag_event, decode_observation, encode
+from sparklag_schemas.connection import client_options
 from sparklag_schemas.errors import (
     ContractError,
     MalformedMessage,
+    RegistryError,
     SettingsError,
     SparklagError,
     UnsupportedVersion,
 )
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.observation import Observation, SourcePosition
 from sparklag_schemas.partition_record import PartitionRecord
@@ -57,6 +60,7 @@ __all__ = [
     "LiveSettings",
     "MalformedMessage",
     "MeasuredBy",
+    "MessageFormats",
     "MetricsSettings",
     "MirrorSettings",
     "Observation",
@@ -65,6 +69,7 @@ __all__ = [
     "OtlpSettings",
     "PartitionLag",
     "PartitionRecord",
+    "RegistryError",
     "RegistrySettings",
     "Settings",
     "SettingsError",
@@ -77,6 +82,7 @@ __all__ = [
     "TimeLagSettings",
     "TopicLag",
     "UnsupportedVersion",
+    "client_options",
     "decode_lag_event",
     "decode_observation",
     "encode",

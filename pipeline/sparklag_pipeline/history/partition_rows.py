@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import coalesce, col, expr, lit, posexplode_outer, to_date, when
 
 from sparklag_pipeline.history.targets import within_target
+from sparklag_pipeline.history.wire_schema import PARTITION_FIELDS
 from sparklag_schemas.settings import Thresholds
 
 NAME: Final = "partitions"
@@ -46,17 +47,6 @@ _OF_WHOLE_EVENT: Final = {
     "batch_rate",
     "within_target",
 }
-_OF_PARTITION: Final = (
-    "partition",
-    "processed_offset",
-    "latest_offset",
-    "earliest_offset",
-    "lag",
-    "time_lag_s",
-    "time_lag_method",
-    "status",
-    "lost_records",
-)
 
 
 def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> DataFrame:
@@ -92,7 +82,7 @@ def partition_rows(events: DataFrame, thresholds: Mapping[str, Thresholds]) -> D
         (_is_zero("topic_at") & _is_zero("partition_at")).alias("first"),
         col("of_topic.source").alias("source"),
         col("of_topic.topic").alias("topic"),
-        *(col(f"of_partition.{name}").alias(name) for name in _OF_PARTITION),
+        *(col(f"of_partition.{name}").alias(name) for name in PARTITION_FIELDS),
     )
     return rows.select(*(_once(part.split()[0]) for part in SCHEMA.split(", ")))
 

@@ -73,7 +73,28 @@ class Tables(ABC):
         return TableMissing(f"no {self.format} table {name} in {self.location}")
 
 
-class ParquetTables(Tables):
+class _TablesByPath(Tables):
+    """Each is a folder."""
+
+    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
+        return (
+            rows.writeStream.format(self.format)
+            .option("path", self.path(name))
+            .option("checkpointLocation", self.checkpoint(name))
+            .partitionBy(*partitioned_by)
+        )
+
+    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
+        (
+            rows.write.format(self.format)
+            .mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy(*partitioned_by)
+            .save(self.path(name))
+        )
+
+
+class ParquetTables(_TablesByPath):
     """Folders of Parquet files. What was appended is what the sink's log, `_spark_metadata`, lists:
     files of a batch that did not come to its end are there and do not count."""
 
@@ -82,23 +103,6 @@ class ParquetTables(Tables):
     def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
         path, system = _folder(spark, self.path(name))
         system.mkdirs(path)
-
-    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
-        return (
-            rows.writeStream.format("parquet")
-            .option("path", self.path(name))
-            .option("checkpointLocation", self.checkpoint(name))
-            .partitionBy(*partitioned_by)
-        )
-
-    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
-        (
-            rows.write.format("parquet")
-            .mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .partitionBy(*partitioned_by)
-            .save(self.path(name))
-        )
 
     def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
         return spark.readStream.schema(schema).parquet(self.path(name))
@@ -110,7 +114,7 @@ class ParquetTables(Tables):
         return spark.read.schema(schema).parquet(self.path(name))
 
 
-class DeltaTables(Tables):
+class DeltaTables(_TablesByPath):
     """Delta tables, by path. Needs `io.delta:delta-spark`."""
 
     format = "delta"
@@ -126,23 +130,6 @@ class DeltaTables(Tables):
         (
             empty.write.format("delta")
             .mode("ignore")
-            .partitionBy(*partitioned_by)
-            .save(self.path(name))
-        )
-
-    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
-        return (
-            rows.writeStream.format("delta")
-            .option("path", self.path(name))
-            .option("checkpointLocation", self.checkpoint(name))
-            .partitionBy(*partitioned_by)
-        )
-
-    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
-        (
-            rows.write.format("delta")
-            .mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
             .partitionBy(*partitioned_by)
             .save(self.path(name))
         )

@@ -1,0 +1,67 @@
+"""A server of one process for tests, which can be used once it answers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.startable import Startable
+from tests.free_ports import free_port
+
+_START_S: Final = 180.0
+
+
+class AnsweringServer(Startable):
+    """On one port of 127.0.0.1, in a folder of its own that is gone with it."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix=f"sparklag-{self.name}-"))
+        self._port = free_port()
+        self._process: ChildProcess | None = None
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]:
+        """What runs it."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether it can be used."""
+
+    def start(self) -> None:
+        self._process = ChildProcess(
+            self.name, self._command(), log_path=self._folder / f"{self.name}.log"
+        )
+        self._process.start()
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            assert self._process.is_alive(), self._process.describe_end()
+            assert time.monotonic() < deadline, self._process.log_end()
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it; `start` takes the same address."""
+        if self._process is not None:
+            self._process.stop()
+
+    def freeze(self) -> None:
+        """Hold it: connections stay open, and nothing is answered until `thaw`."""
+        assert self._process is not None
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.thaw()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
