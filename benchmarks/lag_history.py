@@ -2,7 +2,8 @@
 
 The ingest query against two bare Spark copies of the same topic to Parquet, in the same session
 and in turn: of its values as they are, bytes that nobody has read; and of the rows that are in
-them, by `from_json` and `explode` and no more. `SPARKLAG_BENCH_EVENTS` is how many events there are.
+them, by `from_json` and `explode` and no more. `SPARKLAG_BENCH_EVENTS` is how many events there
+are.
 """
 
 from __future__ import annotations
