@@ -11,6 +11,7 @@ from sparklag_pipeline.report.trends import FEWEST_POINTS, trend
 from sparklag_pipeline.report.windows import RolledWindow
 
 HOUR_MS: Final = 3_600_000
+_NEAR: Final = 0.1
 FARTHEST_DAYS: Final = 365
 """A date beyond says more than such a line knows."""
 
@@ -41,9 +42,26 @@ def capacity(hours: Sequence[RolledWindow]) -> Capacity:
     if not can or median(can) <= 0:
         return Capacity(peak, reason="what it can do is not known: no batch rate")
     batch_rate = median(can)
+    if _is_always_busy(hours):
+        return Capacity(
+            peak,
+            reason="its batches follow each other without a pause and do what comes: what it can do"
+            " beyond that does not show",
+        )
     used = Capacity(peak, batch_rate, peak / batch_rate)
     at_ms, reason = _passed_at(inputs, batch_rate)
     return Capacity(peak, batch_rate, used.utilisation, at_ms, reason)
+
+
+def _is_always_busy(hours: Sequence[RolledWindow]) -> bool:
+    """Without a pause between batches the rate within them is that of what comes, however much
+    more the query could do."""
+    ratios = [
+        hour.batch_rate / hour.input_rate
+        for hour in hours
+        if hour.batch_rate is not None and hour.input_rate
+    ]
+    return bool(ratios) and abs(median(ratios) - 1) <= _NEAR
 
 
 def _passed_at(

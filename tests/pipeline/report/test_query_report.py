@@ -101,6 +101,14 @@ def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can
         ([hour(0, input_rate=5.0)], "what it can do is not known: no batch rate"),
         ([hour(0, input_rate=5.0, batch_rate=9.0)], "1 hours are known: it takes 8"),
         (
+            [
+                hour(number, input_rate=5.0 + number, batch_rate=5.2 + number)
+                for number in range(24)
+            ],
+            "its batches follow each other without a pause and do what comes: what it can do beyond"
+            " that does not show",
+        ),
+        (
             [hour(number, input_rate=5.0, batch_rate=9.0) for number in range(24)],
             "the input rate is steady",
         ),
