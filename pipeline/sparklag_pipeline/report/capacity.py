@@ -11,7 +11,7 @@ from sparklag_pipeline.report.trends import FEWEST_POINTS, trend
 from sparklag_pipeline.report.windows import RolledWindow
 
 HOUR_MS: Final = 3_600_000
-_NEAR: Final = 0.1
+_NEAR: Final = 0.03
 FARTHEST_DAYS: Final = 365
 """A date beyond says more than such a line knows."""
 
