@@ -65,7 +65,7 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
         findings += seen
         if all(finding.good for finding in seen):
             findings += await _look_at_settings(options, settings)
-            for topic in topics:
+            for topic in reversed(topics):
                 who = (
                     "drivers publish"
                     if topic == settings.offsets_topic
