@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+import msgspec
+
 from sparklag_pipeline.report.query_report import QueryReport
 
 FORMAT_VERSION: Final = "1.0"
@@ -80,7 +82,7 @@ def _document(report: QueryReport) -> dict[str, Any]:
         "time_lag_s": None if report.time_lag_s is None else asdict(report.time_lag_s),
         "produced": report.produced,
         "processed": report.processed,
-        "worst_partitions": [asdict(one) for one in report.worst],
+        "worst_partitions": [msgspec.structs.asdict(one) for one in report.worst],
         "trend": None
         if report.trend is None
         else {

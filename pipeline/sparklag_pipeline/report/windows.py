@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class WorstPartition:
+class WorstPartition(Struct, frozen=True):
     """A partition of a query at its worst."""
 
     source: int
@@ -14,16 +13,15 @@ class WorstPartition:
     partition: int
     max_lag: int
     """Records."""
-    max_time_lag_s: float | None
+    max_time_lag_s: float | None = None
 
 
-@dataclass(frozen=True)
-class RolledWindow:
+class RolledWindow(Struct, frozen=True, kw_only=True):
     """One query in one window of time. What is not known is None."""
 
     cluster: str
     query_id: str
-    query: str | None
+    query: str | None = None
     start_ms: int
     """Epoch milliseconds."""
     known_s: float
@@ -39,7 +37,7 @@ class RolledWindow:
     input_rate: float | None = None
     """95th percentile, records a second."""
     batch_rate: float | None = None
-    worst: tuple[WorstPartition, ...] = field(default=())
+    worst: tuple[WorstPartition, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
