@@ -31,12 +31,24 @@ class Outbox:
         self.producer = producer
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
+        self._partitions: dict[str, int] = {}
+        # aiokafka makes a new set of a topic's partitions for each who asks.
+        producer.client.cluster.add_listener(lambda _: self._partitions.clear())
         self._lanes: dict[tuple[str, int], deque[_Message]] = {}
         self._handing_over: set[asyncio.Task[None]] = set()
         self._unsettled: deque[tuple[float, asyncio.Future[None]]] = deque()
         """In the order of their deadlines."""
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: str | None = None
+
+    async def partitions_of(self, topic: str) -> int:
+        """How many a topic has. Raises asyncio.TimeoutError, and what aiokafka raises."""
+        known = self._partitions.get(topic)
+        if known is None:
+            asked = self.producer.partitions_for(topic)
+            known = len(await asyncio.wait_for(asked, self._timeout_s))
+            self._partitions[topic] = known
+        return known
 
     async def send(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers

@@ -71,7 +71,7 @@ class AcknowledgedProducer:
         """
         outbox = self._outbox or await self._start()
         try:
-            partitions = await self._partitions_of(outbox.producer, topic)
+            partitions = await outbox.partitions_of(topic)
             partition = partition_of_key(key, partitions) if place is None else place(partitions)
             await outbox.send(topic, partition, key, value, headers)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
@@ -104,12 +104,6 @@ class AcknowledgedProducer:
                     raise
                 self._outbox = Outbox(producer, self._timeout_s)
             return self._outbox
-
-    async def _partitions_of(self, producer: AIOKafkaProducer, topic: str) -> int:
-        known = producer.client.cluster.partitions_for_topic(topic)
-        if known is None:
-            known = await asyncio.wait_for(producer.partitions_for(topic), self._timeout_s)
-        return len(known)
 
     async def _give_up(self, outbox: Outbox, reason: str) -> None:
         # Of several messages that fail with one producer, the first ends it, and only that one.
