@@ -101,7 +101,7 @@ class MessageFormats:
         return [
             topic
             for topic, message_type in self._topics().items()
-            if not await self._avro.is_registered(message_type, topic)
+            if not await self._avro.writer(message_type, topic).is_registered()
         ]
 
     async def register(self) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 from sparklag_schemas.headers import lag_event_headers, observation_headers, partition_headers
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
-from sparklag_schemas.partition_record import PartitionRecord, key_of_partition
+from sparklag_schemas.partition_record import PartitionRecord, partition_key
 
 MessageType = type[Observation] | type[LagEvent] | type[PartitionRecord]
 
@@ -43,7 +43,8 @@ def example_headers(message_type: MessageType, content_type: str) -> dict[str, s
         case LagEvent() as event:
             headers = lag_event_headers(event, content_type)
         case PartitionRecord() as record:
-            headers = partition_headers(record, key_of_partition(record), "default", content_type)
+            key = partition_key(record.query_id, record.source, record.topic, record.partition)
+            headers = partition_headers(record, key, "default", content_type)
         case observation:
             headers = observation_headers(observation, content_type)
     return {header: value.decode() for header, value in headers}

@@ -53,6 +53,6 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     ] = "default"
 
 
-def key_of_partition(record: PartitionRecord) -> str:
-    """The key of its record."""
-    return f"{record.query_id}/{record.source}/{record.topic}/{record.partition}"
+def partition_key(query_id: str, source: int, topic: str, partition: int) -> str:
+    """The key of a partition's records."""
+    return f"{query_id}/{source}/{topic}/{partition}"

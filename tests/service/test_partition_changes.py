@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.partition_record import key_of_partition
+from sparklag_schemas.partition_record import partition_key
 from sparklag_service.publishing.partition_changes import Change, PartitionChanges
 from tests.messages import QUERY_ID, lag_event
 
@@ -46,7 +46,7 @@ def test_a_record_says_what_its_event_does() -> None:
     (change,) = PartitionChanges(HEARTBEAT_S).due(of, 0.0)
     record = change.record
     assert record is not None
-    assert change.key == key_of_partition(record) == f"{QUERY_ID}/0/orders/3"
+    assert change.key == partition_key(QUERY_ID, 0, "orders", 3) == f"{QUERY_ID}/0/orders/3"
     assert (record.event_id, record.query, record.query_status) == ("e7e7", "orders", "WARN")
     assert (record.lag, record.time_lag_s, record.status) == (65, 1.5, "OK")
     assert record.measured_at == of.measured_at

@@ -13,13 +13,11 @@ from typing import Final
 from pyspark.errors import StreamingQueryException
 
 from sparklag_schemas import LagEvent, MalformedMessage, RegistrySettings
-from sparklag_schemas.avro.sources import declared
 
 ASK: Final = "sparklag: what is schema id "
 """What a query fails with that meets an id which is not known; the id follows."""
 
 _ID: Final = re.compile(rf"{ASK}(\d+)")
-_LAG_EVENT: Final = f"{declared(LagEvent)['namespace']}.{declared(LagEvent)['name']}"
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +47,19 @@ def asked_for(error: StreamingQueryException) -> int | None:
 def learned(ids: AvroIds, schema_id: int, registry: RegistrySettings) -> AvroIds:
     """What is known once the registry has said what that id is.
 
-    Raises RegistryError, and MissingPackage where Avro needs one.
+    Raises RegistryError.
     """
+    # Packages that only who reads Avro has: `observe` has said it where they are missing.
     from sparklag_schemas.avro.registry import SchemaRegistry
+    from sparklag_schemas.avro.schema import require_written_as
 
     known = SchemaRegistry(registry)
     asyncio.run(known.learn(schema_id))
     try:
         schema = known.schema(schema_id)
+        require_written_as(LagEvent, schema)
     except MalformedMessage as error:
-        return _refuse(ids, schema_id, str(error))
-    if schema.name != _LAG_EVENT:
-        return _refuse(ids, schema_id, f"it is a {schema.name}, here is {_LAG_EVENT} expected")
+        log.warning("values of schema id %d are left out: %s", schema_id, error)
+        return replace(ids, refused={**ids.refused, schema_id: str(error)})
     log.info("values of schema id %d are lag events", schema_id)
     return replace(ids, schemas={**ids.schemas, schema_id: schema.text})
-
-
-def _refuse(ids: AvroIds, schema_id: int, reason: str) -> AvroIds:
-    log.warning("values of schema id %d are left out: %s", schema_id, reason)
-    return replace(ids, refused={**ids.refused, schema_id: reason})

@@ -55,9 +55,12 @@ def event_schema() -> str:
 
 def avro_schema() -> str:
     """The same as the Avro schema to read with. Moments are the numbers that they are in JSON."""
-    of_type = {"LagEvent": EVENT_FIELDS, "TopicLag": (*TOPIC_FIELDS, "partitions")}
-    of_type["PartitionLag"] = PARTITION_FIELDS
-    event = _of_fields(declared(LagEvent), {**of_type, "LagEvent": (*EVENT_FIELDS, "topics")})
+    kept = {
+        "LagEvent": (*EVENT_FIELDS, "topics"),
+        "TopicLag": (*TOPIC_FIELDS, "partitions"),
+        "PartitionLag": PARTITION_FIELDS,
+    }
+    event = _of_fields(declared(LagEvent), kept)
     event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
     return json.dumps(event)
 

@@ -61,12 +61,7 @@ def as_json(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
 def _document(report: QueryReport) -> dict[str, Any]:
     found = report.capacity
     return {
-        "cluster": report.cluster,
-        "query_id": report.query_id,
-        "query": report.query,
-        "share_within_target": report.share_within_target,
-        "known_s": report.known_s,
-        "within_target_s": report.within_target_s,
+        **_begun(report),
         "episodes": [
             {
                 "from": one.from_ms,
@@ -101,6 +96,18 @@ def _document(report: QueryReport) -> dict[str, Any]:
     }
 
 
+def _begun(report: QueryReport) -> dict[str, Any]:
+    """What both forms begin with."""
+    return {
+        "cluster": report.cluster,
+        "query_id": report.query_id,
+        "query": report.query,
+        "share_within_target": report.share_within_target,
+        "known_s": report.known_s,
+        "within_target_s": report.within_target_s,
+    }
+
+
 def as_csv(reports: Sequence[QueryReport]) -> str:
     """One row for each query, under `CSV_COLUMNS`."""
     text = io.StringIO()
@@ -113,12 +120,7 @@ def as_csv(reports: Sequence[QueryReport]) -> str:
 
 def _row(report: QueryReport) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "cluster": report.cluster,
-        "query_id": report.query_id,
-        "query": report.query,
-        "share_within_target": report.share_within_target,
-        "known_s": report.known_s,
-        "within_target_s": report.within_target_s,
+        **_begun(report),
         "episodes": len(report.episodes),
         "longest_episode_s": report.longest.duration_s if report.longest else None,
         "produced": report.produced,

@@ -7,7 +7,7 @@ from typing import Final
 
 from sparklag_pipeline.report.query_report import QueryReport
 
-UNKNOWN: Final = "–"  # noqa: RUF001
+UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it
 
 
 def share(value: float | None) -> str:

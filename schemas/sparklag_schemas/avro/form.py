@@ -10,7 +10,7 @@ import fastavro
 import msgspec
 
 from sparklag_schemas.avro.registry import SchemaRegistry
-from sparklag_schemas.avro.schema import AvroSchema, schema_of
+from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
 from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.settings import RegistrySettings
@@ -32,15 +32,6 @@ class AvroForm:
         schema = schema_of(message_type)
         return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
 
-    async def is_registered(self, message_type: type[msgspec.Struct], topic: str) -> bool:
-        """Whether messages of that type can be written to that topic without registering anything.
-
-        Raises RegistryUnavailable, RegistryRefused.
-        """
-        schema = schema_of(message_type)
-        subject = subject_of(topic, schema, self._settings)
-        return await self._registry.find(subject, schema) is not None
-
     async def learn(self, data: bytes) -> None:
         """Know the schema it is written in, or that nobody knows it.
 
@@ -60,9 +51,7 @@ class AvroForm:
                 f"{len(data)} bytes, Avro takes {_PREFIX.size} to {MAX_MESSAGE_BYTES}"
             )
         schema = self._registry.schema(_schema_id(data))
-        expected = schema_of(written_as).name
-        if schema.name != expected:
-            raise MalformedMessage(f"it is a {schema.name}, here is {expected} expected")
+        require_written_as(written_as, schema)
         return _read(data, schema)
 
 
@@ -76,6 +65,13 @@ class AvroWriter:
         self._subject = subject
         self._schema = schema
         self._prefix: bytes | None = None
+
+    async def is_registered(self) -> bool:
+        """Whether it can write without registering anything.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
+        return await self._registry.find(self._subject, self._schema) is not None
 
     async def prepare(self) -> None:
         """Raises RegistryUnavailable, RegistryRefused."""

@@ -30,6 +30,13 @@ def schema_of(message_type: type) -> AvroSchema:
     return parse_schema(json.dumps(declared(message_type), separators=(",", ":")))
 
 
+def require_written_as(message_type: type, schema: AvroSchema) -> None:
+    """Raises MalformedMessage where it is not the schema, of any version, of such messages."""
+    expected = schema_of(message_type).name
+    if schema.name != expected:
+        raise MalformedMessage(f"it is a {schema.name}, here is {expected} expected")
+
+
 def parse_schema(text: str) -> AvroSchema:
     """Raises MalformedMessage for what is no Avro schema of a record."""
     try:

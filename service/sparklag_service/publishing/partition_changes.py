@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
+from sparklag_schemas.partition_record import partition_key
 from sparklag_schemas.vocabulary import Status
 from sparklag_service.publishing.cadence import partition_changed
 
@@ -82,9 +83,9 @@ class PartitionChanges:
 
 def _partitions(event: LagEvent) -> Iterator[tuple[str, TopicLag, PartitionLag]]:
     for topic in event.topics:
-        before = f"{event.query_id}/{topic.source}/{topic.topic}"
         for partition in topic.partitions:
-            yield f"{before}/{partition.partition}", topic, partition
+            key = partition_key(event.query_id, topic.source, topic.topic, partition.partition)
+            yield key, topic, partition
 
 
 def _record(event: LagEvent, topic: TopicLag, partition: PartitionLag) -> PartitionRecord:

@@ -119,7 +119,7 @@ def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can
     ],
 )
 def test_where_no_date_can_be_told_the_reason_is(hours: list[object], reason: str) -> None:
-    (found,) = query_reports([minute(0)], hours)  # type: ignore[arg-type]
+    (found,) = query_reports([minute(0)], hours)  # type: ignore[arg-type]  # parametrised
 
     assert (found.capacity.passed_at_ms, found.capacity.reason) == (None, reason)
 
