@@ -208,7 +208,7 @@ class _Bare:
         self._lag_reader = AIOKafkaConsumer("consumer-lag", bootstrap_servers=bootstrap_servers)
         # As sparklag's own: the same bytes go over the wire.
         self._producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers, enable_idempotence=True, compression_type="lz4"
+            bootstrap_servers=bootstrap_servers, enable_idempotence=True, compression_type="zstd"
         )
 
     async def start(self) -> None:

@@ -206,7 +206,7 @@ def _produce(servers: str, topic: str, count: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
-            "compression.type": "lz4",  # as the service does
+            "compression.type": "zstd",  # as the service does
             "linger.ms": 50,
             "queue.buffering.max.kbytes": 256 * 1024,
         }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from copy import copy
 from functools import partial
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from sparklag_schemas.connection import KafkaUnavailable
 from sparklag_schemas.headers import Headers
@@ -21,8 +23,9 @@ class _Message(NamedTuple):
 
 
 class Outbox:
-    """Hands them to `producer`, those of a partition one after the other: where a batch is full
-    aiokafka wakes all that wait for the next whenever one has gone, and each tries anew.
+    """Hands them to `producer` in batches, those of a partition one after the other: of messages by
+    themselves aiokafka wakes all that wait for a full batch whenever it has gone, and each tries
+    anew.
 
     What is not acknowledged after `timeout_s` ends the outbox, and all that is in it fails.
     """
@@ -53,7 +56,7 @@ class Outbox:
     async def send(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers
     ) -> None:
-        """Return once it is acknowledged. Cancelled before the producer has it, it is not sent.
+        """Return once it is acknowledged. Cancelled before it is in a batch, it is not sent.
 
         Raises KafkaUnavailable when the outbox ends, and what aiokafka raises.
         """
@@ -89,24 +92,30 @@ class Outbox:
 
     async def _hand_over(self, topic: str, partition: int, lane: deque[_Message]) -> None:
         while lane:
-            message = lane.popleft()
-            if message.settled.done():
-                continue
+            batch, settled = self._next_batch(lane)
             try:
-                acknowledged = await self.producer.send(
-                    topic,
-                    value=message.value,
-                    key=message.key,
-                    headers=message.headers,
-                    partition=partition,
-                )
-            # Whatever it is, who waits for the message must hear of it.
+                acknowledged = await self.producer.send_batch(batch, topic, partition=partition)
+            # Whatever it is, who waits for the messages must hear of it.
             except Exception as error:
-                if not message.settled.done():
-                    message.settled.set_exception(error)
+                _fail(settled, error)
             else:
-                acknowledged.add_done_callback(partial(_settle, message.settled))
+                acknowledged.add_done_callback(partial(_settle, settled))
         del self._lanes[topic, partition]
+
+    def _next_batch(self, lane: deque[_Message]) -> tuple[BatchBuilder, list[asyncio.Future[None]]]:
+        """As many of them as there is room for, and what waits for each."""
+        batch = self.producer.create_batch()
+        settled = []
+        while lane:
+            key, value, headers, waiting = lane.popleft()
+            if waiting.done():
+                continue
+            if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+                lane.appendleft(_Message(key, value, headers, waiting))
+                break
+            settled.append(waiting)
+        batch.close()
+        return batch, settled
 
     def _drop_settled(self) -> None:
         while self._unsettled and self._unsettled[0][1].done():
@@ -125,16 +134,22 @@ class Outbox:
             self._alarm = self._loop.call_later(left_s, self._look)
 
 
-def _settle(settled: asyncio.Future[None], acknowledged: asyncio.Future[object]) -> None:
+def _settle(settled: list[asyncio.Future[None]], acknowledged: asyncio.Future[object]) -> None:
     if acknowledged.cancelled():
         # aiokafka cancels what a producer leaves behind that is closed.
-        if not settled.done():
-            settled.set_exception(KafkaUnavailable("its producer was closed"))
+        _fail(settled, KafkaUnavailable("its producer was closed"))
         return
     error = acknowledged.exception()
-    if settled.done():
+    if error is not None:
+        _fail(settled, error)
         return
-    if error is None:
-        settled.set_result(None)
-    else:
-        settled.set_exception(error)
+    for future in settled:
+        if not future.done():
+            future.set_result(None)
+
+
+def _fail(settled: list[asyncio.Future[None]], error: BaseException) -> None:
+    for future in settled:
+        if not future.done():
+            # A traceback grows with each who raises it.
+            future.set_exception(copy(error))

@@ -25,7 +25,8 @@ ChoosePartition = Callable[[int], int]
 """The partition of a record, from how many the topic has."""
 
 _log = logging.getLogger("sparklag")
-_MAX_REQUEST_BYTES = 8 * 1024 * 1024
+_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""As our topics are created with."""
 _BATCH_BYTES = 256 * 1024
 """Several events in one, and less than any topic refuses: what is larger goes by itself."""
 _ABANDON_TIMEOUT_S = 2.0
@@ -69,6 +70,11 @@ class AcknowledgedProducer:
 
         Raises MessageTooLarge; KafkaUnavailable after the deadline; and what aiokafka raises.
         """
+        size = len(value or b"")
+        if size > _MAX_MESSAGE_BYTES:
+            raise MessageTooLarge(
+                f"{size} bytes are more than the {_MAX_MESSAGE_BYTES} of a message"
+            )
         outbox = self._outbox or await self._start()
         try:
             partitions = await outbox.partitions_of(topic)
@@ -76,7 +82,6 @@ class AcknowledgedProducer:
             await outbox.send(topic, partition, key, value, headers)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
             await self._give_up(outbox, "a message before it was refused by its size")
-            size = len(value or b"")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
         except (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError) as error:
             await self._give_up(outbox, f"its producer failed: {error or type(error).__name__}")
@@ -93,8 +98,8 @@ class AcknowledgedProducer:
                 producer = AIOKafkaProducer(
                     **self._options,
                     enable_idempotence=True,
-                    compression_type="lz4",
-                    max_request_size=_MAX_REQUEST_BYTES,
+                    # aiokafka's lz4 takes eight times as long, and leaves twice as much.
+                    compression_type="zstd",
                     max_batch_size=_BATCH_BYTES,
                 )
                 try:
