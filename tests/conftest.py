@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
+from tests.certificates import Certificates, make_certificates
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer
@@ -77,6 +78,27 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 def second_client(kafka: LocalKafka) -> SecondClient:
     """The shared broker, seen by a client that is not ours."""
     return SecondClient(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """For TLS, of a server and a client."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def tls_kafka(certificates: Certificates) -> Iterator[LocalKafka]:
+    """A broker that takes TLS alone, and requires a client certificate."""
+    listener = "listener.name.client"
+    properties = {
+        f"{listener}.ssl.keystore.type": "PEM",
+        f"{listener}.ssl.keystore.location": str(certificates.server),
+        f"{listener}.ssl.truststore.type": "PEM",
+        f"{listener}.ssl.truststore.location": str(certificates.ca),
+        f"{listener}.ssl.client.auth": "required",
+    }
+    with LocalKafka(security_protocol="SSL", properties=properties) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ an identity server. It hands on what it lets through, and remembers what it was 
 from __future__ import annotations
 
 import base64
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -16,9 +17,12 @@ _CREDENTIALS: Final = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode())
 
 
 class RegistryProxy:
-    """A context manager. Where it is guarded, nobody but USER is let in, who may only read."""
+    """A context manager. Where it is guarded, nobody but USER is let in, who may only read. With
+    `tls` it is https."""
 
-    def __init__(self, registry_url: str, *, guarded: bool = False) -> None:
+    def __init__(
+        self, registry_url: str, *, guarded: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.requests: list[tuple[str, str]] = []
         """Method and path of each."""
         proxy = self
@@ -52,8 +56,11 @@ class RegistryProxy:
                 """Nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> RegistryProxy:
         self._thread.start()

@@ -58,9 +58,7 @@ def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
         )
     except (OSError, ValueError) as error:
         # ssl.SSLError is an OSError. None of these say which file they mean.
-        files = [kafka.ssl_cafile, kafka.ssl_certfile, kafka.ssl_keyfile]
-        named = ", ".join(name for name in files if name)
-        raise SettingsError(f"TLS files of kafka ({named}): {error}") from error
+        raise SettingsError(f"TLS files of kafka ({kafka.tls_files}): {error}") from error
     context.check_hostname = kafka.ssl_check_hostname
     return context
 

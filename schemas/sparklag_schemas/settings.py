@@ -23,17 +23,27 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
             ) from None
 
 
-class KafkaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TlsFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a client, in PEM."""
+
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_key_password: str | None = None
+
+    @property
+    def tls_files(self) -> str:
+        """Those that are set, for an error that names none."""
+        return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
+
+
+class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to connect to Kafka. The names are aiokafka's and librdkafka's."""
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     sasl_username: str | None = None
     sasl_password: str | None = None
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_key_password: str | None = None
     ssl_check_hostname: bool = True
     client_id: str = "sparklag"
     request_timeout_s: Seconds = 10.0
@@ -59,7 +69,7 @@ def _shown(settings: Struct) -> str:
     )
 
 
-class RegistrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schema registry that speaks Confluent's API. Messages in Avro need it; needs
     `sparklag[avro]`."""
 
@@ -67,10 +77,6 @@ class RegistrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`https://registry:8081`; several with commas."""
     username: str | None = None
     password: str | None = None
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_key_password: str | None = None
     subjects: Literal["topic", "record", "topic-record"] = "topic"
     """How a schema's subject is named: `<topic>-value`, `<record>` or `<topic>-<record>`."""
     compatibility: Literal[

@@ -30,6 +30,7 @@ from sparklag_schemas.errors import (
 )
 from sparklag_schemas.formats import MessageFormats, MessageReader, MessageWriter
 from sparklag_schemas.message_examples import MessageType, example
+from tests.certificates import Certificates
 from tests.messages import lag_event, observation
 from tests.registry_proxy import PASSWORD, USER, RegistryProxy
 from tests.schema_registry import SchemaRegistryServer
@@ -234,6 +235,25 @@ async def test_credentials_are_sent_and_who_may_not_is_told(
             await form.writer(LagEvent, topic).prepare()
         value = await formats(registry.url).writer(LagEvent, topic).encode(lag_event())
         assert await read(form.reader(LagEvent), value) == lag_event()
+
+
+async def test_over_tls_it_is_asked_with_a_client_certificate_and_an_authority_of_its_own(
+    registry: SchemaRegistryServer, certificates: Certificates, topic: str
+) -> None:
+    with RegistryProxy(registry.url, tls=certificates.server_context()) as proxy:
+        form = formats(proxy.url, **certificates.client)
+        value = await form.writer(LagEvent, topic).encode(lag_event())
+        assert await read(form.reader(LagEvent), value) == lag_event()
+        for wrong in ({}, {**certificates.client, "ssl_cafile": str(certificates.other_ca)}):
+            with pytest.raises(RegistryUnavailable, match="certificate") as refusal:
+                await formats(proxy.url, **wrong).writer(LagEvent, topic).prepare()
+            assert "\n" not in str(refusal.value)
+        nobody = formats(proxy.url, ssl_cafile=str(certificates.ca))
+        with pytest.raises(RegistryUnavailable):
+            await nobody.writer(LagEvent, topic).prepare()
+        absent = formats(proxy.url, ssl_cafile="/no-such-file")
+        with pytest.raises(RegistryRefused, match=r"TLS files \(/no-such-file\): .*No such file"):
+            await absent.writer(LagEvent, topic).prepare()
 
 
 async def test_an_address_that_is_no_registry_is_told(registry: SchemaRegistryServer) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +27,7 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.diagnosis import diagnose
+from tests.certificates import Certificates
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
@@ -220,90 +218,12 @@ async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> Non
     assert said.startswith("no-such-host.invalid:9092: ")
 
 
-@dataclass(frozen=True)
-class Certificates:
-    """PEM files: an authority, a broker's store, a client's, and a stranger's authority."""
-
-    ca: Path
-    broker: Path
-    client_certificate: Path
-    client_key: Path
-    other_ca: Path
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def authority(name: str) -> Path:
-        certificate = folder / f"{name}.crt"
-        openssl(
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", f"/CN={name}"),
-            *("-keyout", str(folder / f"{name}.key"), "-out", str(certificate)),
-        )
-        return certificate
-
-    def signed(name: str, *, host: str) -> tuple[Path, Path]:
-        key, request = folder / f"{name}.key", folder / f"{name}.csr"
-        certificate, extension = folder / f"{name}.crt", folder / f"{name}.ext"
-        extension.write_text(f"subjectAltName=IP:{host}\n")
-        openssl(
-            *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
-            *("-keyout", str(key), "-out", str(request)),
-        )
-        openssl(
-            *("x509", "-req", "-in", str(request), "-days", "2", "-CAcreateserial"),
-            *("-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")),
-            *("-extfile", str(extension), "-out", str(certificate)),
-        )
-        return certificate, key
-
-    ca = authority("ca")
-    broker_certificate, broker_key = signed("broker", host="127.0.0.1")
-    store = folder / "broker.pem"
-    store.write_text(broker_key.read_text() + broker_certificate.read_text())
-    client_certificate, client_key = signed("client", host="127.0.0.1")
-    return Certificates(ca, store, client_certificate, client_key, authority("other"))
-
-
-@pytest.fixture(scope="module")
-def tls_kafka(certificates: Certificates) -> Iterator[LocalKafka]:
-    """TLS, and a client certificate is required."""
-    listener = "listener.name.client"
-    properties = {
-        f"{listener}.ssl.keystore.type": "PEM",
-        f"{listener}.ssl.keystore.location": str(certificates.broker),
-        f"{listener}.ssl.truststore.type": "PEM",
-        f"{listener}.ssl.truststore.location": str(certificates.ca),
-        f"{listener}.ssl.client.auth": "required",
-    }
-    with LocalKafka(security_protocol="SSL", properties=properties) as broker:
-        yield broker
-
-
-def tls(certificates: Certificates, **fields: Any) -> KafkaSettings:
-    return KafkaSettings(
-        **{
-            "security_protocol": "SSL",
-            "ssl_cafile": str(certificates.ca),
-            "ssl_certfile": str(certificates.client_certificate),
-            "ssl_keyfile": str(certificates.client_key),
-            **fields,
-        }
-    )
-
-
 async def test_over_tls_with_a_client_certificate_the_service_works(
     tls_kafka: LocalKafka, certificates: Certificates, topic_name: str
 ) -> None:
     plain = SecondClient(tls_kafka.internal_servers)
     plain.create(topic_name, 1)
-    settings = settings_for(tls_kafka.bootstrap_servers, kafka=tls(certificates))
+    settings = settings_for(tls_kafka.bootstrap_servers, kafka=certificates.kafka_settings())
     async with running(settings, plain) as service:
         service.observe(
             observation(observed_at=epoch_ms(), sources=[position({topic_name: {0: 0}})])
@@ -314,7 +234,7 @@ async def test_over_tls_with_a_client_certificate_the_service_works(
 async def test_a_broker_whose_authority_is_not_trusted_is_named(
     tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
-    stranger = tls(certificates, ssl_cafile=str(certificates.other_ca))
+    stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
     said = await explain_failure(tls_kafka.bootstrap_servers, stranger)
     assert said is not None
     assert "certificate is not trusted" in said
@@ -324,7 +244,7 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
 async def test_a_missing_client_certificate_is_named(
     tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
-    without = tls(certificates, ssl_certfile=None, ssl_keyfile=None)
+    without = certificates.kafka_settings(ssl_certfile=None, ssl_keyfile=None)
 
     async def named() -> bool:
         said = await explain_failure(tls_kafka.bootstrap_servers, without)
@@ -336,4 +256,4 @@ async def test_a_missing_client_certificate_is_named(
 @pytest.mark.parametrize("wrong", ["missing.pem", "/"])
 def test_tls_files_that_cannot_be_used_are_named(certificates: Certificates, wrong: str) -> None:
     with pytest.raises(SettingsError, match="TLS files of kafka"):
-        client_options("127.0.0.1:1", tls(certificates, ssl_certfile=wrong))
+        client_options("127.0.0.1:1", certificates.kafka_settings(ssl_certfile=wrong))

@@ -127,7 +127,9 @@ class SchemaRegistry:
         try:
             client = SchemaRegistryClient(_client_options(self._settings))
         except (ValueError, OSError) as error:
-            raise RegistryRefused(f"schema registry {self._settings.url}: {error}") from error
+            files = self._settings.tls_files
+            where = f"{self._settings.url}, TLS files ({files})" if files else self._settings.url
+            raise RegistryRefused(f"schema registry {where}: {error}") from error
         with client:
             return call(client)
 

@@ -1,0 +1,80 @@
+"""A real Spark cluster for tests: its own standalone master, and one worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from sparklag_pipeline.child_process import ChildProcess, stop_all
+from sparklag_pipeline.startable import Startable
+from tests.free_ports import free_ports
+
+_START_S: Final = 150.0
+_HOST: Final = "127.0.0.1"
+_PROGRAMS: Final = Path(pyspark.__file__).parent / "bin"
+SPARK_SUBMIT: Final = str(_PROGRAMS / "spark-submit")
+
+
+class SparkCluster(Startable):
+    """With one core for executors. They share files with the driver, and no Python."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-spark-cluster-"))
+        self._port, self._page = free_ports(2)
+        self._nodes: list[ChildProcess] = []
+
+    @property
+    def submit(self) -> list[str]:
+        """The command, up to the application's own file."""
+        return [SPARK_SUBMIT, "--master", self._master, "--conf", "spark.driver.host=127.0.0.1"]
+
+    def start(self) -> None:
+        self._start_node("master", "--port", str(self._port), "--webui-port", str(self._page))
+        more = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
+        self._start_node("worker", *more, "--work-dir", str(self._folder / "work"), self._master)
+        deadline = time.monotonic() + _START_S
+        while not self._has_worker():
+            for node in self._nodes:
+                assert node.is_alive(), node.describe_end()
+                assert time.monotonic() < deadline, node.log_end()
+            time.sleep(0.2)
+
+    def applications(self) -> list[str]:
+        """The names of those that have ended."""
+        with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
+            return [each["name"] for each in json.load(answer)["completedapps"]]
+
+    def close(self) -> None:
+        stop_all(self._nodes)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _master(self) -> str:
+        return f"spark://{_HOST}:{self._port}"
+
+    def _start_node(self, name: str, *arguments: str) -> None:
+        program = f"org.apache.spark.deploy.{name}.{name.capitalize()}"
+        node = ChildProcess(
+            f"Spark's {name}",
+            [str(_PROGRAMS / "spark-class"), program, "--host", _HOST, *arguments],
+            log_path=self._folder / f"{name}.log",
+            environment={**os.environ, "SPARK_LOCAL_IP": _HOST, "SPARK_DAEMON_MEMORY": "256m"},
+            directory=self._folder,
+        )
+        self._nodes.append(node)
+        node.start()
+
+    def _has_worker(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
+                return bool(json.load(answer)["aliveworkers"] == 1)
+        except (OSError, ValueError):
+            return False
