@@ -50,8 +50,7 @@ def pages() -> dict[str, str]:
     page_of = {schema["title"]: f"{stem}.md" for stem, schema in schemas.items()}
     made = {_TOPICS: _topics_page(api, page_of)}
     for stem, schema in schemas.items():
-        forms = [name for name in texts if name.startswith(f"{stem}.")]
-        made[f"{stem}.md"] = _message_page(schema, forms, _addresses(api, schema["title"]))
+        made[f"{stem}.md"] = _message_page(stem, schema, _addresses(api, schema["title"]))
     return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
 
 
@@ -66,10 +65,11 @@ def write() -> None:
             page.unlink()
 
 
-def _message_page(schema: Document, forms: list[str], addresses: list[str]) -> list[str]:
+def _message_page(stem: str, schema: Document, addresses: list[str]) -> list[str]:
     title = schema["title"]
     carried = " and ".join(f"[`{address}`]({_TOPICS}#{address})" for address in addresses)
-    files = " · ".join([*map(_document_link, sorted(forms)), _avro_link(schema)])
+    sources = (DOCUMENTS / f"{stem}{_SCHEMA}", _AVRO / f"{stem}.avsc")
+    files = " · ".join(map(_file_link, sources))
     parts = {title: schema} | {name: schema["$defs"][name] for name in _nested(schema)}
     lines = [_MARK, f"# {title}", schema["description"], ""]
     if carried:
@@ -156,9 +156,9 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
     lines = [
         _MARK,
         "# Topics and messages",
-        f"{info['description']} Version {info['version']}; for programs: {_document_link(_API)}"
-        f" (AsyncAPI {api['asyncapi']}). What the numbers say: [docs/lag.md](../lag.md), and each"
-        " status: [README](../../README.md#lag-events).",
+        f"{info['description']} Version {info['version']}; for programs:"
+        f" {_file_link(DOCUMENTS / _API)} (AsyncAPI {api['asyncapi']}). What the numbers say:"
+        " [docs/lag.md](../lag.md), and each status: [README](../../README.md#lag-events).",
         "",
         "| topic | messages | |",
         "| --- | --- | --- |",
@@ -275,17 +275,8 @@ def _setting(name: str, value: Any) -> str:
     return f"`{value}`"
 
 
-def _document_link(name: str) -> str:
-    return f"[{name}](../../{(DOCUMENTS / name).relative_to(ROOT).as_posix()})"
-
-
-def _avro_link(schema: Document) -> str:
-    (source,) = (
-        path
-        for path in _AVRO.glob("*.avsc")
-        if json.loads(path.read_text(encoding="utf-8"))["name"] == schema["title"]
-    )
-    return f"[{source.name}](../../{source.relative_to(ROOT).as_posix()})"
+def _file_link(path: Path) -> str:
+    return f"[{path.name}](../../{path.relative_to(ROOT).as_posix()})"
 
 
 def _last(reference: Document) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_port
+from tests.waiting import wait_until_up
 
 _START_S: Final = 180.0
 
@@ -40,11 +40,7 @@ class AnsweringServer(Startable):
             self.name, self._command(), log_path=self._folder / f"{self.name}.log"
         )
         self._process.start()
-        deadline = time.monotonic() + _START_S
-        while not self._answers():
-            assert self._process.is_alive(), self._process.describe_end()
-            assert time.monotonic() < deadline, self._process.log_end()
-            time.sleep(0.1)
+        wait_until_up([self._process], self._answers, _START_S)
 
     def stop(self) -> None:
         """End it; `start` takes the same address."""

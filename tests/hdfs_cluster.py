@@ -6,7 +6,6 @@ import getpass
 import json
 import shutil
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,6 +17,7 @@ from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import Module, resolve_jars
 from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_ports
+from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -101,12 +101,7 @@ class HdfsCluster(Startable):
             )
             self._nodes.append(node)
             node.start()
-        deadline = time.monotonic() + _START_S
-        while not self._takes_files():
-            for node in self._nodes:
-                assert node.is_alive(), node.describe_end()
-                assert time.monotonic() < deadline, node.log_end()
-            time.sleep(0.2)
+        wait_until_up(self._nodes, self._takes_files, _START_S)
 
     def _configuration(self) -> str:
         data, ipc, http = self._data_ports

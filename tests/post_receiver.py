@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
 
-Receiver = TypeVar("Receiver", bound="PostReceiver")
+from tests.http_server import HttpServer, QuietHandler
 
 
-class PostReceiver:
+class PostReceiver(HttpServer):
     """A context manager. `port` 0 takes a free one."""
 
     content_type = "text/plain"
@@ -17,35 +15,19 @@ class PostReceiver:
     def __init__(self, port: int = 0) -> None:
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                answer = receiver.answer(self.rfile.read(int(self.headers["content-length"])))
-                if answer is None:
-                    return
-                self.send_response(200)
-                self.send_header("content-type", receiver.content_type)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
+        class Handler(QuietHandler):
+            def do_POST(self) -> None:  # noqa: N802  # the name that http.server calls
+                answer = receiver.answer(self.body())
+                if answer is not None:
+                    self.answer(200, receiver.content_type, answer)
 
         self.ended = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.port = self._server.server_address[1]
+        super().__init__(Handler, port)
 
     def answer(self, body: bytes) -> bytes | None:
         """To what was posted; None to say nothing. On a thread of its own."""
         raise NotImplementedError
 
-    def __enter__(self: Receiver) -> Receiver:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exits: object) -> None:
         self.ended.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__exit__(*exits)

@@ -6,16 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import urllib.request
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
 
 from sparklag_pipeline.child_process import ChildProcess, stop_all
 from sparklag_pipeline.startable import Startable
 from tests.free_ports import free_ports
+from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0
 _HOST: Final = "127.0.0.1"
@@ -40,17 +40,11 @@ class SparkCluster(Startable):
         self._start_node("master", "--port", str(self._port), "--webui-port", str(self._page))
         more = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
         self._start_node("worker", *more, "--work-dir", str(self._folder / "work"), self._master)
-        deadline = time.monotonic() + _START_S
-        while not self._has_worker():
-            for node in self._nodes:
-                assert node.is_alive(), node.describe_end()
-                assert time.monotonic() < deadline, node.log_end()
-            time.sleep(0.2)
+        wait_until_up(self._nodes, self._has_worker, _START_S)
 
     def applications(self) -> list[str]:
         """The names of those that have ended."""
-        with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
-            return [each["name"] for each in json.load(answer)["completedapps"]]
+        return [each["name"] for each in self._state()["completedapps"]]
 
     def close(self) -> None:
         stop_all(self._nodes)
@@ -74,7 +68,12 @@ class SparkCluster(Startable):
 
     def _has_worker(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
-                return bool(json.load(answer)["aliveworkers"] == 1)
+            return bool(self._state()["aliveworkers"] == 1)
         except (OSError, ValueError):
             return False
+
+    def _state(self) -> dict[str, Any]:
+        """What the master's page says."""
+        with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+
+from sparklag_pipeline.child_process import ChildProcess
 
 DEADLINE_S = 90.0
 
@@ -15,6 +17,23 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = DEADLI
     while not condition():
         assert time.monotonic() < deadline, f"after {timeout_s} s still not: {what}"
         time.sleep(0.05)
+
+
+def wait_until_up(
+    processes: Sequence[ChildProcess], answers: Callable[[], bool], timeout_s: float
+) -> None:
+    """Return once `answers` holds; fail with the end of the log of one that has ended, or, when it
+    takes too long, of the first."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        is_up = answers()
+        for process in processes:
+            # What answers in its place may be another.
+            assert process.is_alive(), process.describe_end()
+            assert is_up or time.monotonic() < deadline, process.log_end()
+        if is_up:
+            return
+        time.sleep(0.1)
 
 
 async def eventually(

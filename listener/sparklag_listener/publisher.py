@@ -11,8 +11,7 @@ from aiokafka.errors import KafkaError
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError
 from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.connection import client_options, explain_error
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
@@ -172,13 +171,10 @@ class OffsetsPublisher:
             )
 
     async def _cause(self, error: BaseException) -> str:
-        if isinstance(error, RegistryError):
-            return str(error)
         try:
-            found = await explain_failure(self._bootstrap_servers, self._settings.kafka)
+            return await explain_error(error, self._bootstrap_servers, self._settings.kafka)
         except SparklagError as unusable:
-            found = str(unusable)
-        return found or str(error) or type(error).__name__
+            return str(unusable)
 
     def _recovered(self) -> None:
         if self._causes:

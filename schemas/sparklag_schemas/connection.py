@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSas
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sparklag_schemas.errors import SettingsError, SparklagError
+from sparklag_schemas.errors import RegistryError, SettingsError, SparklagError
 from sparklag_schemas.settings import KafkaSettings
 
 _PROBE_TIMEOUT_S = 5.0
@@ -85,6 +85,18 @@ async def explain_failure(bootstrap_servers: str, kafka: KafkaSettings) -> str |
         else:
             return None
     return "; ".join(causes)
+
+
+async def explain_error(error: BaseException, bootstrap_servers: str, kafka: KafkaSettings) -> str:
+    """Why a call failed with `error`: what `explain_failure` finds, or else the error's own text. A
+    schema registry's says it all, and Kafka is not asked.
+
+    Raises SettingsError as `client_options` does.
+    """
+    found = None
+    if not isinstance(error, RegistryError):
+        found = await explain_failure(bootstrap_servers, kafka)
+    return found or str(error) or type(error).__name__
 
 
 def _cause(error: BaseException, kafka: KafkaSettings) -> str:

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, Settings
-from sparklag_schemas.connection import explain_failure
+from sparklag_schemas.connection import explain_error
 from sparklag_schemas.errors import RegistryError
 from sparklag_schemas.formats import MessageReader
 from sparklag_schemas.portions import by_size
@@ -77,10 +77,8 @@ async def keep_reading(
             asyncio.TimeoutError,
         ) as error:
             counters.reads_failed += 1
-            cause = None
-            if not isinstance(error, RegistryError):
-                cause = await explain_failure(bootstrap_servers, settings.kafka)
-            reason = f"topic {topic}: {cause or str(error) or type(error).__name__}"
+            cause = await explain_error(error, bootstrap_servers, settings.kafka)
+            reason = f"topic {topic}: {cause}"
             on_failure(reason)
             _log.warning("reading %s; trying again", reason)
         await asyncio.sleep(_RETRY_S)

@@ -18,7 +18,7 @@ from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_en
 from sparklag_pipeline.startable import Startable
 from tests.free_ports import lasting_port
 from tests.processes import descendants, process_is_gone, signal_all
-from tests.waiting import wait_for
+from tests.waiting import wait_for, wait_until_up
 
 HOST: Final = "127.0.0.1"
 USER: Final = "sparklag"
@@ -91,8 +91,7 @@ class DatabaseServer(Startable):
         )
         self._process.start()
         self._after_start()
-        wait_for(self._answers_or_ended, f"{self.name} answers", _START_S)
-        assert self._process.is_alive(), self._process.describe_end()
+        wait_until_up([self._process], self._answers, _START_S)
 
     def stop(self) -> None:
         """Stop it, keeping its data, whoever is connected. Idempotent."""
@@ -185,10 +184,6 @@ class DatabaseServer(Startable):
     def _release(self) -> None:
         """What outlives the process and is not in its folder."""
         return
-
-    def _answers_or_ended(self) -> bool:
-        assert self._process is not None
-        return not self._process.is_alive() or self._answers()
 
 
 class SqlServer(DatabaseServer):

@@ -15,7 +15,7 @@ from sparklag_pipeline.child_process import ChildProcess
 from tests.deploy.programs import Programs
 from tests.free_ports import free_port
 from tests.post_receiver import PostReceiver
-from tests.waiting import wait_for
+from tests.waiting import wait_until_up
 
 _START_S: Final = 120.0
 _ASK_S: Final = 60.0
@@ -64,14 +64,13 @@ def _running(
     )
     process.start()
     try:
-        wait_for(lambda: _is_ready(process, address), f"{name} is ready", _START_S)
+        wait_until_up([process], lambda: _is_ready(address), _START_S)
         yield address
     finally:
         process.stop()
 
 
-def _is_ready(process: ChildProcess, address: str) -> bool:
-    assert process.is_alive(), process.describe_end()
+def _is_ready(address: str) -> bool:
     try:
         return httpx.get(f"http://{address}/-/ready", timeout=_ASK_S).is_success
     except httpx.HTTPError:

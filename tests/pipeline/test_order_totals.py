@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-import pyspark
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
@@ -23,6 +22,7 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import Order
 from sparklag_schemas.clock import epoch_ms
+from tests.spark_cluster import SPARK_SUBMIT
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -144,9 +144,8 @@ def test_under_spark_submit_it_uses_the_session_it_is_given(
     kafka: LocalKafka, topic_name: str, tmp_path: Path
 ) -> None:
     _create(kafka, topic_name)
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     jars = ",".join(str(jar) for jar in spark_kafka_jars())
-    program = [str(submit), "--master", "local[1]", "--jars", jars]
+    program = [SPARK_SUBMIT, "--master", "local[1]", "--jars", jars]
     program += ["--conf", "spark.ui.enabled=false", str(Path(order_totals.__file__))]
     query = _query(kafka, topic_name, tmp_path, program)
     query.start()

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.sources import declared, without_logical_types
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 
 EVENT_FIELDS: Final = (
@@ -60,7 +60,7 @@ def avro_schema() -> str:
         "TopicLag": (*TOPIC_FIELDS, "partitions"),
         "PartitionLag": PARTITION_FIELDS,
     }
-    event = _of_fields(declared(LagEvent), kept)
+    event = _of_fields(without_logical_types(declared(LagEvent)), kept)
     event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
     return json.dumps(event)
 
@@ -73,11 +73,7 @@ def _of_fields(node: Any, of_type: Mapping[str, Sequence[str]]) -> Any:
             kept = [_of_fields(by_name[one], of_type) for one in of_type[name]]
             return {**node, "fields": kept}
         case dict():
-            return {
-                key: _of_fields(value, of_type)
-                for key, value in node.items()
-                if key not in ("logicalType", "doc")
-            }
+            return {key: _of_fields(value, of_type) for key, value in node.items()}
         case list():
             return [_of_fields(one, of_type) for one in node]
     return node

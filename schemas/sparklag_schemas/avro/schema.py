@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.sources import declared, without_logical_types
 from sparklag_schemas.errors import MalformedMessage
 
 
@@ -40,22 +40,9 @@ def require_written_as(message_type: type, schema: AvroSchema) -> None:
 def parse_schema(text: str) -> AvroSchema:
     """Raises MalformedMessage for what is no Avro schema of a record."""
     try:
-        parsed = fastavro.parse_schema(_without_logical_types(json.loads(text)))
+        parsed = fastavro.parse_schema(without_logical_types(json.loads(text)))
     except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
         raise MalformedMessage(f"not an Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise MalformedMessage(f"an Avro schema of a record is needed, it is {text[:60]}")
     return AvroSchema(parsed["name"], text, parsed)
-
-
-def _without_logical_types(node: Any) -> Any:
-    match node:
-        case dict():
-            return {
-                key: _without_logical_types(value)
-                for key, value in node.items()
-                if key != "logicalType"
-            }
-        case list():
-            return [_without_logical_types(item) for item in node]
-    return node

@@ -24,3 +24,17 @@ def declared(message_type: type) -> dict[str, Any]:
         _FOLDER.joinpath(_FILES[message_type]).read_text(encoding="utf-8")
     )
     return found
+
+
+def without_logical_types(node: Any) -> Any:
+    """A schema, or a part of one, by which moments are the numbers that they are in JSON."""
+    match node:
+        case dict():
+            return {
+                key: without_logical_types(value)
+                for key, value in node.items()
+                if key != "logicalType"
+            }
+        case list():
+            return [without_logical_types(item) for item in node]
+    return node

@@ -11,8 +11,7 @@ import msgspec
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import Settings, SparklagError
-from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.connection import client_options, explain_error
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
 from sparklag_schemas.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
@@ -100,11 +99,5 @@ class TopicWriter:
         if self._complained:
             return
         self._complained = True
-        cause = None
-        if not isinstance(error, RegistryError):
-            cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
-        _log.warning(
-            "cannot publish to topic %s, trying on: %s",
-            self._topic,
-            cause or str(error) or type(error).__name__,
-        )
+        cause = await explain_error(error, self._bootstrap_servers, self._settings.kafka)
+        _log.warning("cannot publish to topic %s, trying on: %s", self._topic, cause)
