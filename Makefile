@@ -12,9 +12,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 LOCKS := requirements/bootstrap.txt requirements/build.txt requirements/dev.txt
 
-# What needs no broker, no Spark and no build; `make test` runs the rest after it, in two halves.
+# What needs no broker, no Spark and no build; `make test` runs the rest after it.
 QUICK := not kafka and not spark and not packaging
 REST := not ($(QUICK)) and not long_fault
+# More processes than cores: tests on real parts wait as much as they work.
+WORKERS := -n 4 --dist loadgroup --no-loadscope-reorder --durations=20
+
+# Else every process of the tests compiles every module it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 WITH_JAVA := JAVA_HOME="$$(sh scripts/ensure_java.sh)" && export JAVA_HOME
 
@@ -44,17 +49,20 @@ demo: setup ## Broker, producer, PySpark query and service here; the lag, live (
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 
 check: $(STAMP) ## Lint, format, types, tests that need nothing else: what CI runs first
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types unit ARGS="-q -n auto"
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
 unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && $(BIN)/python scripts/side_by_side.py \
-		"$(REST) and not spark" "$(REST) and spark" $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS)
 
 lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
@@ -79,4 +87,4 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo check unit test lanes faults bench schemas lock compose-test clean
+.PHONY: help setup java demo check lint types unit test lanes faults bench schemas lock compose-test clean

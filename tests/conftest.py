@@ -32,21 +32,48 @@ _Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
 
+_LONGEST_FIRST = ()
+"""Files and folders of tests, so that no worker is left with one of them at the end."""
+
+
+class FailureLines:
+    """Prints each failure in a line as it comes: a run that is cut short prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if crash is not None and terminal is not None:
+            terminal.write_line(f" {report.nodeid}: {crash}"[:1000])
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # What is dumped must not go where a test's output is kept.
     config.stash[_stderr] = os.dup(2)
+    config.pluginmanager.register(FailureLines(config))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[_stderr])
 
 
-def pytest_exception_interact(node: pytest.Item, report: pytest.TestReport) -> None:
-    """Say in a line why it failed: a run that is cut short comes to no summary."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    terminal = node.config.pluginmanager.get_plugin("terminalreporter")
-    if crash is not None and terminal is not None:
-        terminal.write_line(f" {report.nodeid}: {crash}"[:1000])
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker, unless the file has groups of its own."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=_begins)
+
+
+def _begins(item: pytest.Item) -> int:
+    """Its place in the order of files."""
+    for place, path in enumerate(_LONGEST_FIRST):
+        if item.nodeid.startswith(path):
+            return place
+    return len(_LONGEST_FIRST)
 
 
 @pytest.hookimpl(wrapper=True)

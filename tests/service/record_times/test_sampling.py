@@ -89,7 +89,7 @@ async def test_where_the_broker_gives_the_time_it_is_that(
         assert {number: at for (_, number), (_, at) in sampled.times().items()} == expected
 
 
-@pytest.mark.parametrize("time_ms", [0, NOW_MS // 1000])
+@pytest.mark.parametrize("time_ms", [0, NOW_MS // 1000], ids=["zero", "seconds"])
 async def test_what_cannot_be_the_time_it_came_is_not_taken(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str, time_ms: int
 ) -> None:
