@@ -28,6 +28,7 @@ from sparklag_listener.query_events import (
 from sparklag_schemas import MalformedMessage
 from tests import samples
 from tests.listener.fakes import FakeQueries
+from tests.logged import logged
 from tests.waiting import eventually, holds
 
 SAMPLE = samples.progress_document("single_kafka.progress1")
@@ -259,7 +260,7 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
         await asyncio.wait_for(driver.task, 60)
         assert driver.told == []
         assert driver.stats.failed == 0
-    assert [record for record in caplog.records if record.name == "sparklag"] == []
+    assert logged(caplog) == []
 
 
 async def test_one_lost_connection_is_not_the_end() -> None:
@@ -283,7 +284,7 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
         await holds(lambda: bool(driver.refreshed()), "it goes on")
-    (told,) = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    (told,) = logged(caplog)
     assert "does not say which queries run: it will not say" in told
 
 

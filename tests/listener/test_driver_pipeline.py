@@ -19,6 +19,7 @@ from sparklag_listener.query_events import Found, Idled, Progressed, Refreshed, 
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
 from tests import samples
+from tests.logged import logged
 from tests.waiting import eventually, holds
 
 SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
@@ -150,7 +151,7 @@ async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
         assert "bootstrap_servers" in str(stats.last_error)
         pipeline.drop_rest()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
-    told = [record.getMessage() for record in caplog.records if "brokers" in record.getMessage()]
+    told = [line for line in logged(caplog) if "brokers" in line]
     assert len(told) == 2, "once when it happens, once for what is lost"
     assert "closed with 2 observations" in told[1]
 
@@ -276,7 +277,7 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
-    (told,) = [record.getMessage() for record in caplog.records if "bus" in record.getMessage()]
+    (told,) = [line for line in logged(caplog) if "bus" in line]
     assert "did not bring that query orders started" in told
     assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in told
 
@@ -296,7 +297,7 @@ async def test_what_came_after_all_is_not_counted_as_found(
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert (stats.recovered, stats.observed, stats.ignored) == (0, 3, 0)
-    assert caplog.text == ""
+    assert logged(caplog) == []
 
 
 async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observation() -> None:
@@ -393,7 +394,7 @@ async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFi
         pipeline.receive(STARTED)
         await flushed(pipeline)
         pipeline.drop_rest()
-    assert [record for record in caplog.records if record.name == "sparklag"] == []
+    assert logged(caplog) == []
 
 
 class Recorded:

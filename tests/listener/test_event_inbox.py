@@ -148,7 +148,7 @@ async def test_a_text_that_says_no_run_is_bounded_too() -> None:
 
 async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -> None:
     inbox = EventInbox(2)
-    await asyncio.wait_for(inbox.join(), 1)
+    await asyncio.wait_for(inbox.join(), 60)
     put_all(inbox, [progress(1, batch) for batch in range(10)])
     joining = asyncio.create_task(inbox.join())
     while inbox.qsize():

@@ -87,7 +87,7 @@ def _read_totals(kafka: LocalKafka, topic: str, wanted: Counter[str]) -> dict[st
     )
     consumer.subscribe([topic])
     newest: dict[tuple[str, str], dict[str, int]] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + START_TIMEOUT_S
     orders: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     try:

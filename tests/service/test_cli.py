@@ -273,7 +273,7 @@ def test_without_kafka_it_serves_says_why_it_is_not_ready_and_waits() -> None:
 
         wait_for(says_why, "it says why")
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     lines = [line for line in said.splitlines() if "connection refused" in line]
     assert len(lines) == 1
     assert "Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused" in lines[0]

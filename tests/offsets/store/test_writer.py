@@ -22,6 +22,7 @@ from sparklag_schemas import Observation, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.settings import StoreSettings
+from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import new_query, spans, told
 from tests.offsets.store.test_recorder import of
@@ -95,7 +96,7 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         await asyncio.wait_for(writing, 60)
         assert writer.failing is None
 
-    assert [entry.getMessage() for entry in caplog.records if entry.name == "sparklag"] == [
+    assert logged(caplog) == [
         "sparklag: offsets are not recorded, trying on: it cannot be prepared",
         f"sparklag: offsets are recorded again in {store.shown}",
         "sparklag: offsets are not recorded, trying on: it cannot be written",
@@ -212,6 +213,6 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
 
     assert (writer.counts.batches, writer.counts.refused) == (3, 1)
     assert len(await store.newest([other.query_id for other in others])) == 3
-    (complaint,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    (complaint,) = logged(caplog, logging.ERROR)
     assert "batch 1 of query 'long' is not recorded" in complaint
     assert "\n" not in complaint
