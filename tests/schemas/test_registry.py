@@ -36,7 +36,7 @@ from tests.registry_proxy import PASSWORD, USER, RegistryProxy
 from tests.schema_registry import SchemaRegistryServer
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 _JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 Settled = MessageReader[LagEvent]

@@ -38,7 +38,7 @@ _THROTTLED = b"\0\0\0\7"
 _UNKNOWN_TAG = b"\1\x63\3abc"
 """One tagged field of a newer broker: number 99, three bytes."""
 
-_QUICKLY = settings(max_examples=50, deadline=None)
+_QUICKLY = settings(max_examples=50)
 
 _text = st.text("aZ9-._ \nůὕ🐎", max_size=200)
 _names = _text.filter(bool)
