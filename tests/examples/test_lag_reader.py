@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
-_END_S: Final = 60.0
+_END_S: Final = 120.0
 
 
 def java(source: Path, *arguments: str) -> list[str]:
