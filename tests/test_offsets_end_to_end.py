@@ -31,7 +31,7 @@ def sparklag(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "sparklag_service", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 

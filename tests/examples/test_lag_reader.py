@@ -121,7 +121,7 @@ def test_java_puts_a_query_where_we_look_for_it() -> None:
         java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert [int(line) for line in done.stdout.split()] == [partition_of(one, 12) for one in ids]

@@ -81,7 +81,7 @@ def test_what_is_missing_is_named_with_how_to_get_it() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.stdout.strip() == (
         "registry.url is set, and fastavro is missing: pip install 'sparklag[avro]'"

@@ -247,7 +247,7 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         await driver.looks(1)
         driver.queries.ends(RUN, None)
         driver.queries.session_over = True
-        await asyncio.wait_for(driver.task, 60)
+        await asyncio.wait_for(driver.task, 180)
         assert [type(event) for event in driver.found()] == [Terminated]
         assert [each.lost for each in driver.told if isinstance(each, Found)] == [False]
 
@@ -257,7 +257,7 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.fail = lambda: ConnectionLost("gone")
-        await asyncio.wait_for(driver.task, 60)
+        await asyncio.wait_for(driver.task, 180)
         assert driver.told == []
         assert driver.stats.failed == 0
     assert logged(caplog) == []
@@ -315,7 +315,7 @@ async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
         await holds(lambda: driver.queries.looks == 1, "Spark is asked")
         driver.task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(driver.task, 60)
+            await asyncio.wait_for(driver.task, 180)
 
 
 async def test_what_it_remembers_goes_with_the_queries() -> None:

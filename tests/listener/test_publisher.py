@@ -271,7 +271,7 @@ async def test_something_that_is_not_kafka_is_told_and_does_not_hold_up_the_end(
             await publisher.failed(1)
             publisher.task.cancel()
             with suppress(asyncio.CancelledError):
-                await asyncio.wait_for(publisher.task, 60)
+                await asyncio.wait_for(publisher.task, 180)
     assert servers in logged(caplog, logging.INFO)[0]
 
 
