@@ -241,7 +241,9 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
     with LocalKafka() as broker:
         client = SecondClient(broker.bootstrap_servers)
         client.create(topic_name, 1)
-        settings = settings_for(broker.bootstrap_servers, measure_timeout_s=1.0)
+        settings = settings_for(
+            broker.bootstrap_servers, measure_timeout_s=1.0, latest_max_age_s=600.0
+        )
         query = seen(topic_name, {0: 0})
         async with running(settings, client) as service:
             service.observe(query)

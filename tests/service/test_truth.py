@@ -168,6 +168,7 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
             kafka.bootstrap_servers,
             clusters={"east": ClusterSettings(bootstrap_servers=east.bootstrap_servers)},
             measure_timeout_s=1.0,
+            latest_max_age_s=600.0,
         )
         here = seen(topic_name, {0: 0})
         there = seen(topic_name, {0: 0})
