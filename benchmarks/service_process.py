@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from sparklag_pipeline.child_process import ChildProcess
 
-READY_S: Final = 60.0
+READY_S: Final = 180.0
 
 Result = TypeVar("Result")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TypeVar
 
+import hypothesis
 import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
@@ -24,6 +25,12 @@ from tests.hdfs_cluster import HdfsCluster
 from tests.s3_server import S3Server
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.waiting import wait_for
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 120.0
 _LEADER_MOVES = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

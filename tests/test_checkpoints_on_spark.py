@@ -29,7 +29,7 @@ from tests.listener.drivers import build_session, read_kafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 _SPARK_S = 240.0
 """A Spark query on a busy machine."""

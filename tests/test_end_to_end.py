@@ -14,7 +14,7 @@ from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process,
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 @pytest.fixture

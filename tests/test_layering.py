@@ -29,7 +29,7 @@ def imported_by(package: str, *, every_module: bool) -> set[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))

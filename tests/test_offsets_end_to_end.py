@@ -19,7 +19,7 @@ from tests.restarting_query import RestartingQuery
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 RECORDS = 500
 KILL_AFTER = 4
@@ -31,7 +31,7 @@ def sparklag(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "sparklag_service", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 

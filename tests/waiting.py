@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sparklag_pipeline.child_process import ChildProcess
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:

@@ -26,7 +26,7 @@ PASSWORD: Final = "local@tests:p/w?#&+ %41"
 """Nothing of it may stand in a URL as it is, and `%41` tells whether it was unescaped twice."""
 
 _START_S: Final = 120.0
-_GONE_S: Final = 30.0
+_GONE_S: Final = 120.0
 _PREPARE_S: Final = 120.0
 
 

@@ -20,7 +20,7 @@ from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer, remove_shared_memory
 from tests.databases.server import DatabaseServer
 from tests.processes import process_is_gone
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.packaging
 
@@ -73,7 +73,7 @@ def test_what_was_answered_is_kept_through_a_crash(server: DatabaseServer) -> No
         is_over.set()
 
     server.start()
-    writing.join(30)
+    writing.join(DEADLINE_S)
 
     # The one that was on its way may be there too.
     assert set(answered) <= set(kept(url)) <= {*answered, len(answered)}
@@ -94,7 +94,7 @@ def test_one_that_another_thread_started_goes_on_after_the_thread(server: Databa
 
     starting = threading.Thread(target=server.start)
     starting.start()
-    starting.join(60)
+    starting.join()
 
     with pytest.raises(AssertionError, match="still not: it ends"):
         wait_for(lambda: not server.is_ready(), "it ends", timeout_s=0.5)
@@ -110,7 +110,7 @@ def test_a_frozen_one_answers_when_it_is_let_go(server: DatabaseServer) -> None:
     assert not answers
 
     server.thaw()
-    asking.join(30)
+    asking.join(DEADLINE_S)
 
     assert answers == [[1]]
 
@@ -150,7 +150,7 @@ def test_postgresql_is_killed_with_what_it_does_for_others() -> None:
         server.kill()
 
         assert process_is_gone(asked)
-        sleeping.join(30)
+        sleeping.join(DEADLINE_S)
         assert not sleeping.is_alive()
         server.start()
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.kafka
 _PARTITIONS: Final = 4
 _QUERIES: Final = [f"query-{number}" for number in range(20)]
 _NEWER: Final = encode(lag_event(schema_version="2.0"))
-_END_S: Final = 60.0
+_END_S: Final = 120.0
 
 
 class Group:

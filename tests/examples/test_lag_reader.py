@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
-_END_S: Final = 60.0
+_END_S: Final = 120.0
 
 
 def java(source: Path, *arguments: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_java_puts_a_query_where_we_look_for_it() -> None:
         java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert [int(line) for line in done.stdout.split()] == [partition_of(one, 12) for one in ids]

@@ -21,10 +21,9 @@ from sparklag_schemas import Batch, Cause, Observation, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import key_of
 from tests.faults.history import Observed, QueryHistory
-from tests.faults.workload import Workload, producer_options
+from tests.faults.workload import FLUSH_S, Workload, producer_options
 
 _TICK_S: Final = 0.02
-_FLUSH_S: Final = 120.0
 
 Positions = dict[str, dict[int, int]]
 
@@ -167,7 +166,7 @@ class Drivers:
 
     def flush(self) -> None:
         """Return once everything written is acknowledged."""
-        assert self._producer.flush(_FLUSH_S) == 0, "observations are not acknowledged"
+        assert self._producer.flush(FLUSH_S) == 0, "observations are not acknowledged"
         assert self._failure is None, self._failure
 
     def _of(self, topic: str | None) -> list[Query]:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.waiting import wait_for
 
 _POLL_S: Final = 0.1
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 120.0
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,11 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.faults.report import Row
-from tests.faults.scene import scene
+from tests.faults.scene import RECOVERY_S, scene
 from tests.faults.toxiproxy import Proxy, Toxiproxy
 from tests.faults.truth import Clock
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]
-
-RECOVERY_S = 30.0
-"""Far more than is needed: on a quiet machine it takes a third of that."""
 
 
 def test_broker_restarted(fault_report: Row, tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ import pytest
 
 from tests.faults.kafka_cluster import KafkaCluster
 from tests.faults.report import Row
-from tests.faults.scene import OWN_PARTITIONS, Scene, own_names, scene
+from tests.faults.scene import OWN_PARTITIONS, RECOVERY_S, Scene, own_names, scene
 from tests.faults.truth import Span, gaps, newest_first_seen
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]
 
-RECOVERY_S = 30.0
 FROZEN_S = 30.0
 FRESHNESS_RATIO = 1.1
 

@@ -10,7 +10,7 @@ import pytest
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.faults.report import Row
-from tests.faults.scene import HEARTBEAT_S, OWN_PARTITIONS, Scene, scene
+from tests.faults.scene import HEARTBEAT_S, OWN_PARTITIONS, RECOVERY_S, Scene, scene
 from tests.faults.spark_driver import START_S, Checkpoint, Query, SparkDriver
 from tests.faults.toxiproxy import Toxiproxy
 from tests.waiting import wait_for
@@ -23,7 +23,6 @@ pytestmark = [
 ]
 
 AWAY_S = 60.0
-RECOVERY_S = 60.0
 
 
 def driver_of(

@@ -11,7 +11,7 @@ import pytest
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.faults.clock import SteppedClock
 from tests.faults.report import Row
-from tests.faults.scene import Scene, scene
+from tests.faults.scene import RECOVERY_S, Scene, scene
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
 from tests.faults.truth import Clock
@@ -19,8 +19,6 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-RECOVERY_S = 45.0
-"""An instance that died is missed after the group's session time-out, and others wait for that."""
 KILLS = 50
 FROZEN_S = 30.0
 """Longer than a session time-out: the others take its queries over."""

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.faults.report import Row
-from tests.faults.scene import Scene, scene
+from tests.faults.scene import RECOVERY_S, Scene, scene
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]
@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]
 METADATA_S = 2.0
 """How often the service looks at what topics there are, here."""
 TOLD_S = 60.0
-RECOVERY_S = 30.0
 _ADMIN_S = 60.0
 
 

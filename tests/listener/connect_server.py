@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.waiting import wait_for
 
 START_S = 200.0
-END_S = 30.0
+END_S = 120.0
 
 
 class ConnectServer:

@@ -16,6 +16,7 @@ from sparklag_schemas import Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.sources import declared
 from tests.free_ports import free_port
 from tests.listener.test_publisher import publishing_with
+from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 
@@ -41,7 +42,7 @@ def _batch_id(value: bytes) -> Any:
 
 def avro(topic: str, url: str) -> Settings:
     return Settings(
-        offsets_topic=topic, format="avro", registry=RegistrySettings(url=url, timeout_s=1.0)
+        offsets_topic=topic, format="avro", registry=RegistrySettings(url=url, timeout_s=20.0)
     )
 
 
@@ -66,7 +67,7 @@ async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
         # It knows the schema now.
         publisher.put("query-a", 2)
         await publisher.published()
-    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    told = logged(caplog)
     assert len([line for line in told if "cannot publish" in line]) == 1
     messages = list(second_client.read_all(topic_name))
     assert len({(message.value() or b"")[:5] for message in messages}) == 1
@@ -80,7 +81,7 @@ def test_what_is_missing_is_named_with_how_to_get_it() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.stdout.strip() == (
         "registry.url is set, and fastavro is missing: pip install 'sparklag[avro]'"

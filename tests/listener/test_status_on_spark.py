@@ -111,11 +111,13 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
         watched.complete_batch()
     watched.gate.close()
     driver.send(7)
-    stalled = watched.says(lambda event: event["status"] == "STALL", "it stalls")
+    # On a busy machine it may have stalled before.
+    stalled = watched.says(
+        lambda e: e["status"] == "STALL" and e["total_lag"] == 7 and e["max_time_lag_s"] > 1,
+        "it stalls",
+    )
     assert stalled["reason"].startswith("no batch for ")
     assert stalled["reason"].endswith("; 7 records wait")
-    assert stalled["total_lag"] == 7
-    assert stalled["max_time_lag_s"] > 1
     watched.says(lambda event: event["activity"] == "running", "it is in a batch")
     watched.gate.open()
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")

@@ -13,7 +13,7 @@ import pytest
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.errors import ProcessFailed
 from tests.processes import process_is_gone
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -33,7 +33,6 @@ def _child(tmp_path: Path, program: str) -> ChildProcess:
 def _first_line(child: ChildProcess) -> str:
     wait_for(
         lambda: child.log_path.exists() and "\n" in child.log_path.read_text(),
-        timeout_s=30,
         what="the child's first line",
     )
     return child.log_path.read_text().splitlines()[0]
@@ -47,7 +46,7 @@ def test_one_that_does_not_listen_is_ended_after_the_deadline(tmp_path: Path) ->
     before = time.monotonic()
     child.stop(timeout_s=0.5)
 
-    assert 0.5 <= time.monotonic() - before < 5
+    assert time.monotonic() - before >= 0.5
     assert child.exit_code == -signal.SIGKILL
     child.stop()
 
@@ -58,7 +57,7 @@ def test_a_frozen_one_ends_by_being_asked(tmp_path: Path) -> None:
     _first_line(child)
     child.freeze()
 
-    child.stop(timeout_s=20)
+    child.stop(timeout_s=DEADLINE_S)
 
     assert child.exit_code == -signal.SIGTERM
 
@@ -70,13 +69,13 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
 
     child.stop()
 
-    wait_for(lambda: process_is_gone(grandchild), timeout_s=10, what="the grandchild's end")
+    wait_for(lambda: process_is_gone(grandchild), what="the grandchild's end")
 
 
 def test_its_end_is_told_with_the_logs_last_lines(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('first', flush=True); raise SystemExit('it went wrong')")
     child.start()
-    assert child.wait(30)
+    assert child.wait(DEADLINE_S)
 
     told = child.describe_end()
     assert told.startswith("the child ended with exit code 1")
@@ -86,7 +85,7 @@ def test_its_end_is_told_with_the_logs_last_lines(tmp_path: Path) -> None:
 def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
     child = ChildProcess("the child", ["/nothing/here"], log_path=tmp_path / "log")
     child.start()
-    assert child.wait(30)
+    assert child.wait(DEADLINE_S)
     assert child.exit_code != 0
     assert "/nothing/here" in child.log_end() or "No such file" in child.log_end()
 
@@ -112,9 +111,8 @@ time.sleep(600)
         child_pid = int(owner.stdout.readline())
         wait_for(
             lambda: (tmp_path / "l").read_text().startswith("ready"),
-            timeout_s=30,
             what="the child's deaf ear",
         )
         owner.kill()
 
-    wait_for(lambda: process_is_gone(child_pid), timeout_s=10, what="the child's end")
+    wait_for(lambda: process_is_gone(child_pid), what="the child's end")

@@ -14,7 +14,7 @@ from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.pipeline import history_cases as cases
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 PROGRAM = "tests.pipeline.history_session"
 

@@ -27,7 +27,7 @@ from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 KILLS = 3
 SEED = 41

@@ -19,7 +19,7 @@ from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 EVENTS = 60
 START_MS = 1_790_035_200_000

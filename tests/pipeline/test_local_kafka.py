@@ -140,7 +140,7 @@ def test_started_from_a_thread_that_ends_it_stays() -> None:
     broker = LocalKafka()
     starter = threading.Thread(target=broker.start)
     starter.start()
-    starter.join(120)
+    starter.join()
     try:
         _create(broker.bootstrap_servers, "still-there")
         assert broker.is_alive()
@@ -176,7 +176,7 @@ with LocalKafka() as broker:
         pid, folder = owner.stdout.readline().split()
         os.kill(owner.pid, end)
 
-    wait_for(lambda: process_is_gone(int(pid)), timeout_s=20, what="the broker's end")
+    wait_for(lambda: process_is_gone(int(pid)), what="the broker's end")
     assert Path(folder).exists() == (end is signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.orders import BUSIEST_CUSTOMER
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 
 def _producer(kafka: LocalKafka, topic: str, tmp_path: Path, *more: str) -> ChildProcess:
@@ -59,7 +59,6 @@ def test_orders_are_where_the_partitioner_says_and_a_signal_ends_it_cleanly(
     try:
         wait_for(
             lambda: topic_name in admin.list_topics(timeout=30).topics or not producer.is_alive(),
-            timeout_s=60,
             what="the topic",
         )
         assert producer.is_alive(), producer.describe_end()
@@ -87,7 +86,7 @@ def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode == 1

@@ -113,7 +113,7 @@ async def test_join_does_not_wait_for_what_gave_way() -> None:
         queue.put_nowait(("a", number))
     assert await queue.get() == ("a", 4)
     queue.task_done()
-    await asyncio.wait_for(queue.join(), 5)
+    await asyncio.wait_for(queue.join(), 180)
 
 
 async def test_join_does_not_return_when_the_last_one_gives_way_to_a_newer() -> None:

@@ -36,7 +36,7 @@ from tests.registry_proxy import PASSWORD, USER, RegistryProxy
 from tests.schema_registry import SchemaRegistryServer
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 _JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 Settled = MessageReader[LagEvent]
@@ -161,15 +161,14 @@ async def test_a_registry_that_is_away_is_said_to_be_and_waited_for(topic: str) 
 
 async def test_what_is_known_needs_no_registry_any_more(topic: str) -> None:
     with SchemaRegistryServer() as server:
-        form = formats(server.url, timeout_s=1.0)
+        form = formats(server.url)
         writer = form.writer(LagEvent, topic)
         value = await writer.encode(lag_event())
-        server.freeze()
+        server.stop()
         assert await writer.encode(lag_event()) == value
         assert await read(form.reader(LagEvent), value) == lag_event()
         with pytest.raises(RegistryUnavailable):
             await form.reader(LagEvent).learn([b"\0\0\0\0\x63"])
-        server.thaw()
 
 
 async def test_one_that_hangs_holds_up_each_asker_for_one_time_out(topic: str) -> None:

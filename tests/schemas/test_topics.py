@@ -11,6 +11,7 @@ from sparklag_schemas.topics import (
     offsets_topic,
     partition_of,
 )
+from tests.logged import logged
 
 OFFSETS = offsets_topic("processed-offsets", 12, None)
 LAG = lag_topic("consumer-lag", 12, None)
@@ -78,5 +79,5 @@ def test_a_topic_with_too_few_partitions_gives_none_away_and_says_so_once(
         choice = partitions.choice_of(f"id of {query}", query)
         assert choice is not None
         assert choice(2) == partition_of(f"id of {query}", 2)
-    (told,) = caplog.messages
+    (told,) = logged(caplog)
     assert "own_partitions names 2 queries, and the topic has 2 partitions" in told

@@ -154,7 +154,7 @@ async def watching(
     deny: tuple[str, ...] = (),
     interval_s: float = 0.2,
     find_interval_s: float = 1.0,
-    heartbeat_s: float = 60.0,
+    heartbeat_s: float = 600.0,
     **fields: Any,
 ) -> AsyncIterator[Watch]:
     """An intake of the groups that match `allow`; afterwards it is cancelled and gone."""

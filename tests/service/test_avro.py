@@ -18,6 +18,7 @@ from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topics import key_of
+from tests.logged import logged
 from tests.messages import moved, seen
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.kafka
 
 def avro(settings: Settings, url: str, **registry: Any) -> Settings:
     return msgspec.structs.replace(
-        settings, format="avro", registry=RegistrySettings(url=url, **registry)
+        settings,
+        format="avro",
+        registry=RegistrySettings(**{"url": url, "timeout_s": 20.0, **registry}),
     )
 
 
@@ -144,7 +147,7 @@ async def test_a_registry_that_goes_stops_nothing(
     second_client.create(topic_name, 1)
     query = seen(topic_name, {0: 0})
     with SchemaRegistryServer() as server:
-        settings = avro(service_settings, server.url, timeout_s=1.0)
+        settings = avro(service_settings, server.url)
         driver = AvroDriver(settings, second_client)
         async with running(settings, second_client) as service:
             await driver.observe(query)
@@ -183,7 +186,7 @@ async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_
             await holds(lambda: service.pipeline.counters.malformed == 10, "all are counted")
             reads_failed = service.pipeline.counters.reads_failed
     assert reads_failed == 0
-    skipped = [r.getMessage() for r in caplog.records if "skipped a message" in r.getMessage()]
+    skipped = [line for line in logged(caplog) if "skipped a message" in line]
     for topic, expected in (
         (offsets_topic, "sparklag.Observation"),
         (avro_settings.lag_topic, "sparklag.LagEvent"),
@@ -206,7 +209,7 @@ async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_bac
         settings = avro(service_settings, server.url, timeout_s=1.0)
         # The service writes JSON: it has asked for no schema yet.
         json_settings = msgspec.structs.replace(settings, format="json")
-        driver = AvroDriver(settings, second_client)
+        driver = AvroDriver(avro(service_settings, server.url), second_client)
         async with running(json_settings, second_client) as service:
             await driver._writer.prepare()
             server.freeze()

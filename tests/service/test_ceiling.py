@@ -18,7 +18,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.kafka
 
 QUERIES = 20
-OBSERVATIONS = 1_000
+OBSERVATIONS = 300
 """Of each query."""
 
 
@@ -55,7 +55,7 @@ async def test_a_flood_is_taken_in_by_and_by_and_only_the_newest_of_a_query_wait
             most_queued = max(most_queued, pipeline.queue.qsize())
             most_open = max(most_open, pipeline.queue.unfinished)
             await asyncio.sleep(0)
-            return pipeline.counters.observations == QUERIES * OBSERVATIONS
+            return pipeline.counters.observations >= QUERIES * OBSERVATIONS
 
         await eventually(all_taken, "the whole flood is taken in")
         for query in queries:

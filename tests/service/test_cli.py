@@ -24,7 +24,7 @@ from tests.messages import QUERY_ID, observation, position
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.kafka
 SAMPLES = Path(__file__).parent.parent / "samples"
@@ -51,7 +51,7 @@ def sparklag(
         env=environment(settings) | variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -84,7 +84,7 @@ def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Po
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/live").is_success
+        return httpx.get(f"{url}/health/live", timeout=DEADLINE_S).is_success
     except httpx.HTTPError:
         return False
 
@@ -101,16 +101,22 @@ def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
     second_client.create(topic, 1)
     second_client.produce(topic, [b"x"] * 70)
     with serving(settings) as (process, address):
-        wait_for(lambda: httpx.get(f"{address}/health/ready").is_success, "it is ready")
+        wait_for(
+            lambda: httpx.get(f"{address}/health/ready", timeout=DEADLINE_S).is_success,
+            "it is ready",
+        )
         second_client.produce(
             settings.offsets_topic,
             [encode(observation(observed_at=epoch_ms(), sources=[position({topic: {0: 5}})]))],
             key=key_of(QUERY_ID),
         )
-        wait_for(lambda: httpx.get(f"{address}/lag/orders").is_success, "the query is there")
+        wait_for(
+            lambda: httpx.get(f"{address}/lag/orders", timeout=DEADLINE_S).is_success,
+            "the query is there",
+        )
         yield address
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE_S) == 0
 
 
 def test_lag_shows_a_query_and_serves_as_a_probe(url: str) -> None:
@@ -228,7 +234,9 @@ def test_sigterm_drains_commits_and_ends_with_zero(
     settings = settings_for(kafka.bootstrap_servers)
     second_client.create(topic_name, 1)
     with serving(settings) as (process, url):
-        wait_for(lambda: httpx.get(f"{url}/health/ready").is_success, "it is ready")
+        wait_for(
+            lambda: httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).is_success, "it is ready"
+        )
         for number in range(50):
             seen = observation(
                 query_id=f"query-{number}",
@@ -236,9 +244,12 @@ def test_sigterm_drains_commits_and_ends_with_zero(
                 sources=[position({topic_name: {0: 0}})],
             )
             second_client.produce(settings.offsets_topic, [encode(seen)], key=key_of(seen.query_id))
-        wait_for(lambda: len(httpx.get(f"{url}/lag").json()["queries"]) > 0, "it works")
+        wait_for(
+            lambda: len(httpx.get(f"{url}/lag", timeout=DEADLINE_S).json()["queries"]) > 0,
+            "it works",
+        )
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE_S) == 0
     committed = second_client.committed(settings.group_id, settings.offsets_topic)
     published = {message.key() for message in second_client.read_all(settings.lag_topic)}
     # What was committed was published; what was not is read again by the next one.
@@ -248,7 +259,7 @@ def test_sigterm_drains_commits_and_ends_with_zero(
 def test_ctrl_c_ends_it_too(kafka: LocalKafka) -> None:
     with serving(settings_for(kafka.bootstrap_servers)) as (process, _):
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE_S) == 0
 
 
 def test_a_port_in_use_is_one_line(kafka: LocalKafka) -> None:
@@ -268,12 +279,12 @@ def test_without_kafka_it_serves_says_why_it_is_not_ready_and_waits() -> None:
     with serving(settings_for("127.0.0.1:1")) as (process, url):
 
         def says_why() -> bool:
-            failing = httpx.get(f"{url}/health/ready").json()["failing"]
+            failing = httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).json()["failing"]
             return "connection refused" in failing.get("topics", "")
 
         wait_for(says_why, "it says why")
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=DEADLINE_S)
     lines = [line for line in said.splitlines() if "connection refused" in line]
     assert len(lines) == 1
     assert "Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused" in lines[0]

@@ -27,7 +27,7 @@ from tests.service.groups import committing
 pytestmark = pytest.mark.kafka
 
 REFRESH_S = 0.2
-SLOW_MACHINE_S = 5.0
+SLOW_MACHINE_S = 15.0
 
 
 def quick(kafka: LocalKafka, **fields: Any) -> Settings:

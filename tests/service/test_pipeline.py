@@ -10,6 +10,7 @@ import pytest
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Settings
 from sparklag_schemas.clock import epoch_ms
+from tests.logged import logged
 from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
@@ -93,7 +94,7 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
                 return found.get(1, 0) >= 4
 
             await eventually(committed, "the junk is committed, and not read again")
-    skipped = [r.getMessage() for r in caplog.records if "skipped a message" in r.getMessage()]
+    skipped = [line for line in logged(caplog) if "skipped a message" in line]
     places = [line.split(": ")[0] for line in skipped]
     assert places == [f"skipped a message at {offsets_topic}[1]@{n}" for n in range(4)]
     assert "upgrade sparklag here" in skipped[2]
@@ -229,7 +230,7 @@ async def test_topic_settings_that_lose_data_are_said_at_start(
     with caplog.at_level(logging.WARNING):
         async with running(settings, second_client):
             pass
-    said = " ".join(record.getMessage() for record in caplog.records)
+    said = " ".join(logged(caplog))
     assert f"topic {settings.offsets_topic}: cleanup.policy=compact" in said
     assert f"topic {settings.lag_topic}: retention.ms=1000" in said
 
@@ -240,7 +241,9 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
     with LocalKafka() as broker:
         client = SecondClient(broker.bootstrap_servers)
         client.create(topic_name, 1)
-        settings = settings_for(broker.bootstrap_servers, measure_timeout_s=1.0)
+        settings = settings_for(
+            broker.bootstrap_servers, measure_timeout_s=1.0, latest_max_age_s=600.0
+        )
         query = seen(topic_name, {0: 0})
         async with running(settings, client) as service:
             service.observe(query)
@@ -293,6 +296,6 @@ async def test_a_query_too_wide_for_the_topic_is_counted_and_the_others_go_on(
                 return sum(found.values()) == 2
 
             await eventually(committed, "it does not hold the commits up")
-    said = [r for r in caplog.records if "cannot be published" in r.getMessage()]
+    said = [line for line in logged(caplog) if "cannot be published" in line]
     assert len(said) == 1
-    assert f"more than topic {settings.lag_topic} takes" in said[0].getMessage()
+    assert f"more than topic {settings.lag_topic} takes" in said[0]

@@ -14,6 +14,7 @@ from sparklag_schemas import Observation, Settings, StoreSettings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_service.recording import store_group
 from tests.databases.postgresql import PostgreSQLServer
+from tests.logged import logged
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running
@@ -135,7 +136,7 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
         records = await kept(database.url, query_id)
     assert [record.batch_id for record in records] == [6, 5, 4, 3, 2, 1, 0]
     assert not any(record.is_inferred for record in records)
-    told = [r.getMessage() for r in caplog.records if "offsets are not recorded" in r.getMessage()]
+    told = [line for line in logged(caplog) if "offsets are not recorded" in line]
     assert len(told) == 1
     assert "\n" not in told[0]
 

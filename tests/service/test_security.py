@@ -112,7 +112,7 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
     try:
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
         queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
-        await asyncio.wait_for(queue.join(), 60)
+        await asyncio.wait_for(queue.join(), 180)
     finally:
         publishing.cancel()
         with suppress(asyncio.CancelledError):

@@ -140,10 +140,10 @@ async def test_a_query_renamed_is_known_by_its_new_name_only(
 async def test_a_driver_that_falls_silent_stops_the_query_whose_lag_goes_on_growing(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
-    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=0.5)
+    settings = settings_for(kafka.bootstrap_servers, heartbeat_s=2.0)
     second_client.create(topic_name, 1)
-    query = seen(topic_name, {0: 0})
     async with running(settings, second_client) as service:
+        query = seen(topic_name, {0: 0})
         service.observe(query)
         await service.shows(query.query_id, lambda e: e.status == "OK", "OK")
         event = await service.shows(query.query_id, lambda e: e.status == "STOP", "STOP")
@@ -168,6 +168,7 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
             kafka.bootstrap_servers,
             clusters={"east": ClusterSettings(bootstrap_servers=east.bootstrap_servers)},
             measure_timeout_s=1.0,
+            latest_max_age_s=600.0,
         )
         here = seen(topic_name, {0: 0})
         there = seen(topic_name, {0: 0})

@@ -33,7 +33,7 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
     )
     reading = asyncio.create_task(reader.run())
     try:
-        await asyncio.wait_for(reader.caught_up.wait(), 60)
+        await asyncio.wait_for(reader.caught_up.wait(), 180)
         yield view, counters
     finally:
         reading.cancel()

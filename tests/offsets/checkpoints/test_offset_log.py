@@ -30,7 +30,7 @@ offsets: st.SearchStrategy[Offsets] = st.dictionaries(
     max_size=4,
 )
 lines: st.SearchStrategy[Line] = st.one_of(offsets, st.integers(0, 2**63), st.none())
-quick = settings(max_examples=50, deadline=None, database=None)
+quick = settings(max_examples=50, database=None)
 
 
 def kafka(file: OffsetFile) -> dict[int, Offsets | None]:

@@ -27,6 +27,7 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
 from sparklag_schemas.clock import epoch_ms
 from tests.databases.server import HOST
+from tests.logged import logged
 from tests.offsets.checkpoints.folders import SAMPLES
 from tests.offsets.store.batches import source, told
 from tests.second_client import SecondClient
@@ -117,12 +118,12 @@ class TestOnKafka:
         with pytest.raises(PositionDeleted) as raised:
             started(keeper)
         assert f"{topic}[0] 3 records; on_deleted='earliest'" in line(raised)
-        assert not caplog.records
+        assert logged(caplog) == []
         assert started(keeper, on_deleted="earliest") == {topic: {"0": -2}}
         assert ended(keeper, on_deleted="earliest") == {topic: {"0": 8}}
-        warned = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
+        warned = logged(caplog, logging.WARNING)
         assert len(warned) == 2
-        assert f"{topic}[0] 3 records; they are lost" in warned[0].getMessage()
+        assert f"{topic}[0] 3 records; they are lost" in warned[0]
         assert started(keeper, on_deleted="unchecked") == {topic: {"0": 5}}
 
     @pytest.mark.parametrize("records", [2, 20], ids=["shorter", "longer"])

@@ -150,7 +150,7 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
         server.thaw()
 
     for store in (connected, fresh):
-        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 60)  # noqa: B023 waited for here
+        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 180)  # noqa: B023 waited for here
     assert len(await places(connected)) == 2
 
 
@@ -179,7 +179,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
         await asyncio.to_thread(server.start)
         await holds(lambda: batches.failing is None, "it goes on")
     is_over = True
-    await asyncio.wait_for(writing, 60)
+    await asyncio.wait_for(writing, 180)
 
     assert batches.counts.batches == total
     records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]

@@ -12,6 +12,7 @@ from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.recorder import Recorder
 from sparklag_schemas import Batch, Observation
+from tests.logged import logged
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID
 from tests.offsets.store.batches import at_ms, check_whole, new_query, no_ids, spans, told
 
@@ -139,7 +140,7 @@ async def test_two_drivers_of_a_query_are_told_of_once(
         beside = told(n, batch=Batch(started_at=at_ms(n + 10), rows=1))
         assert await record(recorder, beside, told(n, run_id=OTHER_RUN)) == 1
 
-    (said,) = [entry.getMessage() for entry in caplog.records]
+    (said,) = logged(caplog)
     assert said == (
         f"query orders is run by two drivers: run {RUN_ID} goes on beside run {OTHER_RUN}, which"
         " began later; what the earlier one does is not recorded"

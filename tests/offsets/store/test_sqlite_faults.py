@@ -261,7 +261,7 @@ def _python(program: str, *arguments: str) -> list[str]:
         text=True,
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

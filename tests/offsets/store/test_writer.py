@@ -22,6 +22,7 @@ from sparklag_schemas import Observation, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.settings import StoreSettings
+from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import new_query, spans, told
 from tests.offsets.store.test_recorder import of
@@ -92,10 +93,10 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         assert writer.failing == reasons[-1]
         assert not writing.done()
         store.away = False
-        await asyncio.wait_for(writing, 60)
+        await asyncio.wait_for(writing, 180)
         assert writer.failing is None
 
-    assert [entry.getMessage() for entry in caplog.records if entry.name == "sparklag"] == [
+    assert logged(caplog) == [
         "sparklag: offsets are not recorded, trying on: it cannot be prepared",
         f"sparklag: offsets are recorded again in {store.shown}",
         "sparklag: offsets are not recorded, trying on: it cannot be written",
@@ -157,7 +158,7 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore
 async def test_who_keeps_all_prunes_nothing(store: LeavingStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)), None)
 
-    await asyncio.wait_for(writer.prune_regularly(), 60)
+    await asyncio.wait_for(writer.prune_regularly(), 180)
 
 
 async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_could_not(
@@ -169,7 +170,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
     other = new_query()
     try:
         queue.put_nowait(told(0))
-        await asyncio.wait_for(queue.join(), 60)
+        await asyncio.wait_for(queue.join(), 180)
         store.away = True
         for n in range(1, 30):
             queue.put_nowait(told(n, query_id=other))
@@ -177,7 +178,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
             queue.put_nowait(told(n))
         await holds(lambda: stats.last_error is not None, "it fails")
         store.away = False
-        await asyncio.wait_for(queue.join(), 60)
+        await asyncio.wait_for(queue.join(), 180)
     finally:
         recording.cancel()
         with suppress(asyncio.CancelledError):
@@ -212,6 +213,6 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
 
     assert (writer.counts.batches, writer.counts.refused) == (3, 1)
     assert len(await store.newest([other.query_id for other in others])) == 3
-    (complaint,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    (complaint,) = logged(caplog, logging.ERROR)
     assert "batch 1 of query 'long' is not recorded" in complaint
     assert "\n" not in complaint

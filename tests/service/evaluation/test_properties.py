@@ -57,7 +57,7 @@ def play(trace: Trace, step: tuple[object, ...]) -> None:
             trace.change_hands()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, min_size=1, max_size=25), st.integers(2, 5))
 def test_numbers_are_what_they_can_be(script: list[tuple[object, ...]], window: int) -> None:
     trace = Trace(

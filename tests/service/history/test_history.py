@@ -13,13 +13,14 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.settings import HistorySettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
+from tests.waiting import DEADLINE_S
 
 MINUTE_MS = 60_000
 
 
 @pytest.fixture
 async def http(live: LiveServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=live.url) as client:
+    async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as client:
         yield client
 
 
@@ -95,7 +96,7 @@ async def test_it_goes_with_the_query(live: LiveServer, http: httpx.AsyncClient)
 
 async def test_one_query_more_than_there_is_room_for_is_told_so() -> None:
     async with live_server(history=HistorySettings(memory_mb=1)) as live:
-        async with httpx.AsyncClient(base_url=live.url) as http:
+        async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:
             for number in range(400):
                 measured(live, 0, query_id=f"{number}", query=f"{number}")
             first = (await http.get("/lag/0/history")).json()

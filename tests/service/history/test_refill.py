@@ -60,7 +60,7 @@ async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
     instance = NewInstance(settings)
     tasks = [asyncio.create_task(instance.reader.run())]
     try:
-        await asyncio.wait_for(instance.reader.caught_up.wait(), 60)
+        await asyncio.wait_for(instance.reader.caught_up.wait(), 180)
         tasks.append(asyncio.create_task(instance.refill.run()))
         await asyncio.wait_for(instance.refill.done.wait(), 120)
         yield instance

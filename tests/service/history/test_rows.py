@@ -40,7 +40,7 @@ def test_a_joined_row_says_the_last_and_the_highest() -> None:
 
 
 @given(st.lists(st.integers(0, 2 * DAY)), st.sampled_from([FINEST, 64, COARSEST]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_thinning_loses_no_peak_keeps_its_bound_and_done_twice_changes_nothing(
     ages_ms: list[int], fineness: int
 ) -> None:

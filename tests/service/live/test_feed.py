@@ -9,6 +9,7 @@ import pytest
 from sparklag_schemas import encode
 from sparklag_service.counters import Counters
 from sparklag_service.live.feed import Arrival, Feed
+from tests.logged import logged
 from tests.messages import lag_event
 
 
@@ -49,4 +50,4 @@ def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from
         feed.hand_on(Arrival("a", 0, offset, 0, event, encode(event)))
     assert (recorder.starts, recorder.offsets) == ({0: 3}, [3, 4])
     assert counters.followers_failed == 3
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1

@@ -87,7 +87,10 @@ async def test_a_new_instance_answers_for_the_history_that_others_saw(
         second_client.produce(
             service_settings.lag_topic, [encode(event)], key=key_of("a"), at_ms=at_ms
         )
-    async with instance(service_settings) as (pipeline, port), httpx.AsyncClient() as http:
+    async with (
+        instance(service_settings) as (pipeline, port),
+        httpx.AsyncClient(timeout=DEADLINE_S) as http,
+    ):
         await asyncio.wait_for(pipeline.refill.done.wait(), DEADLINE_S)
         answer = await http.get(
             f"http://127.0.0.1:{port}/lag/orders/history", params={"since": "4h", "step": "5m"}

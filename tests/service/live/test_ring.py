@@ -148,7 +148,7 @@ steps = st.lists(
 @given(
     steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
     steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 
 import pytest
 
@@ -89,14 +88,13 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
 
 
 async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
+    live.hub.patience_s = 10 * DEADLINE_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live)
         (connection,) = live.http.server_state.connections
         transport = connection.transport
         await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
-        began_s = time.monotonic()
         live.http.should_exit = True
         await holds(lambda: not live.http.server_state.connections, "it has ended")
-        assert time.monotonic() - began_s < 1.5
         assert live.pipeline.counters.stream_cut_off == 0

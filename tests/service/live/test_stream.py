@@ -11,7 +11,7 @@ import pytest
 from sparklag_schemas.settings import LiveSettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
-from tests.waiting import holds
+from tests.waiting import DEADLINE_S, holds
 
 A, B = "query-a", "query-b"
 
@@ -137,7 +137,7 @@ async def test_unknown_and_ambiguous_names_are_refused_as_for_the_event_itself(
 ) -> None:
     live.show(lag_event(query_id=A, query="orders"))
     live.show(lag_event(query_id=B, query="orders"))
-    async with httpx.AsyncClient(base_url=live.url) as http:
+    async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:
         for name, status in (("nothing", 404), ("orders", 409)):
             stream = await http.get(f"/lag/{name}/stream")
             event = await http.get(f"/lag/{name}")
@@ -145,7 +145,10 @@ async def test_unknown_and_ambiguous_names_are_refused_as_for_the_event_itself(
 
 
 async def test_readers_beyond_the_limit_are_refused_until_one_goes() -> None:
-    async with live_server(live=LiveSettings(max_readers=1)) as live, httpx.AsyncClient() as http:
+    async with (
+        live_server(live=LiveSettings(max_readers=1)) as live,
+        httpx.AsyncClient(timeout=DEADLINE_S) as http,
+    ):
         async with live.reading("/stream"):
             refused = await http.get(f"{live.url}/stream")
             assert refused.status_code == 503

@@ -53,7 +53,7 @@ def promtool_says(promtool: Path, text: bytes) -> list[str]:
         input=text,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     said = done.stdout.decode().splitlines()

@@ -34,7 +34,7 @@ def describe(
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=240,
     )
     found: dict[str, dict[tuple[str, int], Described]] = {}
     for line in done.stdout.splitlines():

@@ -42,7 +42,7 @@ def test_an_answer_that_breaks_off_anywhere_is_an_error(data: bytes, flexible: b
             OffsetCommitAnswer(data[:end], flexible).read()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(garbage=st.binary(max_size=400), flexible=st.booleans())
 def test_garbage_is_read_to_an_end_or_refused(garbage: bytes, flexible: bool) -> None:
     with suppress(AnswerUnreadable):

@@ -12,6 +12,7 @@ from sparklag_service.record_times.batch_sizes import BatchSizes
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.refusals import LEFT_ALONE_S, Refusals
 from sparklag_service.record_times.search import FIRST_BYTES, MOST_BYTES
+from tests.logged import logged
 
 ORDERS = TopicPartition("orders", 0)
 HERE: Position = ("id", "read_uncommitted", 5)
@@ -131,7 +132,7 @@ def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while_and_told_of_once
         assert refusals.is_left_alone("orders", LEFT_ALONE_S)
         assert not refusals.is_left_alone("orders", LEFT_ALONE_S + 1)
         assert refusals.begin("orders", LEFT_ALONE_S + 1)
-    (told,) = caplog.messages
+    (told,) = logged(caplog)
     assert told.startswith("Kafka cluster east: no right to read topic orders")
     assert not refusals.is_left_alone("other", 0.0)
     refusals.end("orders")

@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas.clock import epoch_ms
+from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.service.record_times.sampling import sampling, standing, write_batches
 from tests.service.test_security import grant, login
@@ -60,7 +61,7 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
         assert {topic for topic, _ in sampled.times()} == {open_topic}
         times = sampled.enricher.offsets["default"].times["read_uncommitted"]
         assert len(times[secret]) > 1, "its earlier ends are known"
-    told = [record.getMessage() for record in caplog.records if secret in record.getMessage()]
+    told = [line for line in logged(caplog) if secret in line]
     assert told == [
         f"Kafka cluster default: no right to read topic {secret}: the age of its records is"
         " computed from when the log grew; to read it, allow Read, or set time_lag.sample = false"

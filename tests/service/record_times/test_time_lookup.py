@@ -56,7 +56,7 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
             if older_s is not None:
                 age_s = began_s - bracket(number).newer_s
                 assert age_s - lasted_s <= came_s <= began_s - older_s + lasted_s
-                assert bracket(number).newer_s - older_s <= max(1, 0.05 * came_s) + 0.1
+                assert bracket(number).newer_s - older_s <= max(1, 0.05 * (came_s + lasted_s)) + 0.1
         for _ in range(20):
             await sampled.until(lambda: True, "measured", state)
         assert counts.looked_up == 9, "once is enough"
