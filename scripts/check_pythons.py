@@ -52,15 +52,16 @@ def installed_pythons() -> dict[str, str]:
     if shutil.which("pyenv"):
         root = subprocess.check_output(["pyenv", "root"], text=True).strip()
         # Before its shims, which are other Pythons in other folders.
-        folders[:0] = map(str, Path(root, "versions").glob("*/bin"))
+        folders[:0] = map(str, Path(root, "versions").glob("3.1[0-3].*/bin"))
     listing = subprocess.check_output(
         [
-            *(Path(sys.executable).with_name("uv"), "python", "list", "--quiet"),
-            *("--only-installed", "--output-format", "json", ">=3.10,<3.14"),
+            *(Path(sys.executable).with_name("uv"), "python", "list", "--only-installed"),
+            *("--output-format", "json", ">=3.10,<3.14"),
         ],
         env=os.environ | {"PATH": os.pathsep.join(folders)},
     )
     found: dict[str, str] = {}
+    # Listed from the newest on, and what is first on the PATH before another of that version.
     for python in reversed(json.loads(listing)):
         if (python["implementation"], python["variant"]) == ("cpython", "default"):
             found[python["version"]] = python["path"]
