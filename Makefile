@@ -58,6 +58,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+pythons: $(STAMP) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.11 3.12.1": on these)
+	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
+
 unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
@@ -87,4 +90,4 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo check lint types unit test lanes faults bench schemas lock compose-test clean
+.PHONY: help setup java demo check lint types pythons unit test lanes faults bench schemas lock compose-test clean

@@ -58,7 +58,7 @@ def main() -> int:
         answer = wait_for_answer(url)
         event = asyncio.run(read_event(bootstrap_servers, answer["query_id"]))
     except (TimeoutError, asyncio.TimeoutError) as error:
-        sys.stderr.write(f"{error or 'no event on consumer-lag'}\n")
+        sys.stderr.write(f"{str(error) or 'no event on consumer-lag'}\n")
         return 1
     sys.stderr.write(
         f"compose-test: {url} says {answer['total_lag']} records ({answer['status']}),"
