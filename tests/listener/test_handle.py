@@ -40,7 +40,7 @@ def test_closing_flushes_what_spark_has_not_even_handed_over_yet(driver: Driver)
     query = driver.start()
     query.processAllAvailable()
     query.stop()
-    handle.close()
+    handle.close(CLOSE_S)
     observations = driver.published.observations(query.id)
     assert observations[-1].cause == "terminated"
     (source,) = observations[-1].sources
@@ -84,14 +84,14 @@ def test_all_threads_that_close_at_once_return_when_it_is_flushed(driver: Driver
     published_at_return: list[int] = []
 
     def close() -> None:
-        handle.close()
+        handle.close(CLOSE_S)
         published_at_return.append(handle.stats().published)
 
     threads = [threading.Thread(target=close) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(CLOSE_S)
+        thread.join(2 * CLOSE_S)
         assert not thread.is_alive()
     assert len(published_at_return) == 8
     assert set(published_at_return) == {len(driver.published.observations(query.id))}

@@ -73,7 +73,8 @@ def test_closing_asks_a_last_time(driver: Driver) -> None:
     driver.send()
     query.processAllAvailable()
     query.stop()
-    handle.close()
+    # A driver's five seconds are too few beside busy processes.
+    handle.close(timeout_s=60)
     last = driver.published.observations(query.id)[-1]
     assert last.cause == "terminated"
     assert at_end(driver)([last])

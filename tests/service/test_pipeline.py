@@ -164,8 +164,8 @@ async def test_a_query_that_ended_is_shown_until_its_keep_time_and_then_forgotte
 ) -> None:
     second_client.create(topic_name, 1)
     settings = settings_for(kafka.bootstrap_servers, keep_s=3, refresh_interval_s=0.2)
-    ended = seen(topic_name, {0: 0}, cause="terminated", exception="boom\nat line 1")
     async with running(settings, second_client) as service:
+        ended = seen(topic_name, {0: 0}, cause="terminated", exception="boom\nat line 1")
         service.observe(ended)
         event = await service.shows(ended.query_id, lambda e: e.status == "FAILED", "it failed")
         assert event.reason == "the query failed: boom"

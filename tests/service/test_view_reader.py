@@ -41,9 +41,8 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
             await reading
 
 
-def write(client: SecondClient, settings: Settings, query_id: str, ago_ms: int) -> None:
+def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
     """An event of that time, by the log's clock too."""
-    at_ms = epoch_ms() - ago_ms
     event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
     client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
 
@@ -52,9 +51,10 @@ async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
     second_client.create(service_settings.lag_topic)
+    now_ms = epoch_ms()
     for ago_ms in range(180 * MINUTE_MS, 120 * MINUTE_MS, -10_000):
-        write(second_client, service_settings, f"forgotten-{ago_ms}", ago_ms)
-        write(second_client, service_settings, "alive", ago_ms)
+        write(second_client, service_settings, f"forgotten-{ago_ms}", now_ms - ago_ms)
+        write(second_client, service_settings, "alive", now_ms - ago_ms)
     async with read(service_settings) as (view, _):
         assert view.get("alive") is not None
         # One event each ten seconds, and a minute.
@@ -65,12 +65,13 @@ async def test_a_query_that_only_spoke_before_an_outage_is_known(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
     second_client.create(service_settings.lag_topic)
+    now_ms = epoch_ms()
     for ago_ms in range(20 * MINUTE_MS, 15 * MINUTE_MS, -10_000):
-        write(second_client, service_settings, "dead", ago_ms)
-        write(second_client, service_settings, "alive", ago_ms)
+        write(second_client, service_settings, "dead", now_ms - ago_ms)
+        write(second_client, service_settings, "alive", now_ms - ago_ms)
     # Nobody published for ten minutes; then an instance did, once, and was killed. So was the next.
-    write(second_client, service_settings, "alive", 5 * MINUTE_MS)
-    write(second_client, service_settings, "alive", 1_000)
+    write(second_client, service_settings, "alive", now_ms - 5 * MINUTE_MS)
+    write(second_client, service_settings, "alive", now_ms - 1_000)
     async with read(service_settings) as (view, _):
         assert {entry.event.query_id for entry in view} == {"dead", "alive"}
 
@@ -81,7 +82,7 @@ async def test_an_empty_topic_is_read_at_once(
     second_client.create(service_settings.lag_topic, partitions=2)
     async with read(service_settings) as (view, _):
         assert len(view) == 0
-        write(second_client, service_settings, "first", 0)
+        write(second_client, service_settings, "first", epoch_ms())
 
         async def seen() -> bool:
             return view.get("first") is not None

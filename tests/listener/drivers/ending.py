@@ -19,8 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
+from sparklag_listener.process_end import process_end
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
+CLOSE_S = 60.0
+"""For what can be published: the five seconds of a driver are too few beside busy processes."""
 ENDINGS: dict[str, Callable[[Driver], None]] = {}
 
 
@@ -67,7 +70,7 @@ def stops_spark_and_exits_with_3(driver: Driver) -> None:
 def stops_spark_then_closes(driver: Driver) -> None:
     driver.read_all()
     driver.spark.stop()
-    driver.handle.close()
+    driver.handle.close(CLOSE_S)
     driver.handle.close()
 
 
@@ -79,7 +82,7 @@ def waits_for_sigterm(driver: Driver) -> None:
 @ending
 def waits_for_sigterm_with_a_handler_of_its_own(driver: Driver) -> None:
     def leave(number: int, frame: FrameType | None) -> None:
-        driver.handle.close()
+        driver.handle.close(CLOSE_S)
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, leave)
@@ -121,6 +124,8 @@ def returns_where_no_thread_can_be_started_any_more(driver: Driver) -> None:
 
 def main() -> None:
     name, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
+    if publish_to == read_from:
+        process_end._timeout_s = CLOSE_S
     spark = build_session()
     tell("session")
     handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
