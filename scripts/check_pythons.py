@@ -34,11 +34,7 @@ def main() -> int:
     if not chosen:
         print(f"no Python of {', '.join(wanted)} to check", flush=True)
         return 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        failures = sum(not passes(version, pythons[version]) for version in chosen)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    failures = sum(not passes(version, pythons[version]) for version in chosen)
     return 1 if failures else 0
 
 
@@ -113,4 +109,8 @@ def last_words(log: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

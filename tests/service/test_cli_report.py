@@ -17,7 +17,7 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         return None
 
     monkeypatch.setattr(report, "find_spec", nothing)
-    context = typer.Context(typer.main.get_command(typer.Typer(callback=print)))
+    context = typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None)))
 
     with pytest.raises(ServiceError, match=r"needs pyspark: pip install 'sparklag\[demo\]'"):
         report.report(context)

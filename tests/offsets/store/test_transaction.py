@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -206,7 +207,7 @@ def test_a_second_writer_waits_for_the_first(engine: Engine, number: int) -> Non
     with engine.begin() as transaction:
         assert keep(transaction, batch(number), no_id)
         second = in_thread(lambda: write(engine, batch(number, run_id="run-2")))
-        with pytest.raises(TimeoutError):
+        with pytest.raises(FutureTimeoutError):
             second.result(BLOCKED_S)
     assert not second.result(DEADLINE_S)
     assert written(engine) == list(range(number))
