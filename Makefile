@@ -17,7 +17,7 @@ DEMO := $(VENV)/.demo
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check unit schemas lock clean
+NO_JAVA := help check unit schemas lock fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it, in two halves.
@@ -90,8 +90,12 @@ lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer ve
 compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
 	bash scripts/compose_test.sh $(ARGS)
 
+fresh-test: ## demo and test on a minimal Debian 12 and 13, as root and as users (ARGS="bookworm root demo")
+	@bash scripts/fresh_test.sh $(ARGS)
+
 clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check unit test lanes faults bench schemas lock compose-test clean
+.PHONY: help setup system java demo check unit test lanes faults bench schemas lock compose-test fresh-test \
+	clean

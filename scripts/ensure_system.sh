@@ -64,13 +64,15 @@ install() {
 }
 
 python=""
-case $1 in venv) [ -x .venv/bin/uv ] || python=$(sh scripts/find_python.sh ${PYTHON:+"$PYTHON"}) || exit 1 ;; esac
+if [ "$1" = venv ] && [ ! -x .venv/bin/uv ]; then
+    python=$(sh scripts/find_python.sh ${PYTHON:+"$PYTHON"}) || exit 1
+fi
 
 is_there "$1" && exit 0
 if may_install; then
     for package in $(packages_for "$1"); do
         echo "installing $package" >&2
-        install "$package" >&2 </dev/null && is_there "$1" && exit 0
+        install "$package" >/dev/null </dev/null && is_there "$1" && exit 0
     done
 fi
 
