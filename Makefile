@@ -9,8 +9,16 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.complete
-LOCKS := requirements/bootstrap.txt requirements/build.txt requirements/dev.txt
+# What .venv holds when the file is there: dev.txt, which has all of demo.txt, or demo.txt alone.
+DEV := $(VENV)/.dev
+DEMO := $(VENV)/.demo
+
+# The demo's small environment, but only where the whole one is not there.
+FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
+
+# What the system must have: in one line, where it has to be asked for.
+NO_JAVA := help check lint types pythons unit schemas lock fresh-test clean
+export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
 QUICK := not kafka and not spark and not packaging
@@ -21,47 +29,54 @@ WORKERS := -n 4 --dist loadgroup --no-loadscope-reorder --durations=20
 # Else every process of the tests compiles every module it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-WITH_JAVA := JAVA_HOME="$$(sh scripts/ensure_java.sh)" && export JAVA_HOME
+WITH_JAVA := JAVA_HOME="$$(sh scripts/find_java.sh)" && export JAVA_HOME
 
 help: ## What can be made here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  PYTHON=python3.12 names the Python for .venv, ARGS="..." goes to the command.'
 
-setup: $(STAMP) java ## .venv with locked packages, and Java 17 where it is missing
+setup: ## .venv with locked packages, and what the system lacks: venv, Java 17 or 21
+	@$(MAKE) --no-print-directory -j2 $(DEV) java
 
-$(BIN)/uv: requirements/bootstrap.txt
+$(BIN)/uv: requirements/bootstrap.txt | system
 	@set -e; python="$$(sh scripts/find_python.sh $(PYTHON))"; \
 	if [ ! -x $(BIN)/python ]; then echo "creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi; \
 	$(BIN)/python -m ensurepip >/dev/null; \
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
-$(STAMP): $(BIN)/uv $(LOCKS) pyproject.toml
+$(DEV) $(DEMO): $(VENV)/.%: requirements/%.txt $(BIN)/uv requirements/build.txt pyproject.toml
 	@$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes \
-		--build-constraints requirements/build.txt requirements/dev.txt
-	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
+		--build-constraints requirements/build.txt $<
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps \
+		--build-constraints requirements/build.txt --editable .
 	@touch $@
 
-java:
-	@sh scripts/ensure_java.sh >/dev/null
+system:
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/ensure_system.sh $(SYSTEM_NEEDS)
 
-demo: setup ## Broker, producer, PySpark query and service here; the lag, live (Ctrl-C ends it)
+# After `system`, since two installations at once are one too many; beside all the rest.
+java: | system
+	@sh scripts/ensure_system.sh java
+
+demo: ## Broker, producer, PySpark query and service here; the lag, live (Ctrl-C ends it)
+	@$(MAKE) --no-print-directory -j2 $(FOR_DEMO) java
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 
-check: $(STAMP) ## Lint, format, types, tests that need nothing else: what CI runs first
+check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types unit ARGS="-q -n auto"
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(DEV)
 	$(BIN)/mypy
 
-pythons: $(STAMP) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.11 3.12.1": on these)
+pythons: $(DEV) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.11 3.12.1": on these)
 	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
 
-unit: $(STAMP) ## Only the tests that need no broker, no Spark and no build
+unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
@@ -76,18 +91,22 @@ faults: setup ## Breaks brokers, networks, drivers and services; a table of what
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
 
-schemas: $(STAMP) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
+schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
 	$(BIN)/python -m sparklag_schemas.documents
 	$(BIN)/python scripts/reference_pages.py
 
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
-	sh scripts/lock.sh $(BIN)/uv $(ARGS)
+	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)
 
 compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
 	bash scripts/compose_test.sh $(ARGS)
+
+fresh-test: ## demo and test on a minimal Debian 12 and 13, as root and as users (ARGS="bookworm root demo")
+	@bash scripts/fresh_test.sh $(ARGS)
 
 clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo check lint types pythons unit test lanes faults bench schemas lock compose-test clean
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults bench schemas lock \
+	compose-test fresh-test clean

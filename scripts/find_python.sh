@@ -29,9 +29,4 @@ if [ -z "$chosen" ]; then
     echo "sparklag needs Python 3.10 to 3.13, and $found: install one, or name it with PYTHON=." >&2
     exit 1
 fi
-# Debian ships python3 without venv.
-"$chosen" -c 'import ensurepip, venv' 2>/dev/null || {
-    echo "$chosen has no venv: install it (Debian, Ubuntu: apt-get install python3-venv)." >&2
-    exit 1
-}
 echo "$chosen"

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# `make demo` and `make test` on a minimal Debian: python3, git, make, certificates and sudo, nothing
+# else. Each run has a root of its own; one line of result each.
+#   fresh_test.sh [bookworm|trixie] [root|sudoer|user] [demo|test]    any of them; all by default
+# A sudoer may use sudo without a password; a user may not, and must be told in one line what to ask
+# for. Base tarballs are kept in $cache; remove it to have them made anew.
+set -uom pipefail # m: a command in the background keeps its SIGINT
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/sparklag/fresh-test
+bundle=/etc/ssl/certs/ca-certificates.crt
+deadline_s=7200
+
+note() { printf 'fresh-test: %s\n' "$*" >&2; }
+give_up() {
+    note "$*"
+    exit 1
+}
+
+suites=() identities=() targets=()
+for word in "$@"; do
+    case $word in
+    bookworm | trixie) suites+=("$word") ;;
+    root | sudoer | user) identities+=("$word") ;;
+    demo | test) targets+=("$word") ;;
+    *) give_up "not one of bookworm, trixie, root, sudoer, user, demo, test: $word" ;;
+    esac
+done
+[ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
+[ ${#identities[@]} -gt 0 ] || identities=(user root sudoer)
+[ ${#targets[@]} -gt 0 ] || targets=(demo test)
+
+[ "$(id -u)" -eq 0 ] || give_up "needs root, to make a root and to change into it: sudo make fresh-test"
+if ! command -v mmdebstrap >/dev/null; then
+    command -v apt-get >/dev/null || give_up "needs mmdebstrap: install it, then try again"
+    apt-get update -q >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2 ||
+        give_up "mmdebstrap cannot be installed"
+fi
+
+running="" root=""
+clean_up() {
+    local status=$?
+    trap - EXIT INT TERM
+    # Processes and mounts live in namespaces that end with this one process.
+    if [ -n "$running" ]; then
+        kill -KILL "$running" 2>/dev/null
+        wait "$running" 2>/dev/null
+    fi
+    [ -z "$root" ] || rm -rf --one-file-system "$root"
+    exit $status
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# This machine's certificate authorities go in too: what it reaches is reached from inside.
+make_base() {
+    local base="$cache/$1.tar"
+    [ ! -s "$base" ] || return 0
+    note "making a minimal $1 (minutes, once)"
+    nice mmdebstrap --format=tar --variant=minbase --include=python3,git,make,ca-certificates,sudo \
+        --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Check-Date "false"' \
+        --customize-hook='mkdir -p "$1/usr/local/share/ca-certificates"' \
+        --customize-hook='cp /usr/local/share/ca-certificates/*.crt "$1/usr/local/share/ca-certificates/" 2>/dev/null || true' \
+        --customize-hook='chroot "$1" update-ca-certificates' \
+        --customize-hook='printf "Acquire::Check-Valid-Until \"false\";\nAcquire::Check-Date \"false\";\n" >"$1/etc/apt/apt.conf.d/99frozen-mirror"' \
+        "$1" "$base.part" >"$cache/$1.log" 2>&1 || give_up "mmdebstrap failed (log: $cache/$1.log)"
+    mv "$base.part" "$base"
+}
+
+# Sets `root` and `home`.
+make_root() {
+    local suite=$1 who=$2
+    root=$(mktemp -d "$cache/root.XXXXXX")
+    chmod 755 "$root"
+    tar -xf "$cache/$suite.tar" -C "$root" || give_up "$cache/$suite.tar cannot be unpacked"
+    cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+    home=/root
+    if [ "$who" != root ]; then
+        home=/home/$who
+        chroot "$root" useradd --create-home "$who" || give_up "no user $who"
+        [ "$who" = user ] || echo "$who ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/$who"
+    fi
+    git clone -q "file://$PWD" "$root$home/sparklag" || give_up "git clone failed"
+    chroot "$root" chown -R "$who:$who" "$home/sparklag"
+}
+
+# As `who` in `root`; the shell stays process 1, which reaps what has lost its parent.
+run_inside() {
+    # shellcheck disable=SC2016
+    unshare --mount --pid --fork --kill-child sh -c '
+        mount -t proc proc "$1/proc" &&
+            mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$1/dev/pts" &&
+            mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" || exit 1
+        shift
+        chroot "$@"
+        exit $?' sh "$root" --userspec="$who:$who" --groups= "$root" /usr/bin/env -i \
+        HOME="$home" USER="$who" LOGNAME="$who" PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+        SSL_CERT_FILE=$bundle PIP_CERT=$bundle NODE_EXTRA_CA_CERTS=$bundle \
+        timeout $deadline_s sh -c 'cd && cd sparklag && exec "$@"' sh "$@" >"$log" 2>&1 </dev/null &
+    running=$!
+    wait "$running"
+    local status=$?
+    running=""
+    return $status
+}
+
+try() {
+    local suite=$1 who=$2 target=$3 log="$cache/$1-$2-$3.log" began=$SECONDS result=FAILED
+    local command=(make "$target")
+    [ "$target" != demo ] || command+=('ARGS=--seconds 30')
+    if run_inside "${command[@]}"; then
+        [ "$who" = user ] || result=passed
+    elif [ "$who" = user ]; then
+        # One line of ours that names all of it, and make's own that it failed.
+        grep -q 'sudo apt-get install python3-venv openjdk-[0-9]*-jre-headless$' "$log" &&
+            [ "$(grep -vc '^make: ' "$log")" -eq 1 ] && result=passed
+    fi
+    [ $result = passed ] || failed=yes
+    printf '%-8s %-6s %-9s %-6s %5d s  %s\n' \
+        "$suite" "$who" "make $target" $result $((SECONDS - began)) "$log"
+}
+
+mkdir -p "$cache"
+failed=""
+for suite in "${suites[@]}"; do
+    make_base "$suite"
+    for who in "${identities[@]}"; do
+        make_root "$suite" "$who"
+        for target in "${targets[@]}"; do try "$suite" "$who" "$target"; done
+        rm -rf --one-file-system "$root"
+        root=""
+    done
+done
+[ -z "$failed" ]
