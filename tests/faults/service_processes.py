@@ -16,7 +16,7 @@ import httpx
 from sparklag_pipeline.child_process import ChildProcess, stop_all
 from tests.waiting import wait_for
 
-READY_S: Final = 120.0
+READY_S: Final = 240.0
 """Importing everything takes seconds, and on a busy machine many."""
 _STOP_S: Final = 60.0
 _ANSWER_S: Final = 20.0
