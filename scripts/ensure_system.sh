@@ -71,7 +71,9 @@ if [ "$1" = venv ] && [ ! -x "$environment/bin/uv" ]; then
 fi
 
 is_there "$1" && exit 0
+why="which this user may not install"
 if may_install; then
+    why="which could not be installed"
     for package in $(packages_for "$1"); do
         echo "installing $package" >&2
         install "$package" >/dev/null </dev/null && is_there "$1" && exit 0
@@ -95,6 +97,6 @@ command="$manager install"
 if [ -z "$packages" ]; then
     echo "sparklag needs ${names# and }: install it, then try again" >&2
 else
-    echo "sparklag needs ${names# and }, which this user may not install: $command$packages" >&2
+    echo "sparklag needs ${names# and }, $why: $command$packages" >&2
 fi
 exit 1

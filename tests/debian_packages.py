@@ -69,10 +69,10 @@ def _unpack(
         downloads.mkdir()
         said = _download(downloads, packages, needs)
         if said is not None:
-            # Its lists are empty, or too old.
-            as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-            run_command([*as_root, "apt-get", "update", "-q"])
-            said = _download(downloads, packages, needs)
+            # The system's package lists are empty, or too old.
+            lists = _own_lists(Path(scratch) / "lists")
+            said = run_command(["apt-get", *lists, "update", "-q"])
+            said = said or _download(downloads, packages, needs, lists)
         if said is not None:
             raise ProgramsMissing(f"apt-get download {' '.join(packages)}: {said}; {instead}")
         for package in sorted(downloads.glob("*.deb")):
@@ -82,18 +82,28 @@ def _unpack(
         unpacked.rename(target)
 
 
-def _download(folder: Path, packages: Sequence[str], needs: str | None) -> str | None:
+def _own_lists(folder: Path) -> list[str]:
+    """Options that have apt keep its package lists in the folder, where nobody has to be root."""
+    (folder / "partial").mkdir(parents=True)
+    settings = (f"Dir::State::Lists={folder}", f"Dir::Cache={folder}", "APT::Sandbox::User=root")
+    return [argument for setting in settings for argument in ("-o", setting)]
+
+
+def _download(
+    folder: Path, packages: Sequence[str], needs: str | None, lists: Sequence[str] = ()
+) -> str | None:
     """None where they are in the folder now, else why not."""
     wanted = list(packages)
     if needs is not None:
         installed = _installed_libraries()
-        wanted += [name for name in _needed(packages, needs) if name not in installed]
-    return run_command(["apt-get", "download", "-q", *wanted], folder=folder)
+        needed = _needed(packages, needs, lists)
+        wanted += [name for name in needed if name not in installed]
+    return run_command(["apt-get", *lists, "download", "-q", *wanted], folder=folder)
 
 
-def _needed(packages: Sequence[str], needs: str) -> list[str]:
+def _needed(packages: Sequence[str], needs: str, lists: Sequence[str]) -> list[str]:
     """What they depend on, and what that depends on, by names that match."""
-    dependencies = dict(_dependencies(packages))
+    dependencies = dict(_dependencies(packages, lists))
     found: list[str] = []
     unseen = list(packages)
     while unseen:
@@ -104,13 +114,13 @@ def _needed(packages: Sequence[str], needs: str) -> list[str]:
     return found
 
 
-def _dependencies(packages: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Each package that any of these leads to, with those it depends on itself."""
     nothing_else = [
         f"--no-{kind}"
         for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     ]
-    said = _said(["apt-cache", "depends", "--recurse", *nothing_else, *packages])
+    said = _said(["apt-cache", *lists, "depends", "--recurse", *nothing_else, *packages])
     name, is_alternative = "", False
     names: list[str] = []
     for line in said.splitlines():

@@ -31,6 +31,15 @@ _ICEBERG_VERSIONS: Final = {"3.5": "1.10.0", "4.0": "1.10.0"}
 _DOWNLOAD_DEADLINE_S: Final = 600
 _LOG_LINES_SHOWN: Final = 8
 
+# Ivy runs for seconds and waits for answers: it compiles little, and does not look whether each
+# module has sources and documentation too.
+_IVY_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Divy.maven.lookup.sources=false",
+    "-Divy.maven.lookup.javadoc=false",
+)
+
 
 @dataclass(frozen=True)
 class Module:
@@ -175,7 +184,7 @@ def _run_ivy(
     ivy_settings: Path | None,
 ) -> None:
     wanted = ", ".join(str(module) for module in modules)
-    command = [str(find_java()), "-jar", str(_ivy_jar())]
+    command = [str(find_java()), *_IVY_OPTIONS, "-jar", str(_ivy_jar())]
     command += ["-settings", str(ivy_settings)] if ivy_settings else []
     command += ["-ivy", str(description), "-confs", "default", "-cache", str(ivy_cache)]
     # No filter by artifact type: some jars are published as "bundle" and would go missing.
