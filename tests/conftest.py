@@ -39,7 +39,7 @@ _Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
 
-_LONGEST_FIRST = ()
+_LONGEST_FIRST: tuple[str, ...] = ()
 """Files and folders of tests, so that no worker is left with one of them at the end."""
 
 
@@ -66,12 +66,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[_stderr])
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests of a file, or of a lane, on one worker: they share what the module sets up."""
+    path, _, name = item.nodeid.partition("::")
+    lane = name.partition("[")[2] if "/lanes/" in path else ""
+    item.add_marker(pytest.mark.xdist_group(path + lane))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, unless the file has groups of its own."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=_begins)
 
 
