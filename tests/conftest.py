@@ -39,8 +39,20 @@ _Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
 
-_LONGEST_FIRST: tuple[str, ...] = ()
-"""Files and folders of tests, so that no worker is left with one of them at the end."""
+_LONGEST_FIRST = (
+    "tests/lanes/",
+    "tests/faults/",
+    "tests/pipeline/test_history.py",
+    "tests/pipeline/test_lag_history",
+    "tests/listener/test_driver_endings.py",
+    "tests/listener/test_connect.py",
+    "tests/service/test_group_faults.py",
+    "tests/test_exactly_once.py",
+    "tests/pipeline/test_demo.py",
+    "tests/deploy/test_alarm_chain.py",
+    "tests/examples/",
+)
+"""Files and folders of tests: a worker that began one of them last would end long after the others."""
 
 
 class FailureLines:
@@ -64,13 +76,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[_stderr])
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests of a file, or of a lane, on one worker: they share what the module sets up."""
-    path, _, name = item.nodeid.partition("::")
-    lane = name.partition("[")[2] if "/lanes/" in path else ""
-    item.add_marker(pytest.mark.xdist_group(path + lane))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
