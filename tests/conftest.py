@@ -52,7 +52,7 @@ _LONGEST_FIRST = (
     "tests/deploy/test_alarm_chain.py",
     "tests/examples/",
 )
-"""Files and folders of tests: a worker that began one of them last would end long after the others."""
+"""Files and folders of tests: begun last, one of them would keep its worker long after the others."""
 
 
 class FailureLines:
