@@ -52,7 +52,7 @@ _LONGEST_FIRST = (
     "tests/deploy/test_alarm_chain.py",
     "tests/examples/",
 )
-"""Files and folders of tests: begun last, one of them would keep its worker long after the others."""
+"""Files and folders of tests: begun last, one would keep its worker long after the others end."""
 
 
 class FailureLines:
