@@ -30,7 +30,7 @@ from tests.messages import observation, position
 
 DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 BLOCKED_S = 0.5
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0
 
 results = Table("results", MetaData(), Column("batch_id", Integer))
 Result = TypeVar("Result")
