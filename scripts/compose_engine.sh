@@ -7,6 +7,8 @@ give_up() {
     note "$*"
     exit 1
 }
+# shellcheck source=scripts/minimal_root.sh
+. scripts/minimal_root.sh
 
 # Starts an engine of our own where none answers. It opens no firewall rules and is stopped at the
 # end by its process id.
@@ -112,29 +114,16 @@ has_image() { docker image inspect "$1" >/dev/null 2>&1; }
 
 is_available() { has_image "$1" || timeout 300 docker pull -q "$1" >/dev/null 2>&1; }
 
-# Debian with its own Python (3.11) and this machine's certificate authorities, so that a build
-# inside reaches what the machine itself reaches.
+# Debian with its own Python (3.11).
 make_python_stand_in() {
     note "making $1 from Debian's packages ($python_image cannot be pulled)"
     [ "$(id -u)" -eq 0 ] || give_up "a stand-in needs root"
-    if ! command -v mmdebstrap >/dev/null; then
-        apt-get update -q >&2
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2 ||
-            give_up "a stand-in needs mmdebstrap"
-    fi
+    ensure_mmdebstrap
     local tree="$cache/python-stand-in.tar"
-    if [ ! -s "$tree" ]; then
-        nice mmdebstrap --format=tar --variant=minbase --include=ca-certificates,python3,python3-venv,python3-pip \
-            --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Check-Date "false"' \
-            --customize-hook='mkdir -p "$1/usr/local/share/ca-certificates" "$1/usr/local/bin"' \
-            --customize-hook='cp /usr/local/share/ca-certificates/*.crt "$1/usr/local/share/ca-certificates/" 2>/dev/null || true' \
-            --customize-hook='chroot "$1" update-ca-certificates' \
-            --customize-hook='ln -s /usr/bin/python3 "$1/usr/local/bin/python"' \
-            --customize-hook='ln -s /usr/bin/python3 "$1/usr/local/bin/python3"' \
-            --customize-hook='printf "Acquire::Check-Valid-Until \"false\";\nAcquire::Check-Date \"false\";\n" >"$1/etc/apt/apt.conf.d/99frozen-mirror"' \
-            bookworm "$tree.part" >&2 || give_up "mmdebstrap failed"
-        mv "$tree.part" "$tree"
-    fi
+    # shellcheck disable=SC2016 # $1 is for the hook: the root
+    minimal_root bookworm ca-certificates,python3,python3-venv,python3-pip "$tree" \
+        'mkdir -p "$1/usr/local/bin" && ln -s /usr/bin/python3 "$1/usr/local/bin/python"' \
+        'ln -s /usr/bin/python3 "$1/usr/local/bin/python3"' >&2 || give_up "mmdebstrap failed"
     local bundle=/etc/ssl/certs/ca-certificates.crt
     docker import -c "ENV SSL_CERT_FILE=$bundle PIP_CERT=$bundle" \
         -c 'CMD ["python3"]' "$tree" "$1" >/dev/null || give_up "docker import failed"

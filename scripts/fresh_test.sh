@@ -16,6 +16,8 @@ give_up() {
     note "$*"
     exit 1
 }
+# shellcheck source=scripts/minimal_root.sh
+. scripts/minimal_root.sh
 
 suites=() identities=() targets=()
 for word in "$@"; do
@@ -31,12 +33,7 @@ done
 [ ${#targets[@]} -gt 0 ] || targets=(demo test)
 
 [ "$(id -u)" -eq 0 ] || give_up "needs root, to make a root and to change into it: sudo make fresh-test"
-if ! command -v mmdebstrap >/dev/null; then
-    command -v apt-get >/dev/null || give_up "needs mmdebstrap: install it, then try again"
-    apt-get update -q >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2 ||
-        give_up "mmdebstrap cannot be installed"
-fi
+ensure_mmdebstrap
 
 running="" root=""
 clean_up() {
@@ -53,19 +50,10 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# This machine's certificate authorities go in too: what it reaches is reached from inside.
 make_base() {
-    local base="$cache/$1.tar"
-    [ ! -s "$base" ] || return 0
-    note "making a minimal $1 (minutes, once)"
-    nice mmdebstrap --format=tar --variant=minbase --include=python3,git,make,ca-certificates,sudo \
-        --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Check-Date "false"' \
-        --customize-hook='mkdir -p "$1/usr/local/share/ca-certificates"' \
-        --customize-hook='cp /usr/local/share/ca-certificates/*.crt "$1/usr/local/share/ca-certificates/" 2>/dev/null || true' \
-        --customize-hook='chroot "$1" update-ca-certificates' \
-        --customize-hook='printf "Acquire::Check-Valid-Until \"false\";\nAcquire::Check-Date \"false\";\n" >"$1/etc/apt/apt.conf.d/99frozen-mirror"' \
-        "$1" "$base.part" >"$cache/$1.log" 2>&1 || give_up "mmdebstrap failed (log: $cache/$1.log)"
-    mv "$base.part" "$base"
+    [ -s "$cache/$1.tar" ] || note "making a minimal $1 (minutes, once)"
+    minimal_root "$1" python3,git,make,ca-certificates,sudo "$cache/$1.tar" >"$cache/$1.log" 2>&1 ||
+        give_up "mmdebstrap failed (log: $cache/$1.log)"
 }
 
 # Sets `root` and `home`.
