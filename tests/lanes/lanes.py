@@ -62,7 +62,7 @@ class Lane:
         if java_home := os.environ.get("SPARK_LANES_JAVA_HOME"):
             kept["JAVA_HOME"] = java_home
         path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
-        return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**kept, "PYTHONPATH": path}
 
     def _digest(self, lock: str) -> str:
         text = (_REQUIREMENTS / lock).read_bytes() + sys.version.encode()
