@@ -29,7 +29,7 @@ from sparklag_schemas import MalformedMessage
 from tests import samples
 from tests.listener.fakes import FakeQueries
 from tests.logged import logged
-from tests.waiting import eventually, holds
+from tests.waiting import DEADLINE_S, eventually, holds
 
 SAMPLE = samples.progress_document("single_kafka.progress1")
 QUERY, RUN, BATCH = SAMPLE["id"], SAMPLE["runId"], SAMPLE["batchId"]
@@ -247,7 +247,7 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         await driver.looks(1)
         driver.queries.ends(RUN, None)
         driver.queries.session_over = True
-        await asyncio.wait_for(driver.task, 180)
+        await asyncio.wait_for(driver.task, DEADLINE_S)
         assert [type(event) for event in driver.found()] == [Terminated]
         assert [each.lost for each in driver.told if isinstance(each, Found)] == [False]
 
@@ -257,7 +257,7 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.fail = lambda: ConnectionLost("gone")
-        await asyncio.wait_for(driver.task, 180)
+        await asyncio.wait_for(driver.task, DEADLINE_S)
         assert driver.told == []
         assert driver.stats.failed == 0
     assert logged(caplog) == []
@@ -315,7 +315,7 @@ async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
         await holds(lambda: driver.queries.looks == 1, "Spark is asked")
         driver.task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(driver.task, 180)
+            await asyncio.wait_for(driver.task, DEADLINE_S)
 
 
 async def test_what_it_remembers_goes_with_the_queries() -> None:

@@ -20,7 +20,7 @@ from sparklag_schemas import Observation, Settings
 from sparklag_schemas.queue import NewestQueue
 from tests import samples
 from tests.logged import logged
-from tests.waiting import eventually, holds
+from tests.waiting import DEADLINE_S, eventually, holds
 
 SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
 SAMPLE = samples.progress_document("single_kafka.progress1")
@@ -105,7 +105,7 @@ async def running(
 
 
 async def flushed(pipeline: DriverPipeline) -> None:
-    await asyncio.wait_for(pipeline.flush(), 180)
+    await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
 
 
 async def test_events_go_through_in_order_and_are_counted() -> None:
@@ -252,7 +252,7 @@ async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_
         for batch in range(1, 50):
             for query in range(3):
                 pipeline.receive(progress(query, batch))
-            await asyncio.wait_for(pipeline._events.join(), 180)
+            await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
         stats = pipeline.stats()
         assert stats.queued == 11, "ten wait, one is in hand"
         assert stats.dropped == 3 * 49 - 10
@@ -326,7 +326,7 @@ async def test_a_query_that_was_not_described_in_time_is_asked_again_once_it_is_
     try:
         async with running(sink, describe) as pipeline:
             pipeline.receive(STARTED)
-            await asyncio.wait_for(pipeline._events.join(), 180)
+            await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
             monkeypatch.undo()
             answering.set()
             for _ in range(2):
@@ -382,7 +382,7 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
     async with running(sink) as pipeline:
         pipeline.receive(STARTED)
         pipeline.receive(PROGRESS)
-        await asyncio.wait_for(pipeline._events.join(), 180)
+        await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
         pipeline.drop_rest()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
     assert "closed with 2 observations not published" in caplog.text
@@ -424,7 +424,7 @@ async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_fo
         await asyncio.sleep(0)
         assert not flushing.done()
         record.store_is_there.set()
-        await asyncio.wait_for(flushing, 180)
+        await asyncio.wait_for(flushing, DEADLINE_S)
         assert record.observations == sink.observations
         assert pipeline.stats().recorded == 2
 

@@ -18,6 +18,7 @@ from sparklag_listener.query_events import (
     Terminated,
     Told,
 )
+from tests.waiting import DEADLINE_S
 
 
 def progress(run: int, batch: int, size: int = 0) -> Progressed:
@@ -70,7 +71,7 @@ async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> Non
         thread.start()
     for thread in threads:
         await asyncio.to_thread(thread.join, 60)
-    await asyncio.wait_for(inbox.join(), 180)
+    await asyncio.wait_for(inbox.join(), DEADLINE_S)
     reading.cancel()
     assert len(got) == 8 * 500
     for run in range(8):
@@ -148,7 +149,7 @@ async def test_a_text_that_says_no_run_is_bounded_too() -> None:
 
 async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -> None:
     inbox = EventInbox(2)
-    await asyncio.wait_for(inbox.join(), 180)
+    await asyncio.wait_for(inbox.join(), DEADLINE_S)
     put_all(inbox, [progress(1, batch) for batch in range(10)])
     joining = asyncio.create_task(inbox.join())
     while inbox.qsize():
@@ -156,7 +157,7 @@ async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -
         await asyncio.sleep(0)
         assert not joining.done()
         inbox.task_done()
-    await asyncio.wait_for(joining, 180)
+    await asyncio.wait_for(joining, DEADLINE_S)
 
 
 def test_once_the_loop_is_closed_putting_says_so() -> None:

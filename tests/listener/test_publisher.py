@@ -19,7 +19,7 @@ from tests.listener.offsets_topic import OffsetsTopic
 from tests.logged import logged
 from tests.messages import observation, position
 from tests.second_client import SecondClient
-from tests.waiting import eventually
+from tests.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -271,7 +271,7 @@ async def test_something_that_is_not_kafka_is_told_and_does_not_hold_up_the_end(
             await publisher.failed(1)
             publisher.task.cancel()
             with suppress(asyncio.CancelledError):
-                await asyncio.wait_for(publisher.task, 180)
+                await asyncio.wait_for(publisher.task, DEADLINE_S)
     assert servers in logged(caplog, logging.INFO)[0]
 
 

@@ -14,6 +14,7 @@ from sparklag_pipeline.demo_story import Story
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import encode
 from tests.pipeline.lag_events import lag_event
+from tests.waiting import DEADLINE_S
 
 
 @pytest.mark.kafka
@@ -25,7 +26,7 @@ async def test_it_waits_for_the_topic_and_reads_all_of_it(
     feed = asyncio.create_task(demo_feed.follow_lag(kafka.bootstrap_servers, story))
     try:
         await asyncio.to_thread(_publish_to_a_new_topic, kafka.bootstrap_servers, topic_name)
-        await asyncio.wait_for(_all_is_read(story, feed), 180)
+        await asyncio.wait_for(_all_is_read(story, feed), DEADLINE_S)
     finally:
         feed.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from sparklag_schemas.queue import NewestQueue
+from tests.waiting import DEADLINE_S
 
 Item = tuple[str, int]
 """Key and number: a higher number of a key is newer."""
@@ -113,7 +114,7 @@ async def test_join_does_not_wait_for_what_gave_way() -> None:
         queue.put_nowait(("a", number))
     assert await queue.get() == ("a", 4)
     queue.task_done()
-    await asyncio.wait_for(queue.join(), 180)
+    await asyncio.wait_for(queue.join(), DEADLINE_S)
 
 
 async def test_join_does_not_return_when_the_last_one_gives_way_to_a_newer() -> None:

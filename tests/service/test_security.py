@@ -31,7 +31,7 @@ from tests.certificates import Certificates
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
-from tests.waiting import eventually, holds
+from tests.waiting import DEADLINE_S, eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -112,7 +112,7 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
     try:
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
         queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))
-        await asyncio.wait_for(queue.join(), 180)
+        await asyncio.wait_for(queue.join(), DEADLINE_S)
     finally:
         publishing.cancel()
         with suppress(asyncio.CancelledError):

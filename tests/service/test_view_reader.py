@@ -17,7 +17,7 @@ from sparklag_service.view import View
 from sparklag_service.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
-from tests.waiting import eventually
+from tests.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kafka
 MINUTE_MS = 60_000
@@ -33,7 +33,7 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
     )
     reading = asyncio.create_task(reader.run())
     try:
-        await asyncio.wait_for(reader.caught_up.wait(), 180)
+        await asyncio.wait_for(reader.caught_up.wait(), DEADLINE_S)
         yield view, counters
     finally:
         reading.cancel()

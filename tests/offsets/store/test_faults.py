@@ -27,7 +27,7 @@ from tests.free_ports import lasting_port
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import check_whole, record, spans, told
 from tests.offsets.store.test_stores import places
-from tests.waiting import holds
+from tests.waiting import DEADLINE_S, holds
 
 WRONG = "an@ther:p/w?#&+ %42"
 PROMISED_S = 0.5
@@ -150,7 +150,7 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
         server.thaw()
 
     for store in (connected, fresh):
-        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), 180)  # noqa: B023 waited for here
+        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), DEADLINE_S)  # noqa: B023 waited for here
     assert len(await places(connected)) == 2
 
 
@@ -179,7 +179,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
         await asyncio.to_thread(server.start)
         await holds(lambda: batches.failing is None, "it goes on")
     is_over = True
-    await asyncio.wait_for(writing, 180)
+    await asyncio.wait_for(writing, DEADLINE_S)
 
     assert batches.counts.batches == total
     records = [await store.as_of(QUERY_ID, told(n).processed_at) for n in range(total)]

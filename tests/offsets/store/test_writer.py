@@ -26,7 +26,7 @@ from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import new_query, spans, told
 from tests.offsets.store.test_recorder import of
-from tests.waiting import eventually, holds
+from tests.waiting import DEADLINE_S, eventually, holds
 
 
 class LeavingStore:
@@ -93,7 +93,7 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         assert writer.failing == reasons[-1]
         assert not writing.done()
         store.away = False
-        await asyncio.wait_for(writing, 180)
+        await asyncio.wait_for(writing, DEADLINE_S)
         assert writer.failing is None
 
     assert logged(caplog) == [
@@ -158,7 +158,7 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore
 async def test_who_keeps_all_prunes_nothing(store: LeavingStore) -> None:
     writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)), None)
 
-    await asyncio.wait_for(writer.prune_regularly(), 180)
+    await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
 
 async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_could_not(
@@ -170,7 +170,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
     other = new_query()
     try:
         queue.put_nowait(told(0))
-        await asyncio.wait_for(queue.join(), 180)
+        await asyncio.wait_for(queue.join(), DEADLINE_S)
         store.away = True
         for n in range(1, 30):
             queue.put_nowait(told(n, query_id=other))
@@ -178,7 +178,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
             queue.put_nowait(told(n))
         await holds(lambda: stats.last_error is not None, "it fails")
         store.away = False
-        await asyncio.wait_for(queue.join(), 180)
+        await asyncio.wait_for(queue.join(), DEADLINE_S)
     finally:
         recording.cancel()
         with suppress(asyncio.CancelledError):

@@ -21,7 +21,7 @@ from sparklag_service.view import View
 from sparklag_service.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
-from tests.waiting import eventually
+from tests.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kafka
 S, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -60,7 +60,7 @@ async def refilled(settings: Settings) -> AsyncIterator[NewInstance]:
     instance = NewInstance(settings)
     tasks = [asyncio.create_task(instance.reader.run())]
     try:
-        await asyncio.wait_for(instance.reader.caught_up.wait(), 180)
+        await asyncio.wait_for(instance.reader.caught_up.wait(), DEADLINE_S)
         tasks.append(asyncio.create_task(instance.refill.run()))
         await asyncio.wait_for(instance.refill.done.wait(), 120)
         yield instance

@@ -23,7 +23,7 @@ from sparklag_service.record_times.search import Search
 from tests.second_client import SecondClient
 from tests.service.record_times.sampling import first_times, sampling, standing, write_batches
 from tests.service.second_broker import frozen, place, second_broker
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -355,7 +355,7 @@ async def test_no_more_is_read_than_the_budget_allows(
         for number in (0, 1):
             partition = TopicPartition(topic_name, number)
             reader.want(Search(partition, "read_uncommitted", 0, 60_000))
-            search = await asyncio.wait_for(found.get(), 180)
+            search = await asyncio.wait_for(found.get(), DEADLINE_S)
             assert (search.ending, search.timestamp_ms) == ("found", T)
         # The second waited for what the first had taken, less than a byte of it being saved.
         assert time.monotonic() - began_s >= 0.99
