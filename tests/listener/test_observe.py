@@ -54,7 +54,8 @@ def test_a_querys_whole_life_arrives_keyed_and_to_the_record(driver: Driver) -> 
     causes = [observation.cause for observation in observations]
     assert causes[0] == "started"
     assert causes[-1] == "terminated"
-    assert set(causes) == {"started", "progress", "idle", "terminated"}
+    # A busy machine is slow enough for a heartbeat between two of them.
+    assert set(causes) - {"refresh"} == {"started", "progress", "idle", "terminated"}
     checkpoint = driver.checkpoints / "query"
     for observation in observations:
         assert observation.query_id == query.id
