@@ -86,7 +86,7 @@ lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: o
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
-	@$(WITH_JAVA) && $(BIN)/pytest -m faults tests/faults $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "faults or long_fault" tests/faults tests $(ARGS)
 
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)

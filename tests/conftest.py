@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
@@ -31,6 +32,9 @@ hypothesis.settings.register_profile(
     "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tests")
+
+# Every Spark that a test starts, in its own process or another, begins with these settings.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
 
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""

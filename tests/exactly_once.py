@@ -30,7 +30,6 @@ START_S: Final = 240.0
 """Spark's own start and its first batch, on a busy machine."""
 
 _ROOT: Final = Path(__file__).parents[1]
-_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FLOW_S: Final = 0.02
 _LOOK_S: Final = 0.002
 _BATCH_S: Final = 0.2
@@ -191,16 +190,7 @@ class ExactlyOnce:
     def _process(self, *options: str) -> Iterator[ChildProcess]:
         """Killed afterwards, with its JVM."""
         jars = ":".join(map(str, spark_kafka_jars()))
-        submit = [
-            "--master",
-            "local[2]",
-            "--driver-class-path",
-            jars,
-            "--driver-java-options",
-            _JVM,
-        ]
-        for setting in ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1"):
-            submit += ["--conf", setting]
+        submit = ["--master", "local[2]", "--driver-class-path", jars]
         process = ChildProcess(
             "the example",
             [

@@ -60,7 +60,12 @@ class SparkCluster(Startable):
             f"Spark's {name}",
             [str(_PROGRAMS / "spark-class"), program, "--host", _HOST, *arguments],
             log_path=self._folder / f"{name}.log",
-            environment={**os.environ, "SPARK_LOCAL_IP": _HOST, "SPARK_DAEMON_MEMORY": "256m"},
+            environment={
+                **os.environ,
+                "SPARK_LOCAL_IP": _HOST,
+                "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            },
             directory=self._folder,
         )
         self._nodes.append(node)

@@ -41,9 +41,6 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
 
     jars = ":".join(map(str, spark_kafka_jars()))
     submit = ["--master", "local[1]", "--driver-class-path", jars]
-    submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    for setting in ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1"):
-        submit += ["--conf", setting]
     example = ChildProcess(
         "the example",
         [

@@ -188,7 +188,11 @@ class Teller:
         self._published.until(run.query_id, is_said, f"{cause}: {self._process.output()}")
 
 
-@pytest.fixture(scope="module", params=LANES, ids=str)
+# The version that all other tests run on is no lane of theirs.
+_PARAMS = [pytest.param(lane, marks=[] if lane.lock else pytest.mark.long_fault) for lane in LANES]
+
+
+@pytest.fixture(scope="module", params=_PARAMS, ids=str)
 def story(
     request: pytest.FixtureRequest,
     kafka: LocalKafka,

@@ -36,8 +36,6 @@ from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient
 
 LATENESS = "1 minute"
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For what lives no longer than a minute or two."""
 
 
 def main(servers: str, folder: Path) -> None:
@@ -67,11 +65,7 @@ def _session(kept: Sequence[Tables]) -> SparkSession:
     return query_process.build_session(
         "history-session",
         settings=settings,
-        local={
-            "spark.master": "local[2]",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.extraJavaOptions": QUICK_JVM,
-        },
+        local={"spark.master": "local[2]"},
         jars=lambda: jars,
     )
 

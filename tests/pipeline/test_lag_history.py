@@ -29,10 +29,9 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-KILLS = 3
 SEED = 41
 QUERIES = 3
-MINUTES_A_RUN = 30
+MINUTES = 90
 MINUTE_MS = 60_000
 START_MS = 1_790_035_200_000
 START_TIMEOUT_S = 300.0
@@ -40,13 +39,13 @@ START_TIMEOUT_S = 300.0
 _Rows = dict[str, list[dict[str, Any]]]
 
 
-def _events(run: int) -> list[LagEvent]:
-    """Of half an hour, an event every 20 s; query 2 misses its target in the first ten minutes."""
+def _events(minutes: range) -> list[LagEvent]:
+    """An event every 20 s; query 2 misses its target in the first ten minutes."""
     found = []
-    for number in range(MINUTES_A_RUN * 3):
-        at_ms = START_MS + run * MINUTES_A_RUN * MINUTE_MS + number * 20_000
+    for number in range(minutes.start * 3, minutes.stop * 3):
+        at_ms = START_MS + number * 20_000
         for query in range(QUERIES):
-            late = run == 0 and query == 2 and number < 30
+            late = query == 2 and number < 30
             found.append(
                 lag_event(
                     event_id=f"{query}-{at_ms}",
@@ -66,16 +65,17 @@ class _Kept:
     """The history after all the kills, and what was written to the topic."""
 
     folder: Path
+    kills: int
     events: list[LagEvent]
     log: str
     observed: set[str | None]
     signalled: int | None
 
 
-async def _values(events: list[LagEvent], registry: str) -> list[bytes]:
+async def _values(events: list[LagEvent], registry: str, topic: str) -> list[bytes]:
     """Every other one in Avro."""
     settings = Settings(format="avro", registry=RegistrySettings(url=registry))
-    avro = MessageFormats(settings).writer(LagEvent, "history-of-kills")
+    avro = MessageFormats(settings).writer(LagEvent, topic)
     return [
         await avro.encode(event) if number % 2 else encode(event)
         for number, event in enumerate(events)
@@ -84,7 +84,7 @@ async def _values(events: list[LagEvent], registry: str) -> list[bytes]:
 
 def _job(kafka: LocalKafka, registry: str, folder: Path, *more: str) -> ChildProcess:
     command = [sys.executable, "-m", "sparklag_pipeline.lag_history"]
-    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--lag-topic", "history-of-kills"]
+    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--lag-topic", folder.name]
     command += ["--output", str(folder / "lag-history"), "--lateness", "1 minute", *more]
     return ChildProcess(
         "the history",
@@ -94,7 +94,7 @@ def _job(kafka: LocalKafka, registry: str, folder: Path, *more: str) -> ChildPro
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # they live for seconds
-            "SPARKLAG_OFFSETS_TOPIC": "history-of-kills-offsets",
+            "SPARKLAG_OFFSETS_TOPIC": f"{folder.name}-offsets",
             "SPARKLAG_TOPIC_REPLICATION_FACTOR": "1",
             "SPARKLAG_REGISTRY__URL": registry,
         },
@@ -111,21 +111,28 @@ def _has_come_to(folder: Path, commits: int, job: ChildProcess) -> bool:
     return _commits(folder) >= commits or not job.is_alive()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module", params=[1, pytest.param(3, marks=pytest.mark.long_fault)], ids="{} kills".format
+)
 def kept(
-    kafka: LocalKafka, registry: SchemaRegistryServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    kafka: LocalKafka,
+    registry: SchemaRegistryServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> _Kept:
     """Killed in the middle of batches, at moments that differ; at last it takes what is left."""
     start = partial(_job, kafka, registry.url)
-    folder = tmp_path_factory.mktemp("kills")
+    kills: int = request.param
+    # Its name is the topic's.
+    folder = tmp_path_factory.mktemp(f"history-of-{kills}-kills", numbered=False)
     client = SecondClient(kafka.bootstrap_servers)
-    topic = client.create("history-of-kills", 3)
+    topic = client.create(folder.name, 3)
     chance = random.Random(SEED)
     events: list[LagEvent] = []
-    for run in range(KILLS):
-        new = _events(run)
+    for run in range(kills):
+        new = _events(range(run * MINUTES // kills, (run + 1) * MINUTES // kills))
         events += new
-        values = asyncio.run(_values(new, registry.url))
+        values = asyncio.run(_values(new, registry.url, topic))
         half = len(new) // 2
         client.produce(topic, values[:half])
         job = start(
@@ -155,9 +162,9 @@ def kept(
         last.kill()
     observed = {
         decode_observation(message.value() or b"").query
-        for message in client.read_all("history-of-kills-offsets")
+        for message in client.read_all(f"{topic}-offsets")
     }
-    return _Kept(folder, events, last.log_path.read_text(), observed, signalled)
+    return _Kept(folder, kills, events, last.log_path.read_text(), observed, signalled)
 
 
 def _signalled(job: ChildProcess) -> int | None:
@@ -186,7 +193,7 @@ def tables(kept: _Kept) -> _Rows:
     program = (
         "import json, sys\n"
         "from pyspark.sql import SparkSession\n"
-        "spark = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false')"
+        "spark = SparkSession.builder.master('local[2]')"
         ".config('spark.sql.session.timeZone', 'UTC').getOrCreate()\n"
         "read = lambda name, *columns: [row.asDict() for row in"
         " spark.read.parquet(f'{sys.argv[1]}/{name}').selectExpr(*columns).collect()]\n"
@@ -223,13 +230,13 @@ def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exact
     expected = {
         (f"id-{query}", START_MS + number * MINUTE_MS)
         for query in range(QUERIES)
-        for number in range(KILLS * MINUTES_A_RUN - 2)
+        for number in range(MINUTES - 2)
     }
     assert minutes == dict.fromkeys(expected, 1)
     assert {(row["events"], row["known_s"]) for row in tables["minutes"]} == {(3, 60.0)}
 
     hours = Counter((row["query_id"], row["start_ms"]) for row in tables["hours"])
-    whole = (KILLS * MINUTES_A_RUN - 2) // 60
+    whole = (MINUTES - 2) // 60
     assert hours == {
         (f"id-{query}", START_MS + number * 3_600_000): 1
         for query in range(QUERIES)
@@ -240,10 +247,10 @@ def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exact
 def test_what_is_no_lag_event_is_told_with_its_place_and_the_job_observes_itself(
     kept: _Kept,
 ) -> None:
-    assert "values that are no lag event are left out: history-of-kills " in kept.log
+    assert f"values that are no lag event are left out: {kept.folder.name} " in kept.log
     assert "lag-history" in kept.observed
     # Each process meets it for the first time, once.
-    assert kept.log.count("are lag events") <= KILLS + 2
+    assert kept.log.count("are lag events") <= kept.kills + 2
 
 
 def test_a_signal_ends_it_well(kept: _Kept) -> None:

@@ -56,7 +56,6 @@ def test_on_a_cluster_it_keeps_the_same_and_executors_need_no_python(
             [
                 *cluster.submit,
                 *("--jars", ",".join(str(jar) for jar in spark_kafka_jars())),
-                *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
                 *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
                 *("--conf", "spark.pyspark.python=/there/is/none"),
                 *(str(Path(lag_history.__file__)), "--once", "--config", str(config)),

@@ -27,13 +27,8 @@ def build_session(
     builder = (
         SparkSession.builder.master("local[1]")
         .appName("sparklag-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         # On the class path from the start: nothing is copied for each session.
         .config("spark.driver.extraClassPath", ":".join(map(str, connector)))
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.streaming.noDataProgressEventInterval", "300")
     )
     for name, value in (config or {}).items():
