@@ -34,7 +34,7 @@ class SparkCluster(Startable):
     @property
     def submit(self) -> list[str]:
         """The command, up to the application's own file."""
-        return [SPARK_SUBMIT, "--master", self._master, "--conf", "spark.driver.host=127.0.0.1"]
+        return [SPARK_SUBMIT, "--master", self._master]
 
     def start(self) -> None:
         self._start_node("master", "--port", str(self._port), "--webui-port", str(self._page))

@@ -17,7 +17,7 @@ from sparklag_pipeline.demo_story import Step, Story
 from sparklag_pipeline.errors import ProcessFailed
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.local_kafka import HOST, LocalKafka
-from sparklag_pipeline.maven import kafka_jars, spark_kafka_jars
+from sparklag_pipeline.maven import kafka_jars
 from sparklag_pipeline.orders import RateWave
 
 WAVE: Final = RateWave(low=100, high=2500, period_s=40)
@@ -45,6 +45,7 @@ class DemoParts:
         self._checkpoint = directory / "checkpoint"
         self._http_port = http_port
         self._port_attempts = 0
+        self._connector: ChildProcess | None = None
         self._producer: ChildProcess | None = None
         self._query: ChildProcess | None = None
         self._service: ChildProcess | None = None
@@ -55,7 +56,11 @@ class DemoParts:
         The query takes some time after this to read its first orders. Raises PipelineError.
         """
         story = self._story
-        self._step(story.jars, refresh, self._fetch_jars, "Kafka, and Spark's connector for it")
+        find_java()
+        # What is not here yet comes beside the broker's own jars; the query waits for it.
+        self._connector = self._child("connector", ["sparklag_pipeline.maven"])
+        self._connector.start()
+        self._step(story.jars, refresh, kafka_jars, "Kafka, and Spark's connector for it")
         self._step(story.broker, refresh, self.broker.start, "one broker on this machine")
         story.bootstrap_servers = self.broker.bootstrap_servers
         story.broker.note = story.bootstrap_servers
@@ -112,13 +117,13 @@ class DemoParts:
 
     def stop(self) -> None:
         """End all of them, those that write first. Bounded in time; idempotent."""
-        clients = (self._producer, self._query, self._service)
+        clients = (self._connector, self._producer, self._query, self._service)
         stop_all([child for child in clients if child is not None], _CLIENTS_STOP_S)
         self.broker.stop(_BROKER_STOP_S)
         self.broker.close()
 
     def _step(
-        self, step: Step, refresh: Callable[[], None], action: Callable[[], None], note: str
+        self, step: Step, refresh: Callable[[], None], action: Callable[[], object], note: str
     ) -> None:
         step.begin(time.monotonic(), note)
         refresh()
@@ -129,11 +134,6 @@ class DemoParts:
             raise
         step.end(time.monotonic())
         refresh()
-
-    def _fetch_jars(self) -> None:
-        find_java()
-        kafka_jars()
-        spark_kafka_jars()
 
     def _start_producer(self) -> None:
         self._story.producer.begin(

@@ -1,6 +1,7 @@
 """Jars by Maven coordinates, fetched once with the Ivy that ships inside pyspark.
 
 So a broker to try with, and Spark's Kafka connector, need nothing installed but pyspark and Java.
+As a program it fetches the connector, where that is not here yet.
 """
 
 from __future__ import annotations
@@ -147,10 +148,10 @@ def resolve_jars(
     target = cache / "jars" / f"{modules[0].name}-{modules[0].revision}-{digest}"
     if not any(target.glob("*")):
         try:
-            cache.mkdir(parents=True, exist_ok=True)
-            with _locked(cache / "jars.lock"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(target.with_name(f"{target.name}.lock")):
                 if not any(target.glob("*")):
-                    _fetch(modules, description, target, cache, ivy_settings)
+                    _fetch(modules, description, target, ivy_settings)
         except OSError as error:
             raise DownloadFailed(f"cannot keep jars in {cache}: {error}") from error
     return sorted(target.glob("*"))
@@ -160,16 +161,15 @@ def _fetch(
     modules: Sequence[Module],
     description: str,
     target: Path,
-    cache: Path,
     ivy_settings: Path | None,
 ) -> None:
-    target.parent.mkdir(exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
     try:
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
-        _run_ivy(modules, scratch / "ivy.xml", jars, cache / "ivy", ivy_settings)
+        # A cache of its own: Ivy locks none, and what is kept is kept twice.
+        _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy", ivy_settings)
         # Only a whole set ever has the final name, also when the machine stops half way.
         jars.rename(target)
     finally:
@@ -284,3 +284,7 @@ def _spark_jars_dir() -> Path:
     # Installed by pip the jars are inside; in a Spark distribution it is SPARK_HOME/python/pyspark.
     inside = package / "jars"
     return inside if inside.is_dir() else package.parents[1] / "jars"
+
+
+if __name__ == "__main__":
+    spark_kafka_jars()

@@ -23,7 +23,6 @@ if __name__ == "__main__":
         SparkSession.builder.master("local[8]")
         .config("spark.jars", ",".join(map(str, spark_kafka_jars())))
         .config("spark.driver.memory", "768m")
-        .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

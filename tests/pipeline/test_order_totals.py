@@ -146,7 +146,7 @@ def test_under_spark_submit_it_uses_the_session_it_is_given(
     _create(kafka, topic_name)
     jars = ",".join(str(jar) for jar in spark_kafka_jars())
     program = [SPARK_SUBMIT, "--master", "local[1]", "--jars", jars]
-    program += ["--conf", "spark.ui.enabled=false", str(Path(order_totals.__file__))]
+    program.append(str(Path(order_totals.__file__)))
     query = _query(kafka, topic_name, tmp_path, program)
     query.start()
     try:
