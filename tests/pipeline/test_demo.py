@@ -122,6 +122,7 @@ def _demo(directory: Path, *more: str) -> Iterator[_Demo]:
         demo.process.wait()
 
 
+@pytest.mark.long_fault
 def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path) -> None:
     port = str(free_port())
     with _demo(tmp_path / "one", "--seconds", "5", "--http-port", port) as one:
@@ -199,7 +200,9 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     assert f"its files are in {tmp_path / 'demo'}" in demo.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long_fault)]
+)
 def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with _demo(tmp_path / "demo") as demo:
         demo.await_output("Kafka: one broker")

@@ -59,10 +59,21 @@ def test_another_cluster_at_the_address_is_not_taken_for_ours(kafka: LocalKafka)
     assert not broker_answers(kafka.bootstrap_servers, "another-cluster-s-id")
 
 
-def test_records_survive_stop_kill_and_restart_on_the_same_address() -> None:
-    with LocalKafka() as broker:
+def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_broker(
+    tmp_path: Path,
+) -> None:
+    broker = LocalKafka(directory=tmp_path / "broker")
+    # The system ends a child whose parent, a thread here, ends.
+    starter = threading.Thread(target=broker.start)
+    starter.start()
+    starter.join()
+    try:
         address = broker.bootstrap_servers
         _create(address, "kept")
+        broker.freeze()
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": address}).list_topics(timeout=1)
+        broker.thaw()
         _produce(address, "kept", 3)
         broker.restart()
         _produce(address, "kept", 4)
@@ -72,19 +83,11 @@ def test_records_survive_stop_kill_and_restart_on_the_same_address() -> None:
 
         assert broker.bootstrap_servers == address
         assert _end_offset(address, "kept") == 7
-        folder = broker.directory
-    assert not folder.exists()
-
-
-def test_a_frozen_broker_goes_on_after_the_thaw() -> None:
-    with LocalKafka() as broker:
-        _create(broker.bootstrap_servers, "held")
-        broker.freeze()
-        with pytest.raises(KafkaException):
-            AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=1)
-        broker.thaw()
-
-        _produce(broker.bootstrap_servers, "held", 1)
+    finally:
+        broker.close()
+    # A folder of its owner's is kept.
+    assert broker.log_path == tmp_path / "broker" / "broker.log"
+    assert broker.log_path.exists()
 
 
 def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
@@ -104,6 +107,8 @@ def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
         with LocalKafka() as broker:
             assert broker.bootstrap_servers != f"{local_kafka.HOST}:{taken}"
             _create(broker.bootstrap_servers, "there")
+            folder = broker.directory
+    assert not folder.exists()
 
 
 def test_a_broker_that_does_not_come_up_shows_its_logs_end() -> None:
@@ -134,24 +139,6 @@ def test_scram_users_log_in_and_others_do_not() -> None:
         )
         with pytest.raises(KafkaException):
             wrong.list_topics(timeout=3)
-
-
-def test_started_from_a_thread_that_ends_it_stays() -> None:
-    broker = LocalKafka()
-    starter = threading.Thread(target=broker.start)
-    starter.start()
-    starter.join()
-    try:
-        _create(broker.bootstrap_servers, "still-there")
-        assert broker.is_alive()
-    finally:
-        broker.close()
-
-
-def test_a_folder_of_ones_own_is_kept(tmp_path: Path) -> None:
-    with LocalKafka(directory=tmp_path / "broker") as broker:
-        assert broker.log_path == tmp_path / "broker" / "broker.log"
-    assert broker.log_path.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties a child to its parent there")

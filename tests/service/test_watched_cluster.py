@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -110,52 +110,59 @@ async def test_an_offset_was_asked_for_after_its_query_was(
         assert found.asked_s >= asked_s
 
 
-async def test_a_missing_topic_costs_only_its_own_partitions_and_is_not_created() -> None:
-    # This broker creates what it is asked for, when it is asked the usual way.
+@pytest.fixture(scope="module")
+def creating() -> Iterator[LocalKafka]:
+    """Creates a topic that it is asked for, when it is asked the usual way; may be frozen and
+    stopped."""
     with LocalKafka(auto_create_topics=True) as broker:
-        second = SecondClient(broker.bootstrap_servers)
-        second.create("there", 1)
-        there, gone = TopicPartition("there", 0), TopicPartition("gone", 0)
-        async with watching(broker.bootstrap_servers) as cluster:
-            state = query({"there": [0], "gone": [0]})
-            for _ in range(3):
-                await asked_until(
-                    cluster,
-                    state,
-                    lambda: (
-                        latest(cluster) == {there: 0}
-                        and cluster.offsets.unknown == {gone: "topic gone does not exist"}
-                    ),
-                    "the one is measured, the other named",
-                )
-            topic = cluster.offsets.topics["gone"]
-            assert (topic.missing, topic.gone) == ("topic gone does not exist", True)
-        assert "gone" not in second.topics()
+        yield broker
 
 
-async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_created_again(
-    topic_name: str,
+async def test_a_missing_topic_costs_only_its_own_partitions_and_is_not_created(
+    creating: LocalKafka,
 ) -> None:
-    with LocalKafka(auto_create_topics=True) as broker:
-        second = SecondClient(broker.bootstrap_servers)
-        second.create(topic_name, 1)
-        partition = TopicPartition(topic_name, 0)
-        state = query({topic_name: [0]})
-        # The leader's own answer is what has the metadata read again.
-        async with watching(broker.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
-            await measured(cluster, state)
-            second.delete(topic_name)
+    second = SecondClient(creating.bootstrap_servers)
+    second.create("there", 1)
+    there, gone = TopicPartition("there", 0), TopicPartition("gone", 0)
+    async with watching(creating.bootstrap_servers) as cluster:
+        state = query({"there": [0], "gone": [0]})
+        for _ in range(3):
             await asked_until(
                 cluster,
                 state,
-                lambda: cluster.offsets.topics[topic_name].gone and not latest(cluster),
-                "the topic is gone",
+                lambda: (
+                    latest(cluster) == {there: 0}
+                    and cluster.offsets.unknown == {gone: "topic gone does not exist"}
+                ),
+                "the one is measured, the other named",
             )
-            assert cluster.offsets.earliest == {}
-            await ask(cluster, state)
-            reason = f"topic {topic_name} does not exist"
-            assert cluster.offsets.unknown == {partition: reason}
-            assert topic_name not in second.topics()
+        topic = cluster.offsets.topics["gone"]
+        assert (topic.missing, topic.gone) == ("topic gone does not exist", True)
+    assert "gone" not in second.topics()
+
+
+async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_created_again(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    second = SecondClient(creating.bootstrap_servers)
+    second.create(topic_name, 1)
+    partition = TopicPartition(topic_name, 0)
+    state = query({topic_name: [0]})
+    # The leader's own answer is what has the metadata read again.
+    async with watching(creating.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
+        await measured(cluster, state)
+        second.delete(topic_name)
+        await asked_until(
+            cluster,
+            state,
+            lambda: cluster.offsets.topics[topic_name].gone and not latest(cluster),
+            "the topic is gone",
+        )
+        assert cluster.offsets.earliest == {}
+        await ask(cluster, state)
+        reason = f"topic {topic_name} does not exist"
+        assert cluster.offsets.unknown == {partition: reason}
+        assert topic_name not in second.topics()
 
 
 @pytest.mark.parametrize("refilled", [1, 9])
@@ -225,71 +232,67 @@ async def test_a_topic_that_appears_later_is_found(
     assert cluster.offsets.unknown == {}
 
 
-async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back() -> None:
-    with LocalKafka() as broker:
-        second = SecondClient(broker.bootstrap_servers)
-        second.create("orders", 1)
-        second.produce("orders", [b"x"] * 3)
-        partition = TopicPartition("orders", 0)
-        state = query({"orders": [0]})
-        async with watching(broker.bootstrap_servers, measure_timeout_s=1.0) as cluster:
-            await measured(cluster, state)
-            good = cluster.offsets.latest["read_uncommitted"]["orders"][0]
-            broker.freeze()
-            try:
-                await asked_until(
-                    cluster,
-                    state,
-                    lambda: (
-                        "did not answer within 1 s" in cluster.offsets.unknown.get(partition, "")
-                    ),
-                    "the deadline has passed",
-                )
-                # It may have answered a request that came before the signal.
-                kept = cluster.offsets.latest["read_uncommitted"]["orders"][0]
-                assert kept.offset == good.offset
-
-                async def given_up() -> bool:
-                    return cluster.unreachable is not None
-
-                await eventually(given_up, "no broker of the cluster answers")
-                assert cluster.unreachable is not None
-                assert cluster.unreachable.startswith("no broker answers")
-            finally:
-                broker.thaw()
+async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    second = SecondClient(creating.bootstrap_servers)
+    second.create(topic_name, 1)
+    second.produce(topic_name, [b"x"] * 3)
+    partition = TopicPartition(topic_name, 0)
+    state = query({topic_name: [0]})
+    async with watching(creating.bootstrap_servers, measure_timeout_s=1.0) as cluster:
+        await measured(cluster, state)
+        good = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+        creating.freeze()
+        try:
             await asked_until(
-                cluster, state, lambda: not cluster.offsets.unknown, "the broker answers again"
+                cluster,
+                state,
+                lambda: "did not answer within 1 s" in cluster.offsets.unknown.get(partition, ""),
+                "the deadline has passed",
+            )
+            # It may have answered a request that came before the signal.
+            kept = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+            assert kept.offset == good.offset
+
+            async def given_up() -> bool:
+                return cluster.unreachable is not None
+
+            await eventually(given_up, "no broker of the cluster answers")
+            assert cluster.unreachable is not None
+            assert cluster.unreachable.startswith("no broker answers")
+        finally:
+            creating.thaw()
+        await asked_until(
+            cluster, state, lambda: not cluster.offsets.unknown, "the broker answers again"
+        )
+        assert cluster.unreachable is None
+
+
+async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_it_is_back(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    SecondClient(creating.bootstrap_servers).create(topic_name, 1)
+    creating.stop()
+    state = query({topic_name: [0]})
+    partition = TopicPartition(topic_name, 0)
+    async with watching(creating.bootstrap_servers) as cluster:
+        for _ in range(2):
+            await asked_until(
+                cluster,
+                state,
+                lambda: cluster.unreachable is not None and partition in cluster.offsets.unknown,
+                "it is away",
+            )
+            creating.start()
+            await asked_until(
+                cluster,
+                state,
+                lambda: partition in latest(cluster) and not cluster.offsets.unknown,
+                "it is back",
             )
             assert cluster.unreachable is None
-
-
-async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_it_is_back() -> (
-    None
-):
-    with LocalKafka() as broker:
-        SecondClient(broker.bootstrap_servers).create("orders", 1)
-        broker.stop()
-        state = query({"orders": [0]})
-        partition = TopicPartition("orders", 0)
-        async with watching(broker.bootstrap_servers) as cluster:
-            for _ in range(2):
-                await asked_until(
-                    cluster,
-                    state,
-                    lambda: (
-                        cluster.unreachable is not None and partition in cluster.offsets.unknown
-                    ),
-                    "it is away",
-                )
-                broker.start()
-                await asked_until(
-                    cluster,
-                    state,
-                    lambda: partition in latest(cluster) and not cluster.offsets.unknown,
-                    "it is back",
-                )
-                assert cluster.unreachable is None
-                await asyncio.to_thread(broker.stop)
+            await asyncio.to_thread(creating.stop)
 
 
 async def test_read_committed_ends_at_the_last_stable_offset(
@@ -366,52 +369,63 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
             assert cluster.offsets.unknown == {}
 
 
-async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last_value() -> None:
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[LocalKafka, LocalKafka]]:
+    """Two nodes of a cluster; the second may be frozen, and killed by the last test."""
     with LocalKafka() as first, second_broker(first) as second_node:
-        await place(first, {"spread": [1, 2]})
-        SecondClient(first.bootstrap_servers).produce("spread", [b"x"] * 3, partition=0)
-        here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
-        state = query({"spread": [0, 1]})
-        async with watching(first.bootstrap_servers) as cluster:
-            await asked_until(
-                cluster, state, lambda: latest(cluster) == {here: 3, there: 0}, "both are measured"
-            )
-            second_node.kill()
+        yield first, second_node
+
+
+async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
+    pair: tuple[LocalKafka, LocalKafka],
+) -> None:
+    first, second_node = pair
+    # Beside the frozen one none could be made: clients may take that for the controller.
+    await place(first, {"here": [1], "new": [1]})
+    async with watching(
+        first.bootstrap_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
+    ) as cluster:
+        await measured(cluster, query({"here": [0]}))
+        assert "new" not in cluster.offsets.topics
+        cluster._answered_last = cluster._table.brokers[NODE_ID]
+        with frozen(second_node):
+            state = of_sources("new", source(topics=("here", "new")))
             await asked_until(
                 cluster,
                 state,
-                lambda: cluster.offsets.unknown == {there: "the partition has no leader"},
-                "the lost partition is named as leaderless",
+                lambda: (
+                    "new" in cluster.offsets.topics
+                    and cluster.offsets.topics["new"].partitions == (0,)
+                ),
+                "the other broker gives the metadata",
             )
-            assert latest(cluster) == {here: 3, there: 0}
-            asked_s = time.monotonic()
-            await ask(cluster, state)
-            good = cluster.offsets.latest["read_uncommitted"]
-            here_s, there_s = (good[one.topic][one.partition].asked_s for one in (here, there))
-            assert here_s >= asked_s > there_s
 
 
-async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen() -> None:
-    with LocalKafka() as first, second_broker(first) as second_node:
-        # Beside the frozen one none could be made: clients may take that for the controller.
-        await place(first, {"here": [1], "new": [1]})
-        async with watching(
-            first.bootstrap_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
-        ) as cluster:
-            await measured(cluster, query({"here": [0]}))
-            assert "new" not in cluster.offsets.topics
-            cluster._answered_last = cluster._table.brokers[NODE_ID]
-            with frozen(second_node):
-                state = of_sources("new", source(topics=("here", "new")))
-                await asked_until(
-                    cluster,
-                    state,
-                    lambda: (
-                        "new" in cluster.offsets.topics
-                        and cluster.offsets.topics["new"].partitions == (0,)
-                    ),
-                    "the other broker gives the metadata",
-                )
+async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last_value(
+    pair: tuple[LocalKafka, LocalKafka],
+) -> None:
+    first, second_node = pair
+    await place(first, {"spread": [1, 2]})
+    SecondClient(first.bootstrap_servers).produce("spread", [b"x"] * 3, partition=0)
+    here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
+    state = query({"spread": [0, 1]})
+    async with watching(first.bootstrap_servers) as cluster:
+        await asked_until(
+            cluster, state, lambda: latest(cluster) == {here: 3, there: 0}, "both are measured"
+        )
+        second_node.kill()
+        await asked_until(
+            cluster,
+            state,
+            lambda: cluster.offsets.unknown == {there: "the partition has no leader"},
+            "the lost partition is named as leaderless",
+        )
+        assert latest(cluster) == {here: 3, there: 0}
+        asked_s = time.monotonic()
+        await ask(cluster, state)
+        good = cluster.offsets.latest["read_uncommitted"]
+        here_s, there_s = (good[one.topic][one.partition].asked_s for one in (here, there))
+        assert here_s >= asked_s > there_s
 
 
 async def test_metadata_of_an_old_broker_is_the_same_without_ids(
