@@ -34,7 +34,7 @@ from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
-from sparklag_pipeline.query_process import Signals, await_any_end
+from sparklag_pipeline.query_process import Signals, await_any_end, stop_query
 from sparklag_schemas import Settings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
 
@@ -137,7 +137,7 @@ def _run_once(
     for start in starts:
         if signals.came:
             return
-        with _started([start()]) as queries:
+        with _started([start()], signals) as queries:
             await_any_end(queries.running, signals, queries.tell)
 
 
@@ -145,7 +145,7 @@ def _run(
     ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: Signals
 ) -> None:
     """All beside each other, until one ends or a signal comes."""
-    with _started([ingesting.start()]) as queries:
+    with _started([ingesting.start()], signals) as queries:
         for writer in rolling:
             queries.add(writer.start())
         await_any_end(queries.running, signals, queries.tell)
@@ -191,7 +191,7 @@ class _Running:
 
 
 @contextmanager
-def _started(first: Sequence[StreamingQuery]) -> Iterator[_Running]:
+def _started(first: Sequence[StreamingQuery], signals: Signals) -> Iterator[_Running]:
     """Stopped when the block ends, the last started first."""
     queries = _Running()
     for query in first:
@@ -200,7 +200,7 @@ def _started(first: Sequence[StreamingQuery]) -> Iterator[_Running]:
         yield queries
     finally:
         for query in reversed(queries.running):
-            query.stop()
+            stop_query(query, signals)
         queries.tell()
         log.info("%s ended", ", ".join(str(query.name) for query in queries.running))
 

@@ -25,7 +25,7 @@ from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.maven import spark_kafka_jars
 from sparklag_pipeline.orders import ORDERS_TOPIC, QUERY_NAME, orders_topic
-from sparklag_pipeline.query_process import Signals, await_end
+from sparklag_pipeline.query_process import Signals, await_end, stop_query
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.topics import TopicSpec
@@ -144,7 +144,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     try:
         await_end(query, signals)
     finally:
-        query.stop()
+        stop_query(query, signals)
         handle.close()
     log.info("query %s has ended", query.name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 STOP_POLL_S: Final = 0.5
+
+log = logging.getLogger(__name__)
 
 # What a small local session of ours has in any case.
 _LOCAL: Final = {
@@ -88,3 +92,17 @@ def await_any_end(
                 return
         if meanwhile is not None:
             meanwhile()
+
+
+def stop_query(query: StreamingQuery, signals: Signals) -> None:
+    """Stop it. After a signal, a batch that goes on for longer than Spark waits
+    (`spark.sql.streaming.stopTimeout`) is no failure: the session's end cuts it off."""
+    try:
+        query.stop()
+    except Py4JJavaError as error:
+        waited = (
+            error.java_exception.getClass().getName() == "java.util.concurrent.TimeoutException"
+        )
+        if not (waited and signals.came):
+            raise
+        log.warning("query %s: its batch is cut off, the next start runs it again", query.name)

@@ -24,6 +24,7 @@ from sparklag_listener import (
     ServerAway,
     SessionStopped,
     UnsupportedSession,
+    connect_session,
     keep_offsets,
     observe,
 )
@@ -290,10 +291,14 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     assert not any("\n" in line or len(line) > 600 for line in told), told
 
 
-def test_a_server_that_does_not_answer_is_one_clear_error(client: Client) -> None:
+def test_a_server_that_does_not_answer_is_one_clear_error(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client.link.cut()
-    with pytest.raises(ServerAway, match="does not answer") as raised:
-        client.observe()
+    with monkeypatch.context() as patched:
+        patched.setattr(connect_session, "_ANSWER_TIMEOUT_S", 3.0)
+        with pytest.raises(ServerAway, match="does not answer") as raised:
+            client.observe()
     assert "\n" not in str(raised.value)
     client.link.mend()
     wait_for(lambda: answers(client.spark), "the server answers again")
