@@ -100,7 +100,8 @@ def test_a_query_that_runs_already_is_picked_up_with_its_position(driver: Driver
     query.processAllAvailable()
     handle = driver.observe(driver.servers)
     observations = driver.published.until(query.id, at_end(driver), "its position")
-    assert observations[0].cause == "started"
+    # Its last progress may be on Spark's bus still.
+    assert observations[0].cause in ("started", "progress")
     assert observations[0].checkpoint_location is not None
     driver.send()
     driver.published.until(query.id, at_end(driver), "its next position")
