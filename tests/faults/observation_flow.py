@@ -15,13 +15,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from sparklag_schemas import Batch, Cause, Observation, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.topics import key_of
 from tests.faults.history import Observed, QueryHistory
-from tests.faults.workload import FLUSH_S, Workload, producer_options
+from tests.faults.lasting_producer import LastingProducer
+from tests.faults.workload import FLUSH_S, Workload
 
 _TICK_S: Final = 0.02
 
@@ -75,7 +76,7 @@ class Drivers:
         self._chance = random.Random(seed)
         self._interval_s = interval_s
         self._heartbeat_s = heartbeat_s
-        self._producer = Producer(producer_options(bootstrap_servers))
+        self._producer = LastingProducer(bootstrap_servers)
         self.queries: dict[str, Query] = {}
         self.clock_offset_s = 0
         """How far the drivers' own clocks are from the true one."""
@@ -153,7 +154,7 @@ class Drivers:
 
     def produce_raw(self, value: bytes, key: bytes | None) -> None:
         """Write anything at all to the topic."""
-        self._producer.produce(self._offsets_topic, value, key=key)
+        self._producer.produce(self._written, topic=self._offsets_topic, value=value, key=key)
 
     def finish(self) -> None:
         """End the flow with one more batch of every query that is not held."""
@@ -166,7 +167,7 @@ class Drivers:
 
     def flush(self) -> None:
         """Return once everything written is acknowledged."""
-        assert self._producer.flush(FLUSH_S) == 0, "observations are not acknowledged"
+        assert self._producer.flush(FLUSH_S), "observations are not acknowledged"
         assert self._failure is None, self._failure
 
     def _of(self, topic: str | None) -> list[Query]:
@@ -175,7 +176,7 @@ class Drivers:
 
     def _run(self) -> None:
         while not self._stop.wait(_TICK_S):
-            self._producer.poll(0)
+            self._producer.poll()
             if not self._flowing:
                 continue
             now_s = time.monotonic()
@@ -247,21 +248,24 @@ class Drivers:
         )
         headers: list[Any] = list(observation_headers(observation))
         self._producer.produce(
-            self._offsets_topic,
-            encode(observation),
+            partial(self._delivered, history, len(history.observed) - 1),
+            topic=self._offsets_topic,
+            value=encode(observation),
             key=key_of(query.query_id),
             headers=headers,
-            on_delivery=partial(self._delivered, history, len(history.observed) - 1),
         )
 
     def _delivered(
         self, history: QueryHistory, index: int, error: KafkaError | None, message: Message
     ) -> None:
         offset = message.offset()
-        if error is not None or offset is None:
+        self._written(error, message)
+        if offset is not None:
+            history.acknowledged[index] = offset
+
+    def _written(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
             self._failure = f"an observation was not written: {error}"
-            return
-        history.acknowledged[index] = offset
 
     def _now_ms(self) -> int:
         return int((time.time() + self.clock_offset_s) * 1000)

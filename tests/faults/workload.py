@@ -7,15 +7,16 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from tests.faults.history import LogHistory, TopicLife
+from tests.faults.lasting_producer import LastingProducer
 
 _TICK_S: Final = 0.02
 FLUSH_S: Final = 300.0
-"""A producer may wait for ten seconds more than once, on a busy machine."""
+"""A producer may wait for ten seconds more than once, on a busy machine, or be replaced."""
 
 
 class Workload:
@@ -28,7 +29,7 @@ class Workload:
         self._bootstrap_servers = bootstrap_servers
         self._rate = rate
         self.lives: dict[str, list[TopicLife]] = {}
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[str, LastingProducer] = {}
         self._flowing: list[tuple[str, int]] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -57,7 +58,7 @@ class Workload:
         with self._lock:
             self.lives.setdefault(topic, []).append(TopicLife(time.time(), logs))
             # Another producer: it knows nothing of the topic that was there before.
-            self._producers[topic] = self._producer()
+            self._producers[topic] = LastingProducer(self._bootstrap_servers)
             self._flowing += [(topic, number) for number in logs]
 
     def fill_more(self, topic: str, partitions: Iterable[int]) -> None:
@@ -65,7 +66,7 @@ class Workload:
         self.dry(topic)
         with self._lock:
             # Another producer: the first one would not know of them for a while.
-            self._producers[topic] = self._producer()
+            self._producers[topic] = LastingProducer(self._bootstrap_servers)
             logs = self.lives[topic][-1].logs
             logs.update({number: LogHistory() for number in partitions})
             self._flowing += [(topic, number) for number in logs]
@@ -75,7 +76,7 @@ class Workload:
         with self._lock:
             self._flowing = [place for place in self._flowing if place[0] != topic]
             producer = self._producers[topic]
-        assert producer.flush(FLUSH_S) == 0, f"records for {topic} are not acknowledged"
+        assert producer.flush(FLUSH_S), f"records for {topic} are not acknowledged"
         self._check()
 
     def died(self, topic: str) -> None:
@@ -88,7 +89,7 @@ class Workload:
             for _ in range(count):
                 self._send(topic, partition)
             producer = self._producers[topic]
-        assert producer.flush(FLUSH_S) == 0, f"records for {topic} are not acknowledged"
+        assert producer.flush(FLUSH_S), f"records for {topic} are not acknowledged"
 
     def ends(self, topic: str) -> dict[int, int]:
         """Where the logs of its partitions ended last, for certain."""
@@ -117,13 +118,13 @@ class Workload:
                     self._send(*flowing[turn % len(flowing)])
                 due = wanted
             for producer in producers:
-                producer.poll(0)
+                producer.poll()
 
     def _send(self, topic: str, partition: int) -> None:
         log = self.lives[topic][-1].logs[partition]
         log.sending(time.time())
         self._producers[topic].produce(
-            topic, b"x" * 20, partition=partition, on_delivery=partial(self._delivered, log)
+            partial(self._delivered, log), topic=topic, value=b"x" * 20, partition=partition
         )
 
     def _delivered(self, log: LogHistory, error: KafkaError | None, message: Message) -> None:
@@ -136,25 +137,3 @@ class Workload:
 
     def _check(self) -> None:
         assert self._failure is None, self._failure
-
-    def _producer(self) -> Producer:
-        return Producer(producer_options(self._bootstrap_servers))
-
-
-def producer_options(bootstrap_servers: str) -> dict[str, Any]:
-    """Never out of order and never given up; twice at times, where an answer was lost.
-
-    Not idempotent: such a producer of librdkafka was seen to wait for ever after a restart.
-    """
-    return {
-        "bootstrap.servers": bootstrap_servers,
-        "acks": "all",
-        "max.in.flight.requests.per.connection": 1,
-        "message.timeout.ms": 0,
-        "socket.timeout.ms": 10_000,
-        "reconnect.backoff.max.ms": 500,
-        "topic.metadata.refresh.interval.ms": 1_000,
-        "partitioner": "murmur2_random",
-        "linger.ms": 0,
-        "log_level": 0,
-    }
