@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -86,11 +87,15 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
             assert running["status"] == "OK"
             assert running["total_lag"] > 0
 
-            def between_batches() -> bool:
-                done = checkpoint.committed_batches()[-1]
-                return batch_seen(url) == done
+            def stopped_between_batches() -> bool:
+                # While it stands still no batch can be committed whose report the kill takes along.
+                os.killpg(driver.pid, signal.SIGSTOP)
+                is_between = batch_seen(url) == checkpoint.committed_batches()[-1]
+                if not is_between:
+                    os.killpg(driver.pid, signal.SIGCONT)
+                return is_between
 
-            wait_for(between_batches, "a batch was just observed", START_S)
+            wait_for(stopped_between_batches, "its newest batch is observed", START_S)
             kill(driver)
 
         last = checkpoint.committed_batches()[-1]
