@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
@@ -291,6 +293,39 @@ async def test_a_drivers_checkpoint_is_followed_where_the_settings_allow_it(plac
         assert watching.intake.failing == {}
 
 
+async def test_a_link_that_leads_elsewhere_is_not_followed(place: Path) -> None:
+    secret = Checkpoint(place.parent / "elsewhere").commit(3, 30)
+    orders = Checkpoint(place / "orders").commit(3, 30)
+    (place / "link").symlink_to(secret.folder)
+    (place / "loop").symlink_to("loop")
+    for settings in ({"follow": [str(place)]}, {"locations": [f"{place}/*"]}):
+        watching = Watching(**settings)
+        watching.queries[secret.query_id] = driven(secret, f"{place}/link")
+        watching.queries[orders.query_id] = driven(orders, f"{place}/orders")
+        async with watching.running():
+            await watching.tells(orders, 3, 30)
+            await watching.looked()
+            assert watching.of(secret) == []
+
+
+async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(place: Path) -> None:
+    orders = Checkpoint(place / "orders").commit(0, 10)
+    pipe, large = Checkpoint(place / "pipe").commit(7, 70), Checkpoint(place / "large").commit(7, 7)
+    for metadata in (pipe.folder / "metadata", large.folder / "metadata"):
+        metadata.unlink()
+    # Nobody writes into it: who opens it as a file waits for ever.
+    os.mkfifo(pipe.folder / "metadata")
+    with (large.folder / "metadata").open("wb") as file:
+        file.truncate(256 * 1024 * 1024)
+    locations = [str(one.folder) for one in (pipe, large, orders)]
+    async with Watching(locations=locations, timeout_s=30).running() as watching:
+        await watching.fails(str(pipe.folder), "no metadata")
+        await watching.fails(str(large.folder), "268,435,456 bytes")
+        await watching.tells(orders, 0, 10)
+        orders.commit(1, 20)
+        await watching.tells(orders, 1, 20)
+
+
 async def test_what_is_followed_is_not_repeated_while_a_driver_is_known(place: Path) -> None:
     # A dead driver's query is forgotten some day, though its checkpoint lies there for ever.
     orders = Checkpoint(place / "orders").commit(3, 30)
@@ -373,21 +408,27 @@ async def test_a_format_from_the_future_is_told_and_the_others_go_on(place: Path
         await watching.tells(orders, 1, 20)
 
 
-async def test_one_that_hangs_holds_up_no_other(place: Path) -> None:
+async def test_one_that_hangs_holds_up_no_other(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     orders = Checkpoint(place / "orders").commit(0, 10)
     hangs = Checkpoint(place / "hangs").commit(7, 70)
-    metadata = hangs.folder / "metadata"
-    metadata.rename(place / "kept")
-    # Nobody writes into it: opening it never ends.
-    os.mkfifo(metadata)
+    answers = threading.Event()
+    read = LocalFiles.read
+
+    def read_once_it_answers(files: LocalFiles, name: str) -> bytes:
+        # As of a mounted folder whose server is away.
+        if files.location == str(hangs.folder):
+            answers.wait(120)
+        return read(files, name)
+
+    monkeypatch.setattr(LocalFiles, "read", read_once_it_answers)
     settings = {"locations": [str(hangs.folder), str(orders.folder)], "timeout_s": 0.3}
     async with Watching(**settings).running() as watching:
         await watching.fails(str(hangs.folder), "no answer within 0.3 s")
         orders.commit(1, 20)
         await watching.tells(orders, 1, 20)
-        held = os.open(metadata, os.O_WRONLY | os.O_NONBLOCK)
-        (place / "kept").replace(metadata)
-        os.close(held)
+        answers.set()
         await watching.tells(hangs, 7, 70)
         await watching.is_well()
 

@@ -1,6 +1,10 @@
 """What a checkpoint says of its query: how far it has read, and what it reads now."""
 
-from sparklag_offsets.checkpoints.location import normal_location, shown_location
+from sparklag_offsets.checkpoints.location import (
+    fixed_prefix,
+    normal_location,
+    shown_location,
+)
 from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.checkpoints.single_look import read_checkpoint
@@ -11,6 +15,7 @@ __all__ = [
     "CheckpointReader",
     "CheckpointStore",
     "SourceOffsets",
+    "fixed_prefix",
     "normal_location",
     "read_checkpoint",
     "shown_location",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from sparklag_offsets.checkpoints.files import FileFacts, Log
+from sparklag_offsets.checkpoints.location import fixed_prefix
 from sparklag_offsets.checkpoints.offset_log import batch_number
-from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound
+from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound, MalformedCheckpoint
 
-_LONGEST_FILE: Final = 256 * 1024 * 1024
-"""Bytes. No log of Spark's is near this; a pipe or a device has no end at all."""
+_LONGEST_FILE: Final = 32 * 1024 * 1024
+"""Bytes. Those of a million partitions are shorter."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe would keep us for ever, and a symbolic link leads anywhere."""
 
 
 class LocalFiles:
@@ -21,8 +26,9 @@ class LocalFiles:
 
     lists_cheaply = True
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, below: str | None) -> None:
         self.location = location
+        self._below = None if below is None else os.path.realpath(below)
         self._folders: dict[Log, str] = {
             "offsets": os.path.join(location, "offsets"),
             "commits": os.path.join(location, "commits"),
@@ -30,10 +36,12 @@ class LocalFiles:
 
     def begin(self) -> None:
         """Nothing here has a deadline: a call that hangs in the kernel cannot be left."""
+        if self._below is not None and not is_below(self.location, self._below):
+            raise CheckpointNotFound(f"{self.location}: a symbolic link leads out of {self._below}")
 
     def stamp(self, log: Log) -> Hashable | None:
         try:
-            found = os.stat(self._folders[log])
+            found = os.lstat(self._folders[log])
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -43,7 +51,7 @@ class LocalFiles:
     def list_log(self, log: Log) -> LocalListing:
         folder = self._folders[log]
         try:
-            names = os.listdir(folder)
+            names = [] if os.path.islink(folder) else os.listdir(folder)
         except (FileNotFoundError, NotADirectoryError):
             names = []
         except OSError as error:
@@ -53,12 +61,25 @@ class LocalFiles:
         return LocalListing(folder, found)
 
     def read(self, name: str) -> bytes:
+        folder = os.path.dirname(name)
+        if folder and os.path.islink(f"{self.location}/{folder}"):
+            raise FileNotFoundError(name)
         try:
-            with open(f"{self.location}/{name}", "rb") as file:
+            with open(os.open(f"{self.location}/{name}", _READ), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise FileNotFoundError(name)
+                if found.st_size > _LONGEST_FILE:
+                    raise MalformedCheckpoint(
+                        f"{self.location}/{name} has {found.st_size:,} bytes, and Spark writes"
+                        f" none of more than {_LONGEST_FILE:,}"
+                    )
                 return file.read(_LONGEST_FILE)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise FileNotFoundError(name) from error
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+                raise FileNotFoundError(name) from error
             raise self._refused(error) from error
 
     def explain_absence(self) -> str:
@@ -86,8 +107,10 @@ class LocalListing:
 
     def facts(self, number: int) -> FileFacts | None:
         try:
-            found = os.stat(f"{self.folder}/{number}")
+            found = os.lstat(f"{self.folder}/{number}")
         except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
             return None
         return FileFacts(
             found.st_mtime_ns // 1_000_000, found.st_size, (found.st_mtime_ns, found.st_ino)
@@ -116,7 +139,18 @@ def find_local(pattern: str) -> list[str]:
             for name in _folders_in(folder or ".", pattern, is_first)
             if matcher.fullmatch(name)
         ]
-    return sorted(folder for folder in found if os.path.isfile(os.path.join(folder, "metadata")))
+    below = os.path.realpath(fixed_prefix(pattern) or pattern)
+    return sorted(
+        folder
+        for folder in found
+        if os.path.isfile(os.path.join(folder, "metadata")) and is_below(folder, below)
+    )
+
+
+def is_below(location: str, real_prefix: str) -> bool:
+    """Whether it is really there, whatever symbolic links are on the way."""
+    real = os.path.realpath(location)
+    return real == real_prefix or real.startswith(real_prefix.rstrip("/") + "/")
 
 
 def name_matcher(part: str) -> re.Pattern[str]:
@@ -134,10 +168,17 @@ def describe_absence(names: set[str]) -> str:
     return "this is not the checkpoint of a query: there is no metadata, offsets or commits"
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself
+        return False
+
+
 def _folders_in(folder: str, pattern: str, must_be_there: bool) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if entry.is_dir()]
+            return [entry.name for entry in entries if _is_folder(entry)]
     except (FileNotFoundError, NotADirectoryError) as error:
         if must_be_there:
             raise CheckpointNotFound(f"{pattern}: there is no folder {folder}") from error

@@ -51,5 +51,11 @@ def shown_location(location: str) -> str:
     return _PASSWORD.sub(r"\1:***@", location.partition("?")[0])
 
 
+def fixed_prefix(pattern: str) -> str | None:
+    """The folder before the first `*`. None: the pattern is a path."""
+    before, star, _ = normal_location(pattern).partition("*")
+    return (before.rpartition("/")[0] or "/") if star else None
+
+
 def _tidy(path: str) -> str:
     return re.sub("/{2,}", "/", path).rstrip("/") or path[:1]

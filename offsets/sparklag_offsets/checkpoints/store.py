@@ -60,9 +60,10 @@ class CheckpointStore:
             raise CheckpointNotFound(f"{shown_location(pattern)}: no checkpoint matches")
         return found
 
-    def reader(self, location: str) -> CheckpointReader:
-        """Of the checkpoint there. Nothing is asked for before its first look."""
-        return CheckpointReader(self._files(location))
+    def reader(self, location: str, below: str | None = None) -> CheckpointReader:
+        """Of the checkpoint there. Nothing is asked for before its first look; of this machine
+        nothing is read that does not really lie below that folder, where one is given."""
+        return CheckpointReader(self._files(location, below))
 
     def close(self) -> None:
         """Close the connections to every store; bounded in time. Readers may open them anew."""
@@ -71,10 +72,10 @@ class CheckpointStore:
         for store in stores:
             store.close()
 
-    def _files(self, location: str) -> CheckpointFiles:
+    def _files(self, location: str, below: str | None) -> CheckpointFiles:
         location = normal_location(location)
         if split_scheme(location)[0] == LOCAL:
-            return LocalFiles(location)
+            return LocalFiles(location, below)
         from sparklag_offsets.checkpoints.remote_files import RemoteFiles
 
         return RemoteFiles(self._remote_store(location), location)

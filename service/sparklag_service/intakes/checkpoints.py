@@ -14,6 +14,7 @@ from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
+    fixed_prefix,
     normal_location,
     shown_location,
 )
@@ -51,6 +52,7 @@ class CheckpointIntake:
         queries: Mapping[str, QueryState],
     ) -> None:
         """`queries`: those that are measured, whose drivers say where their checkpoints are."""
+        self.name = "checkpoints"
         self.settings = settings.checkpoints
         self.heartbeat_s = settings.heartbeat_s
         self.store = CheckpointStore(self.settings.storage, self.settings.timeout_s)
@@ -136,7 +138,7 @@ class CheckpointIntake:
             self._drop(location)
         self._found[pattern] = found
         for location in found:
-            self._watch(location, cluster, configured=True)
+            self._watch(location, cluster, fixed_prefix(pattern), configured=True)
 
     async def _follow_regularly(self) -> None:
         while True:
@@ -152,16 +154,17 @@ class CheckpointIntake:
             if state.checkpoint_location is not None
         }
         for location, cluster in told.items():
-            if any(_lies_in(location, prefix) for prefix in self._allowed):
-                self._watch(location, cluster, configured=False)
+            prefix = next((one for one in self._allowed if _lies_in(location, one)), None)
+            if prefix is not None:
+                self._watch(location, cluster, prefix, configured=False)
         for location in [w.location for w in self._watched.values() if not w.configured]:
             if location not in told:
                 self._drop(location)
 
-    def _watch(self, location: str, cluster: str, *, configured: bool) -> None:
+    def _watch(self, location: str, cluster: str, below: str | None, *, configured: bool) -> None:
         known = self._watched.get(location)
         if known is None:
-            watched = self._watched[location] = _Watched(self, location, cluster, configured)
+            watched = self._watched[location] = _Watched(self, location, cluster, below, configured)
             # The first looks are spread too.
             self._looks.schedule(watched, random.uniform(0, min(1.0, self.settings.interval_s)))
         elif configured:
@@ -178,11 +181,18 @@ class _Watched:
     """One checkpoint. See Place."""
 
     def __init__(
-        self, intake: CheckpointIntake, location: str, cluster: str, configured: bool
+        self,
+        intake: CheckpointIntake,
+        location: str,
+        cluster: str,
+        below: str | None,
+        configured: bool,
     ) -> None:
         self.location = location
         self.configured = configured
         """It is in the settings; else a driver told of it."""
+        self._below = below
+        """The folder of the settings that it has to lie in. None: it is named there itself."""
         self._intake = intake
         self._cluster = cluster
         self._reader: CheckpointReader | None = None
@@ -201,7 +211,7 @@ class _Watched:
             if time.monotonic() - self._learnt_s < again_s:
                 return None
         if self._reader is None:
-            self._reader = intake.store.reader(self.location)
+            self._reader = intake.store.reader(self.location, self._below)
         return self._reader
 
     def looked(self, answer: Looked) -> float | None:

@@ -16,6 +16,7 @@ from sparklag_offsets.checkpoints import (
     read_checkpoint,
 )
 from sparklag_offsets.checkpoints import listings as listings_module
+from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_offsets.errors import (
     CheckpointAway,
     CheckpointGone,
@@ -467,9 +468,38 @@ def test_read_once_a_broken_file_is_an_error_after_a_moment(checkpoint: Checkpoi
 
 
 def test_a_folder_without_the_right_to_read_is_named(checkpoint: Checkpoint) -> None:
+    # Root may read all; what has no name on this system nobody can.
+    nowhere = checkpoint.folder / ("x" * 300)
+    with pytest.raises(CheckpointAway, match=f"^{nowhere}: File name too long"):
+        CheckpointStore({}, 30).reader(str(nowhere)).look()
+
+
+def test_a_folder_that_is_a_link_counts_as_none(checkpoint: Checkpoint) -> None:
     checkpoint.run(0, at(5))
-    # Root may read all; a loop of links nobody can.
-    shutil.rmtree(checkpoint.folder / "commits")
-    (checkpoint.folder / "commits").symlink_to("commits")
-    with pytest.raises(CheckpointAway, match=f"^{checkpoint.folder}: Too many levels"):
-        checkpoint.reader().look()
+    commits = checkpoint.folder / "commits"
+    commits.rename(checkpoint.folder.parent / "elsewhere")
+    commits.symlink_to(checkpoint.folder.parent / "elsewhere")
+    assert seen(checkpoint.reader()).batch_id is None
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_no_file_is_read_through_a_folder_that_is_a_link(checkpoint: Checkpoint, log: str) -> None:
+    checkpoint.run(0, at(5))
+    elsewhere = checkpoint.folder.parent / "elsewhere"
+    (checkpoint.folder / log).rename(elsewhere)
+    (checkpoint.folder / log).symlink_to(elsewhere)
+    with pytest.raises(FileNotFoundError):
+        LocalFiles(str(checkpoint.folder), None).read(f"{log}/0")
+
+
+def test_pipes_folders_and_huge_files_are_no_files_of_a_log(checkpoint: Checkpoint) -> None:
+    files = LocalFiles(str(checkpoint.folder), None)
+    os.mkfifo(checkpoint.folder / "offsets/0")
+    (checkpoint.folder / "offsets/1").mkdir()
+    for name in ("offsets/0", "offsets/1"):
+        with pytest.raises(FileNotFoundError):
+            files.read(name)
+    checkpoint.write("offsets/2", b"")
+    os.truncate(checkpoint.folder / "offsets/2", 256 * 1024 * 1024)
+    with pytest.raises(MalformedCheckpoint, match="has 268,435,456 bytes"):
+        files.read("offsets/2")
