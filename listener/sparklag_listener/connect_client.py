@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparklag_listener.queries import ConnectionLost, Unanswered
-from sparklag_listener.redaction import redact
+from sparklag_schemas.redaction import redact
 
 _GONE = ("INVALID_HANDLE.SESSION_", "SESSION_CHANGED", "SESSION_NOT_FOUND", "SESSION_SWITCHED",
          "NO_ACTIVE_SESSION", "Channel closed", "closed channel")  # fmt: skip

@@ -23,7 +23,6 @@ from sparklag_listener.query_events import (
     Started,
     Terminated,
 )
-from sparklag_listener.redaction import redact
 from sparklag_schemas.clock import epoch_ms
 
 _LOCK_TIMEOUT_S = 2.0
@@ -196,5 +195,5 @@ def _idled(event: Any) -> Idled:
 
 
 def _terminated(event: Any) -> Terminated:
-    text = redact(event.exception)[:MOST_EXCEPTION_CHARS] if event.exception else None
+    text = event.exception[:MOST_EXCEPTION_CHARS] if event.exception else None
     return Terminated(str(event.id), str(event.runId), text, epoch_ms())

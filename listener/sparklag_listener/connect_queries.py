@@ -11,7 +11,6 @@ from sparklag_listener.kafka_source import QueryDescription
 from sparklag_listener.progress import completed_batch
 from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, activity_of
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
-from sparklag_listener.redaction import redact
 from sparklag_schemas import Activity, MalformedMessage
 from sparklag_schemas.clock import epoch_ms
 
@@ -83,7 +82,7 @@ class ConnectQueries:
             told = self._ask(run_id, "exception").exception
             if told.HasField("exception_message"):
                 trace = told.stack_trace if told.HasField("stack_trace") else ""
-                text = redact(f"{told.exception_message}\n{trace}".strip())[:MOST_EXCEPTION_CHARS]
+                text = f"{told.exception_message}\n{trace}".strip()[:MOST_EXCEPTION_CHARS]
         return Terminated(query_id, run_id, text, epoch_ms())
 
     def _who_is_active(self) -> Any:

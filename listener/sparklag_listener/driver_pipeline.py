@@ -85,7 +85,12 @@ class DriverPipeline:
         self._record = record
         self._stats = stats
         self._origin = origin
-        self._observer = Observer(settings.cluster, origin=origin)
+        self._observer = Observer(
+            settings.cluster,
+            origin=origin,
+            publish_exceptions=settings.publish_exceptions,
+            publish_locations=settings.publish_locations,
+        )
         self._ended = False
         self._undescribed: dict[str, str] = {}
         """Query, and its run that Spark did not describe in time."""

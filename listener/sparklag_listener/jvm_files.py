@@ -7,9 +7,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from sparklag_listener.progress_text import text_in
-from sparklag_listener.redaction import redact
 from sparklag_listener.spark_session import brief
 from sparklag_offsets.errors import CheckpointAway
+from sparklag_schemas.redaction import redact_location
 
 _NOT_THERE: Final = "java.io.FileNotFoundException"
 
@@ -19,7 +19,7 @@ class JvmFiles:
 
     def __init__(self, spark: Any, folder: str) -> None:
         """`spark` is a classic session. Nothing is read yet. Raises Py4JError."""
-        self.shown = redact(folder)
+        self.shown = redact_location(folder)
         self._folder = folder
         # Kept: each step of a class's name costs a command.
         self._path = spark._jvm.org.apache.hadoop.fs.Path

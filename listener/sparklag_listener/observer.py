@@ -16,6 +16,7 @@ from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_listener.source_positions import positions
 from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin
+from sparklag_schemas.redaction import PublishExceptions, exception_line
 
 _REMEMBERED = 1_000
 """Runs that are over, and queries."""
@@ -64,9 +65,13 @@ class Observer:
         cluster: str,
         new_id: Callable[[], str] = lambda: str(uuid4()),
         origin: Origin = "listener",
+        publish_exceptions: PublishExceptions = "redacted",
+        publish_locations: bool = True,
     ) -> None:
         self._cluster = cluster
         self._origin = origin
+        self._publish_exceptions = publish_exceptions
+        self._publish_locations = publish_locations
         self._new_id = new_id
         self._queries: dict[str, _Query] = {}
         self._over: dict[str, None] = {}
@@ -120,7 +125,13 @@ class Observer:
         if query.description.sources:
             _remember(self._described, event.query_id, query.description)
         return self._observation(
-            event.query_id, query, "terminated", event.at_ms, exception=event.exception
+            event.query_id,
+            query,
+            "terminated",
+            event.at_ms,
+            exception=exception_line(event.exception, self._publish_exceptions)
+            if event.exception
+            else None,
         )
 
     def _refreshed(self, event: Refreshed) -> Observation | None:
@@ -201,7 +212,9 @@ class Observer:
             sources=sources,
             batch=batch,
             activity=activity,
-            checkpoint_location=query.description.checkpoint_location,
+            checkpoint_location=(
+                query.description.checkpoint_location if self._publish_locations else None
+            ),
             exception=exception,
         )
 

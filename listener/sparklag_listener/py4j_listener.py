@@ -19,7 +19,6 @@ from sparklag_listener.query_events import (
     Started,
     Terminated,
 )
-from sparklag_listener.redaction import redact
 from sparklag_schemas.clock import epoch_ms
 
 
@@ -63,7 +62,7 @@ class Py4jListener:
     def onQueryTerminated(self, event: Any) -> None:
         def read(at_ms: int) -> Terminated:
             exception = event.exception()
-            text = redact(exception.get()) if exception.isDefined() else None
+            text = str(exception.get()) if exception.isDefined() else None
             return Terminated(
                 query_id=event.id().toString(),
                 run_id=event.runId().toString(),

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from sparklag_listener.errors import NoListener
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.py4j_listener import Py4jListener
-from sparklag_listener.redaction import redact
+from sparklag_schemas.redaction import redact, redact_location
 
 
 def is_same_session(spark: Any, other: Any) -> bool:
@@ -107,7 +107,7 @@ def describe(query: Any) -> QueryDescription:
 def describe_execution(execution: Any) -> QueryDescription:
     """The same of what a query wraps."""
     try:
-        checkpoint = redact(execution.resolvedCheckpointRoot())
+        checkpoint = redact_location(str(execution.resolvedCheckpointRoot()))
         return QueryDescription(_kafka_sources(execution), checkpoint)
     except (Py4JError, OSError, AttributeError, TypeError):
         # A Spark with other internals, or one that is stopping.

@@ -1,0 +1,144 @@
+"""Takes secrets out of what others wrote: texts of exceptions, and locations. Pure.
+
+It removes rather than recognises: the value of whatever is named like a secret, what stands between
+`//` and `@` or behind `?` in a URL, and what looks random. Losing a word of an error costs less.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.printable import printable
+
+HIDDEN: Final = "***"
+_MOST_READ: Final = 4_000
+"""Characters. The rest of a longer text is not looked at, and does not leave."""
+_FIRST_LINE: Final = 300
+
+_NAME: Final = (
+    # Parts of a name, wherever in it they are.
+    r"(?<![\w.\-])(?:[\w.\-]{0,60}?(?:passw(?:or)?d|passphrase|secret|token|credential|private[._-]?key"
+    r"|api[._-]?key|access[._-]?key|account[._-]?key|shared[._-]?access|client[._-]?key"
+    r"|signing[._-]?key|encryption[._-]?key|master[._-]?key|license[._-]?key|[._-]key(?!\.\w{0,10}serializer)"
+    r"|signature|jaas[._-]?config|authorization|cookie|connection[._-]?string|conn[._-]?str"
+    r"|webhook|otp|salt|nonce)[\w.\-]{0,60}"
+    # Whole words, since they are parts of many.
+    r"|(?:[\w.\-]{1,40}[._-])?(?:pwd|pw|pass|sig|sas|auth|pat|psk|dsn|key)(?![A-Za-z]))"
+)
+_TO: Final = r"\s{0,8}(?:=>|->|:=|[=:]|\bis\b|\s\()\s{0,8}"
+_QUOTED: Final = r"\\?\"(?:[^\"\\]|\\.)*(?:\"|$)|\\?'(?:[^'\\]|\\.)*(?:'|$)"
+# A value without quotes ends where the next name begins, or the line does: it may hold anything.
+_OPEN: Final = (
+    r"[^\n]*?(?=[,;&|\s)\]}]{1,8}[\"'\[{(]?[A-Za-z][\w.\-]{0,60}[\"']?\s{0,8}(?:=|:\s|->)"
+    r"|[)\]}>]{0,8}\s{0,8}(?:\n|$))"
+)
+
+_PEM: Final = re.compile(r"-----BEGIN [^-\n]*-----.*?(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
+_TAGGED: Final = re.compile(rf"(<({_NAME})\b[^>]*>)[^<]*", re.IGNORECASE)
+_NAMED: Final = re.compile(
+    rf"({_NAME}[\"'\])\\]{{0,4}}{_TO}(?:Some\()?)({_QUOTED}|{_OPEN})", re.IGNORECASE
+)
+_OPTION: Final = re.compile(rf"(?<!\S)(?=-)((?:-p|{_NAME})\s+)({_QUOTED}|\S+)", re.IGNORECASE)
+_SCHEME: Final = re.compile(
+    r"\b((?:Bearer|Basic|Digest|Negotiate|ApiKey|SharedKey|AWS4-HMAC-SHA256)\s+)[^\s,;\"']+",
+    re.IGNORECASE,
+)
+_USER: Final = re.compile(
+    r"(?<=://)(?:[^/\s\"'<>]{0,500}|[^/\s\"'<>:]{0,200}:(?!\d+/)[^\s\"'<>]{0,500})@"
+)
+_BARE_USER: Final = re.compile(r"(?<![\w/.\-])[\w.\-]{1,60}:[^\s@/\"'<>]{1,200}@(?=[\w\[])")
+_QUERY: Final = re.compile(r"(\b[A-Za-z][\w+.\-]*:/[^\s\"'<>?#]*[?#])[^\s\"'<>]+")
+_PREFIXED: Final = re.compile(
+    r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"
+    r"|xox[a-z]-[\w\-]+|sk-[\w\-]{16,}|[srp]k_(?:live|test)_\w+|AIza[\w\-]{20,}|ya29\.[\w\-]+"
+    r"|dapi[0-9a-f]{16,}(?:-\d)?|SG\.[\w\-.]{20,}|hvs\.[\w\-]+|npm_\w{20,}|hf_\w{20,})"
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
+_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_RANDOM: Final = 0.35
+"""Changes between capitals, small letters and digits for each character. In words, paths and names
+of classes it is below 0.3; in random text 0.45 or more."""
+
+_CONTAINER_FIRST: Final = ("abfs://", "abfss://", "wasb://", "wasbs://")
+"""Azure's: what stands before `@` is no user there."""
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+
+PublishExceptions = Literal["redacted", "type", "none"]
+Message = TypeVar("Message", bound=Observation | LagEvent)
+
+
+@lru_cache(1_024)
+def redact(text: str) -> str:
+    """`text` without what may be a secret in it."""
+    text = _PEM.sub(HIDDEN, text[:_MOST_READ])
+    text = _USER.sub(f"{HIDDEN}@", text)
+    text = _BARE_USER.sub(f"{HIDDEN}@", text)
+    text = _QUERY.sub(rf"\1{HIDDEN}", text)
+    text = _SCHEME.sub(rf"\1{HIDDEN}", text)
+    text = _TAGGED.sub(rf"\1{HIDDEN}", text)
+    text = _OPTION.sub(rf"\1{HIDDEN}", text)
+    text = _NAMED.sub(rf"\1{HIDDEN}", text)
+    text = _PREFIXED.sub(HIDDEN, text)
+    return _TOKEN.sub(_without_random, text)
+
+
+@lru_cache(1_024)
+def redact_location(location: str) -> str:
+    """A path or URL without user, query and fragment."""
+    location = location[:_MOST_READ]
+    if location.lower().startswith(_CONTAINER_FIRST):
+        location = _PASSWORD.sub(r"\1@", location)
+    else:
+        location = _USER.sub("", location)
+    return _QUERY.sub(lambda found: found[1][:-1], location)
+
+
+def exception_line(text: str, publish: PublishExceptions) -> str | None:
+    """What may leave the driver of an exception's text: its first line, redacted and cut, or the
+    type alone, by `publish_exceptions`. Of one that Python raised the line that says what."""
+    if publish == "none":
+        return None
+    raised = _PYTHON.search(text)
+    text = (text[raised.start(1) :] if raised is not None else text).strip()
+    if publish == "type":
+        found = re.match(r"[\w.$]+", text)
+        return found[0] if found is not None else "exception"
+    # Redacted with what follows: a value may begin on the first line, and end on another.
+    first = redact(text[:_MOST_READ]).splitlines() or [""]
+    return printable(first[0], _FIRST_LINE)
+
+
+def redacted(message: Message) -> Message:
+    """What somebody else wrote, without what may be a secret; the message itself where there is
+    none."""
+    changed: dict[str, str | None] = {}
+    if message.exception is not None:
+        changed["exception"] = redact(message.exception)
+    if message.checkpoint_location is not None:
+        changed["checkpoint_location"] = redact_location(message.checkpoint_location)
+    reason = getattr(message, "reason", None)
+    if reason is not None:
+        changed["reason"] = redact(reason)
+    changed = {name: text for name, text in changed.items() if text != getattr(message, name)}
+    return msgspec.structs.replace(message, **changed) if changed else message
+
+
+def _without_random(found: re.Match[str]) -> str:
+    token = found[0]
+    if _UUID.search(token) or not any(character in "0123456789+=" for character in token):
+        return token
+    classes = [_class_of(character) for character in token if character.isalnum()]
+    changes = sum(one != next_ for one, next_ in pairwise(classes))
+    return HIDDEN if changes >= _RANDOM * len(token) else token
+
+
+def _class_of(character: str) -> int:
+    return 0 if character.isdigit() else 1 if character.isupper() else 2

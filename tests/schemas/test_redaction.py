@@ -1,0 +1,203 @@
+"""Secrets that others wrote into texts and locations do not leave the driver, nor the service."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklag_schemas.redaction import (
+    exception_line,
+    redact,
+    redact_location,
+    redacted,
+)
+from tests.messages import lag_event, observation
+
+ODD = "S3CR,ET; x y"
+PLAIN = "hunter2Secr3t"
+RANDOM = "aB3dE6gH9jK2mN5pQ8sT1v"
+PARTS = ("S3CR", "ET; x", "hunter2", RANDOM)
+
+WRITABLE = sorted({chr(code) for code in range(33, 127)} - set("\"'\\"))
+
+FORMS = r"""
+PlainLoginModule required username="u" password="<ODD>";
+PlainLoginModule required username='u' password='<ODD>';
+kafka.ssl.keystore.password=<ODD>, other=1
+[kafka.ssl.key.password -> <ODD>, subscribe -> orders]
+{'ssl.truststore.password': '<ODD>'}
+{"client_secret": "<ODD>"}
+fs.s3a.secret.key=<ODD>
+fs.s3a.access.key = <ODD>
+fs.s3a.session.token=<ODD>
+PASSWORD: <ODD>
+s3a://AKIA:<PLAIN>@bucket/checkpoint
+jdbc:postgresql://user:<PLAIN>@host/db
+jdbc:sqlserver://host;user=sa;password=<ODD>;encrypt=true
+jdbc:mysql://host/db?user=a&password=<PLAIN>
+jdbc:snowflake://x.com/?privateKey=<PLAIN>
+Authorization: Bearer <PLAIN>
+Authorization: Basic dXNlcjpodW50ZXIy<PLAIN>
+headers={'Authorization': 'Bearer <PLAIN>', 'X': '1'}
+curl -H "X-Api-Key: <PLAIN>" https://x
+-H 'x-api-key: <PLAIN>'
+api_key=<PLAIN>
+apikey: <PLAIN>
+DefaultEndpointsProtocol=https;AccountName=a;AccountKey=<PLAIN>==;EndpointSuffix=core.windows.net
+Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=<PLAIN>=
+https://a.blob.core.windows.net/c?sv=2020&sig=<PLAIN>%3D
+wasbs://c@a.blob.core.windows.net/x?sig=<PLAIN>
+abfss://c@a.dfs.core.windows.net/x#<PLAIN>
+fs.azure.account.key.acc.dfs.core.windows.net=<PLAIN>
+fs.azure.sas.c.acc.blob.core.windows.net <RANDOM>
+redis://:<PLAIN>@localhost:6379/0
+mongodb+srv://u:<PLAIN>@host/db
+amqp://u:<PLAIN>@h
+Server=h;Database=d;Uid=u;Pwd=<ODD>;
+pwd=<ODD>
+pw: <ODD>
+--password <PLAIN>
+--token=<PLAIN>
+mysql -p <PLAIN>
+spark.hadoop.fs.s3a.secret.key -> <ODD>
+<password><ODD></password>
+<property><name>fs.s3a.secret.key</name><value><RANDOM></value></property>
+password: "<ODD>"
+password => '<ODD>'
+db_password = "<ODD>" # comment
+export AWS_SECRET_ACCESS_KEY=<PLAIN>
+AWS_SESSION_TOKEN=<PLAIN>
+aws_secret_access_key = <PLAIN>
+-----BEGIN PRIVATE KEY-----\nMIIE<PLAIN>\n-----END PRIVATE KEY-----
+-----BEGIN RSA PRIVATE KEY-----\nMIIE<PLAIN>
+sasl.jaas.config=org.apache.kafka.PlainLoginModule required username=u password=<ODD>;
+ssl.key.password = Some(<ODD>)
+token is <PLAIN>
+Set-Cookie: session=<PLAIN>
+Cookie: sid=<PLAIN>
+dapi0123456789abcdef0123<RANDOM>
+invalid credentials: <ODD>
+secret: [<ODD>]
+{"password":"<ODD>","user":"x"}
+{\"password\": \"<ODD>\"}
+password='<ODD>'
+Caused by: bad password (<ODD>)
+webhook https://hooks.slack.com/services/T000/B000/<RANDOM>
+ghp_<RANDOM>
+key <RANDOM> not accepted
+AuthenticationError: Incorrect API key provided: sk-<RANDOM>
+passphrase for key: <ODD>
+SNOWFLAKE_PASSWORD=<ODD>
+spark.databricks.token <RANDOM>
+oauth2 client_secret=<ODD>&grant_type=x
+k8s: data: {password: <PLAIN>}
+user:<PLAIN>@host:5432
+""".strip().splitlines()
+
+
+def planted(form: str) -> str:
+    return (
+        form.replace("<ODD>", ODD)
+        .replace("<PLAIN>", PLAIN)
+        .replace("<RANDOM>", RANDOM)
+        .replace("\\n", "\n")
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None:
+    text = planted(form)
+    assert any(part in text for part in PARTS)
+    for found in (redact(text), redact(f"Caused by: java.io.IOException: {text} (see the log)")):
+        assert [part for part in PARTS if part in found] == []
+    line = exception_line(f"java.io.IOException: {text}\n\tat a.b.C(D.java:1)", "redacted")
+    assert [part for part in PARTS if part in (line or "")] == []
+    assert (line or "").startswith("java.io.IOException: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:/checkpoints/orders",
+        "s3a://bucket/checkpoints/orders",
+        "hdfs://namenode:8020/checkpoints/user@example",
+        "/mnt/Data1/checkpointsV2/orders_2026-11-23/offsets/123",
+        "java.lang.IllegalStateException: Partition orders-0's offset was changed from 5 to 3",
+        "Caused by: org.apache.kafka.common.KafkaException: Failed to create new NetworkClient",
+        "Query [id = 60ade637-a0e5-4a62-baa7-891ad23a0c44] terminated with exception: Job aborted",
+        "OffsetOutOfRangeException: FetchPosition{offset=5, leader=h:9092 (id: 1)} is out of range",
+        "java.net.ConnectException: namenode:8020 failed on: Connection refused",
+        "the keystore password was incorrect",
+    ],
+)
+def test_other_text_is_left_as_it_is(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(
+    st.sampled_from(
+        ["password", "ssl.key.password", "api_key", "Pwd", "AccountKey", "client-secret", "token"]
+    ),
+    st.sampled_from(["=", ": ", " -> ", " => ", " = ", '="', "='", '": "', "' : '"]),
+    st.text(
+        st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\"'\\"), min_size=8
+    ),
+)
+def test_whatever_follows_the_name_of_a_secret_is_gone(name: str, to: str, secret: str) -> None:
+    quote = to[-1] if to[-1] in "\"'" else ""
+    assert f"{to}{secret}" not in redact(f"failed with {name}{to}{secret}{quote}")
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/checkpoints/orders?x", "/checkpoints/orders?x"),
+        ("s3a://AKIA:hunter2@bucket/orders", "s3a://bucket/orders"),
+        ("https://a.blob.core.windows.net/c?sv=1&sig=hunter2", "https://a.blob.core.windows.net/c"),
+        ("abfss://container@account.net/x?sig=hunter2", "abfss://container@account.net/x"),
+        ("wasbs://container:hunter2@account.net/x", "wasbs://container@account.net/x"),
+        ("s3://bucket/x#hunter2", "s3://bucket/x"),
+        (
+            "hdfs://namenode:8020/checkpoints/user@example",
+            "hdfs://namenode:8020/checkpoints/user@example",
+        ),
+    ],
+)
+def test_a_location_has_no_user_and_no_query(location: str, shown: str) -> None:
+    assert redact_location(location) == shown
+
+
+def test_of_an_exception_as_much_is_told_as_the_settings_say() -> None:
+    text = "a.b.StreamingQueryException: failed with password=hunter2\nCaused by: secret"
+    assert exception_line(text, "none") is None
+    assert exception_line(text, "type") == "a.b.StreamingQueryException"
+    assert (
+        exception_line(text, "redacted") == "a.b.StreamingQueryException: failed with password=***"
+    )
+    assert len(exception_line("x" * 1_000_000, "redacted") or "") <= 300
+    assert exception_line("", "redacted") == ""
+    python = (
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback"
+        ' (most recent call last):\n  File "job.py", line 3, in each\n    1 / 0\n'
+        "app.errors.Refused: token=hunter2 is refused\n\n\tat py4j.Protocol.getReturnValue"
+    )
+    assert exception_line(python, "redacted") == "app.errors.Refused: token=***"
+    assert exception_line(python, "type") == "app.errors.Refused"
+    assert exception_line("???", "type") == "exception"
+
+
+def test_what_others_wrote_is_redacted_again() -> None:
+    fields = {
+        "exception": "IOException: password=hunter2",
+        "checkpoint_location": "https://x/y?sig=hunter2",
+    }
+    messages = (observation(**fields), lag_event(**fields, reason="why: Bearer hunter2"))
+    for message in messages:
+        safe = redacted(message)
+        assert b"hunter2" not in msgspec.json.encode(safe)
+        assert safe.exception == "IOException: password=***"
+        assert redacted(safe) is safe
+    clean = observation()
+    assert redacted(clean) is clean
