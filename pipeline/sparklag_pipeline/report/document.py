@@ -16,7 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from sparklag_pipeline.report.query_report import QueryReport
+from sparklag_schemas.printable import printable
 
+_FORMULAS: Final = ("=", "+", "-", "@")
 FORMAT_VERSION: Final = "1.0"
 
 CSV_COLUMNS: Final = (
@@ -114,8 +116,16 @@ def as_csv(reports: Sequence[QueryReport]) -> str:
     writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
     for report in reports:
-        writer.writerow(_row(report))
+        writer.writerow({name: _cell(value) for name, value in _row(report).items()})
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet takes for a text, on one line."""
+    if not isinstance(value, str):
+        return value
+    value = printable(value, len(value))
+    return f"'{value}" if value.startswith(_FORMULAS) else value
 
 
 def _row(report: QueryReport) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sparklag_pipeline.report.capacity import HOUR_MS, Capacity, capacity
 from sparklag_pipeline.report.episodes import Episode, episodes
 from sparklag_pipeline.report.trends import Trend, trend
 from sparklag_pipeline.report.windows import RolledWindow, WorstPartition
+from sparklag_schemas.printable import printable
 
 MINUTE_MS: Final = 60_000
 WORST_SHOWN: Final = 5
@@ -67,8 +68,8 @@ class QueryReport:
 
     @property
     def display_name(self) -> str:
-        """The query's name, or its id where it has none."""
-        return self.query or self.query_id
+        """The query's name, or its id where it has none, on one line."""
+        return printable(self.query or self.query_id)
 
 
 def query_reports(

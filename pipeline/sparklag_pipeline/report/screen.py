@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sparklag_pipeline.report import words
 from sparklag_pipeline.report.query_report import QueryReport
+from sparklag_schemas.printable import printable
 
 _WIDE: Final = 130
 _EPISODES: Final = 10
@@ -114,4 +115,4 @@ def _worst(report: QueryReport) -> str:
     if not report.worst:
         return words.UNKNOWN
     one = report.worst[0]
-    return escape(f"{one.topic} {one.partition}: {words.records(one.max_lag)}")
+    return escape(printable(f"{one.topic} {one.partition}: {words.records(one.max_lag)}"))

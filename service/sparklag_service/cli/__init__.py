@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from sparklag_schemas import SparklagError
+from sparklag_schemas.printable import printable
 from sparklag_service.cli import (
     check,
     checkpoint,
@@ -67,7 +68,7 @@ def run() -> None:
         app()
     except SparklagError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"sparklag: {error}", markup=False
+            f"sparklag: {printable(str(error), 2_000)}", markup=False
         )
         sys.exit(2)
     except (KeyboardInterrupt, BrokenPipeError):

@@ -6,9 +6,9 @@ import asyncio
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from sparklag_schemas.connection import quiet_client_logs
+from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
 from sparklag_service.diagnosis import diagnose
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.clusters import kafka_of
 from sparklag_schemas.connection import quiet_client_logs
+from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
 from sparklag_service.words import records, when

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.printable import printable
 from sparklag_service.cli import lag_text
+from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
@@ -62,7 +63,7 @@ def lag(
         console.print(_table(event, _SHOWN if not every_partition else None))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
-        typer.echo(f"sparklag: {event.display_name}: {why}", err=True)
+        typer.echo(f"sparklag: {printable(event.display_name)}: {why}", err=True)
         raise typer.Exit(1)
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.moments import moment_ms
+from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import BootstrapServers, Config, Json
 from sparklag_service.words import records, when
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from sparklag_schemas.clock import epoch_ms
+from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import list_lag
 from sparklag_service.words import ago, catch_up, oldest, records, trend

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sparklag_schemas import load_settings
+from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli.options import BootstrapServers, Config
 
 
@@ -30,7 +31,7 @@ def serve(
             "http_port": http_port,
         },
     )
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
     asyncio.run(serve_until_told(settings))

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import ContractError, LagEvent, Settings
-from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_schemas.connection import explain_failure, quiet_client_logs
+from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats, as_json
+from sparklag_schemas.printable import printable
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
 from sparklag_service.errors import ServiceError
 from sparklag_service.words import records
@@ -35,12 +36,8 @@ async def _follow(
     settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
 ) -> None:
     reader = MessageFormats(settings).reader(LagEvent)
-    consumer = AIOKafkaConsumer(
-        settings.lag_topic,
-        **client_options(bootstrap_servers, settings.kafka),
-        enable_auto_commit=False,
-        auto_offset_reset="latest",
-    )
+    consumer = ContractConsumer(settings, bootstrap_servers, _pass_over, auto_offset_reset="latest")
+    consumer.subscribe([settings.lag_topic])
     shown = 0
     try:
         await consumer.start()
@@ -51,8 +48,7 @@ async def _follow(
                 await reader.learn([record.value])
                 event = reader.decode(record.value)
             except ContractError as error:
-                where = f"{record.topic}[{record.partition}]@{record.offset}"
-                typer.echo(f"sparklag: skipped a message at {where}: {error}", err=True)
+                _pass_over(record.offset, record.offset + 1, str(error))
                 continue
             if query is not None and query not in (event.query, event.query_id):
                 continue
@@ -67,10 +63,16 @@ async def _follow(
         await consumer.stop()
 
 
+def _pass_over(first: int, after: int, why: str) -> None:
+    count = f"{after - first} messages" if after > first + 1 else "a message"
+    typer.echo(f"sparklag: passed over {count} at {first}: {printable(why)}", err=True)
+
+
 def _line(event: LagEvent) -> str:
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
-    why = f"  {event.reason}" if event.reason else ""
+    why = f"  {printable(event.reason)}" if event.reason else ""
+    name = printable(event.display_name)
     return (
-        f"{time}  {event.display_name:<24} {event.status:<9} lag {records(event.total_lag):>12}"
+        f"{time}  {name:<24} {event.status:<9} lag {records(event.total_lag):>12}"
         f"  worst {records(event.max_lag):>12}  {event.cause}{why}"
     )

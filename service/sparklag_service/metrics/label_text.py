@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from sparklag_schemas.printable import printable
+
 
 def escaped(value: str) -> str:
-    """A label's value between its quotes."""
+    """A label's value between its quotes. Control characters and the like stand there escaped."""
+    if not value.isprintable():
+        value = printable(value, len(value))
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

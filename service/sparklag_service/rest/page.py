@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import quote
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.printable import printable
 from sparklag_service.causes import causes
 from sparklag_service.words import MARKS, catch_up, mark, oldest, records, trend
 
@@ -25,8 +27,8 @@ def _order(event: LagEvent) -> tuple[int, str, str]:
 
 def _row(event: LagEvent, now_ms: int) -> str:
     return (
-        f'<tr><td><a href="lag/{html.escape(event.query_id)}">'
-        f"{html.escape(event.display_name)}</a></td>"
+        f'<tr><td><a href="lag/{quote(event.query_id, safe="")}">'
+        f"{_escape(event.display_name)}</a></td>"
         f'<td class="{mark(event.status)}">{event.status}</td>'
         f"<td>{records(event.total_lag)}</td>"
         f"<td>{oldest(event.total_lag, event.max_time_lag_s)}</td>"
@@ -40,13 +42,17 @@ def _catch_up(event: LagEvent) -> str:
     text = catch_up(event.catch_up_s, event.catch_up_reason)
     if event.catch_up_reason is None:
         return text
-    return f'<abbr title="{html.escape(event.catch_up_reason)}">{text}</abbr>'
+    return f'<abbr title="{_escape(event.catch_up_reason)}">{text}</abbr>'
 
 
 def _why(event: LagEvent, now_ms: int) -> str:
     """Its reason; of a query that lags and is not well, what holds it back too."""
-    why = html.escape(event.reason or "")
+    why = _escape(event.reason or "")
     if not event.total_lag or mark(event.status) == "ok":
         return why
-    told = html.escape("; ".join(causes(event, now_ms)))
+    told = _escape("; ".join(causes(event, now_ms)))
     return f"{why}<br><small>{told}</small>" if told else why
+
+
+def _escape(text: str) -> str:
+    return html.escape(printable(text, len(text)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -115,6 +116,23 @@ def test_csv_has_a_row_for_each_query_and_nothing_where_nothing_is_known(
     assert tuple(bad) == CSV_COLUMNS
     assert (bad["query"], bad["episodes"], bad["lag_p95"]) == (NASTY, "1", "2.0")
     assert (dark["lag_p95"], dark["share_within_target"], dark["processed"]) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("a\n=1", "a\\n=1"),
+        ("\x1b[2J\u202ex", "\\x1b[2J\\u202ex"),
+    ],
+)
+def test_csv_has_no_formula_and_no_control_character(
+    reports: list[QueryReport], name: str, cell: str
+) -> None:
+    named = [replace(report, query=name) for report in reports]
+    for row in csv.DictReader(io.StringIO(as_csv(named))):
+        assert row["query"] == cell
 
 
 @pytest.mark.parametrize("width", [100, 160])

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from sparklag_schemas import Batch, LagEvent
+from sparklag_schemas.printable import printable
 from sparklag_service.metrics.native import AGES, NATIVE
 from sparklag_service.metrics.series import QuerySeries
 from tests.messages import QUERY_ID, RUN_ID, lag_event
@@ -246,8 +247,9 @@ def test_a_topic_of_another_cluster_carries_that_cluster() -> None:
 def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
     found = scrape(lag_event(query=name, topics=[topic(name)]))
     labels, value = found.only("sparklag_partition_lag")
-    assert (labels["query"], labels["topic"], value) == (name, name, 65.0)
-    assert found.only("sparklag_query_info")[0]["query"] == name
+    shown = printable(name)
+    assert (labels["query"], labels["topic"], value) == (shown, shown, 65.0)
+    assert found.only("sparklag_query_info")[0]["query"] == shown
 
 
 def test_types_units_and_meanings_are_right_in_both_formats() -> None:

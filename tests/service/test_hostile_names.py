@@ -1,0 +1,103 @@
+"""Names that others chose: no terminal, log line, label or cell obeys them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from sparklag_schemas import LagEvent
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.printable import PrintableFormatter
+from sparklag_service.cli import lag, tail
+from sparklag_service.cli.markup import escape
+from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.rest import page
+from sparklag_service.view import Entry
+from tests.messages import lag_event
+from tests.service.metrics.scraped import parse_text, settings
+from tests.service.pipelines import pipeline_of
+
+HOSTILE = {
+    "newline": "a\nsparklag: all is well",
+    "carriage return": "a\rb",
+    "erases the screen": "\x1b[2J\x1b[H",
+    "sets the title": "\x1b]0;owned\x07",
+    "C1 control": "\x9b2J",
+    "NUL": "a\0b",
+    "backspaces": "bad\b\b\bgood",
+    "written from the right": "\u202eKO\u202c",
+    "isolate": "\u2066x\u2069",
+    "no width": "or\u200bders",
+    "line separator": "a\u2028b",
+    "markup": "[bold red]x[/]",
+    "a tag": "<script>alert(1)</script>",
+    "a label": 'x"} 1\nsparklag_ready 1',
+    "long": "x" * 1_000,
+}
+
+
+def is_harmless(text: str) -> bool:
+    return all(character.isprintable() or character == "\n" for character in text)
+
+
+def hostile_event(name: str) -> LagEvent:
+    return lag_event(query=name, reason=f"why: {name}", exception=name)
+
+
+each = pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+
+
+@each
+def test_on_a_terminal(name: str) -> None:
+    event = hostile_event(name)
+    screen = Console(file=StringIO(), width=200, highlight=False)
+    screen.print(lag._headline(event, epoch_ms()), lag._facts(event, epoch_ms()))
+    screen.print(lag._table(event, None))
+    assert isinstance(screen.file, StringIO)
+    assert is_harmless(screen.file.getvalue())
+    line = tail._line(event)
+    assert is_harmless(line)
+    assert "\n" not in line
+    plain = Console(file=StringIO(), width=4_000, highlight=False)
+    plain.print(escape(name), end="")
+    assert isinstance(plain.file, StringIO)
+    if name.isprintable():
+        assert plain.file.getvalue() == name
+
+
+@each
+def test_in_a_log_line(name: str) -> None:
+    formatter = PrintableFormatter("%(levelname)s %(message)s")
+    try:
+        raise ValueError(name)
+    except ValueError as error:
+        found = (ValueError, error, error.__traceback__)
+    record = logging.LogRecord("x", logging.INFO, "x", 1, "of %s", (name,), found)
+    text = formatter.format(record)
+    assert is_harmless(text)
+    first, *trace = text.splitlines()
+    assert first.startswith("INFO of ")
+    assert trace[0] == "Traceback (most recent call last):"
+
+
+@each
+async def test_in_a_label(name: str) -> None:
+    pipeline = pipeline_of(settings())
+    pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic()))
+    answer = await Exposition(pipeline).answer("", "")
+    text = b"".join(answer.pieces).decode()
+    assert is_harmless(text)
+    ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]
+    assert ready == ["sparklag_ready 0.0"]
+    assert parse_text(text)
+
+
+@each
+def test_on_the_page(name: str) -> None:
+    text = page.rows([hostile_event(name)], epoch_ms())
+    assert is_harmless(text)
+    assert "<script>" not in text
