@@ -33,7 +33,7 @@ from sparklag_offsets.brokers.wire import PreparedRequest, Versions, string
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import GroupSettings, KafkaSettings
-from sparklag_schemas.connection import client_options, quiet_client_logs
+from sparklag_schemas.connection import TrustedBrokers, client_options, quiet_client_logs
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.group_offsets.group_reader import GroupReader
 from sparklag_service.group_offsets.group_requests import FindCoordinatorRequest
@@ -231,7 +231,9 @@ class _Committer:
         host, _, port = self._servers.partition(":")
         options = client_options(self._servers, KafkaSettings())
         del options["bootstrap_servers"]
-        link = BrokerLink(host, int(port), options, READY_S)
+        link = BrokerLink(
+            host, int(port), options, TrustedBrokers(self._servers, KafkaSettings()), READY_S
+        )
 
         async def commit_all() -> None:
             self._offset += 1

@@ -25,8 +25,9 @@ from benchmarks.loop_stall import longest_stall
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
+from sparklag_schemas import KafkaSettings
 from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.connection import TrustedBrokers, quiet_client_logs
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.record_times.batch_sizes import BatchSizes
 from sparklag_service.record_times.byte_budget import ByteBudget
@@ -96,7 +97,7 @@ async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
     host, _, port = servers.partition(":")
-    link = BrokerLink(host, int(port), {}, _TIMEOUT_S)
+    link = BrokerLink(host, int(port), {}, TrustedBrokers(servers, KafkaSettings()), _TIMEOUT_S)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:

@@ -42,6 +42,16 @@ class Certificates:
         return context
 
 
+def server_context_of(
+    certificates: Certificates, name: str, *, subject: str = "IP:127.0.0.1", days: int = 2
+) -> ssl.SSLContext:
+    """Of a server with another certificate of the same authority, which asks for none."""
+    certificate, key = _signed(certificates.ca.parent, name, subject, days)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
 def make_certificates(folder: Path) -> Certificates:
     """In that folder, good for a day or two, for 127.0.0.1."""
     _authority(folder, "ca")
@@ -63,16 +73,18 @@ def _authority(folder: Path, name: str) -> Path:
     return certificate
 
 
-def _signed(folder: Path, name: str) -> tuple[Path, Path]:
+def _signed(
+    folder: Path, name: str, subject: str = "IP:127.0.0.1", days: int = 2
+) -> tuple[Path, Path]:
     key, request = folder / f"{name}.key", folder / f"{name}.csr"
     certificate, extension = folder / f"{name}.crt", folder / f"{name}.ext"
-    extension.write_text("subjectAltName=IP:127.0.0.1\n")
+    extension.write_text(f"subjectAltName={subject}\n")
     _openssl(
         *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
         *("-keyout", str(key), "-out", str(request)),
     )
     _openssl(
-        *("x509", "-req", "-in", str(request), "-days", "2", "-CAcreateserial"),
+        *("x509", "-req", "-in", str(request), "-days", str(days), "-CAcreateserial"),
         *("-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")),
         *("-extfile", str(extension), "-out", str(certificate)),
     )

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from sparklag_listener.counters import Stats
 from sparklag_schemas import Observation, Settings, SparklagError
 from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import client_options, explain_error
+from sparklag_schemas.connection import explain_error
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.producer import AcknowledgedProducer, MessageTooLarge
@@ -143,10 +143,7 @@ class OffsetsPublisher:
         self._queue.task_done()
 
     def _make_producer(self) -> AcknowledgedProducer:
-        kafka = self._settings.kafka
-        self._producer = AcknowledgedProducer(
-            client_options(self._bootstrap_servers, kafka), kafka.request_timeout_s
-        )
+        self._producer = AcknowledgedProducer(self._settings, self._bootstrap_servers)
         return self._producer
 
     async def _create_topic(self) -> None:
@@ -154,7 +151,7 @@ class OffsetsPublisher:
         spec = offsets_topic(
             settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
         )
-        await create_missing(client_options(self._bootstrap_servers, settings.kafka), [spec])
+        await create_missing(self._bootstrap_servers, settings.kafka, [spec])
 
     async def _complain(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""

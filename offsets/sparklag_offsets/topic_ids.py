@@ -12,7 +12,7 @@ from typing import Final
 
 from sparklag_offsets.brokers.log_bounds import read_topic_ids
 from sparklag_schemas import Observation, Settings, SparklagError
-from sparklag_schemas.clusters import kafka_of
+from sparklag_schemas.clusters import Brokers, ClusterNames
 
 _log = logging.getLogger("sparklag")
 _PATIENCE_S: Final = 3.0
@@ -26,16 +26,17 @@ class TopicIds:
         self, settings: Settings, home: str | None = None, patience_s: float = _PATIENCE_S
     ) -> None:
         """`home`: brokers of queries that do not say which they read from."""
-        self._settings = settings
+        self._interval_s = settings.metadata_interval_s
         self._patience_s = patience_s
-        self._home = home
+        self._clusters = ClusterNames(settings, home)
         self._ids: dict[str, dict[str, str]] = defaultdict(dict)
-        """By `bootstrap_servers`, then topic."""
+        """By `bootstrap_servers` of the settings, then topic."""
         self._asked: dict[tuple[str, str], float] = {}
 
     def of(self, bootstrap_servers: str | None, topic: str) -> str | None:
-        """As it was asked last. None: not known."""
-        return self._ids[bootstrap_servers or self._home or ""].get(topic)
+        """As it was asked last. None: not known, or no setting names these brokers."""
+        brokers = self._clusters.brokers_of(bootstrap_servers)
+        return self._ids[brokers.bootstrap_servers].get(topic) if brokers is not None else None
 
     def is_due(self, observations: Iterable[Observation]) -> bool:
         """Whether `learn` would ask."""
@@ -44,28 +45,32 @@ class TopicIds:
     async def learn(self, observations: Iterable[Observation]) -> None:
         """Ask for the topics that these name. What cannot be asked is not known."""
         wanted = self._wanted(observations)
-        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.items()))
+        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.values()))
 
-    def _wanted(self, observations: Iterable[Observation]) -> dict[str, set[str]]:
-        """Topics that it is time to ask for, by their brokers."""
-        wanted: dict[str, set[str]] = defaultdict(set)
-        since_s = time.monotonic() - self._settings.metadata_interval_s
+    def _wanted(self, observations: Iterable[Observation]) -> dict[str, tuple[Brokers, set[str]]]:
+        """Topics that it is time to ask for, by their `bootstrap_servers`."""
+        wanted: dict[str, tuple[Brokers, set[str]]] = {}
+        since_s = time.monotonic() - self._interval_s
         for observation in observations:
             for source in observation.sources:
-                brokers = source.bootstrap_servers or self._home
+                brokers = self._clusters.brokers_of(source.bootstrap_servers)
+                if brokers is None:
+                    continue
+                asked = brokers.bootstrap_servers
                 for topic in source.processed or ():
-                    if brokers and self._asked.get((brokers, topic), since_s) <= since_s:
-                        wanted[brokers].add(topic)
+                    if self._asked.get((asked, topic), since_s) <= since_s:
+                        wanted.setdefault(asked, (brokers, set()))[1].add(topic)
         return wanted
 
-    async def _ask(self, brokers: str, topics: set[str]) -> None:
-        known, kafka = self._ids[brokers], kafka_of(self._settings, brokers)
+    async def _ask(self, brokers: Brokers, topics: set[str]) -> None:
+        asked = brokers.bootstrap_servers
         try:
-            found = await asyncio.wait_for(read_topic_ids(topics, brokers, kafka), self._patience_s)
+            found = await asyncio.wait_for(read_topic_ids(topics, *brokers), self._patience_s)
         except (SparklagError, asyncio.TimeoutError) as error:
-            _log.debug("ids of topics at %s are not known: %s", brokers, error)
+            _log.debug("ids of topics at %s are not known: %s", asked, error)
             found = {}
+        known = self._ids[asked]
         for topic in topics:
             known.pop(topic, None)
         known.update(found)
-        self._asked.update(dict.fromkeys(((brokers, topic) for topic in topics), time.monotonic()))
+        self._asked.update(dict.fromkeys(((asked, topic) for topic in topics), time.monotonic()))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aiokafka.errors import KafkaError
 
 from sparklag_pipeline.errors import PipelineError
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import explain_failure
 from sparklag_schemas.settings import KafkaSettings
 from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import TopicSpec
@@ -23,7 +23,7 @@ async def create_topics(bootstrap_servers: str, specs: Sequence[TopicSpec]) -> N
     """
     kafka = KafkaSettings()
     try:
-        created = await create_missing(client_options(bootstrap_servers, kafka), specs)
+        created = await create_missing(bootstrap_servers, kafka, specs)
     except (KafkaError, OSError) as error:
         cause = await explain_failure(bootstrap_servers, kafka) or str(error)
         raise PipelineError(f"cannot use Kafka at {cause}") from error

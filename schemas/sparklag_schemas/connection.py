@@ -5,17 +5,73 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
+from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sparklag_schemas.errors import RegistryError, SettingsError, SparklagError
+from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import KafkaSettings
 
+_log = logging.getLogger("sparklag")
 _PROBE_TIMEOUT_S = 5.0
+
+
+class UntrustedBroker(OSError):
+    """The cluster names a broker that must not see the password; the text says what to do."""
+
+
+_RENEW: Final = "it is to be renewed there, or a clock is wrong"
+_NAME: Final = "connect to a name that it is for, or have that name added to it"
+_REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
+"""By OpenSSL's X509_V_ERR numbers: not yet valid, expired, another host's, another address's."""
+
+
+class TrustedBrokers:
+    """Which brokers may see the password: those that the settings name, and those that TLS shows
+    to be who they are. A cluster's metadata may name any host."""
+
+    def __init__(self, bootstrap_servers: str, kafka: KafkaSettings) -> None:
+        shows_itself = kafka.security_protocol == "SASL_SSL" and kafka.ssl_check_hostname
+        self._any = shows_itself or not kafka.security_protocol.startswith("SASL")
+        self._hosts = {host.lower() for host, _, _ in collect_hosts(bootstrap_servers)}
+        self._patterns = [pattern.lower() for pattern in kafka.trusted_brokers]
+
+    def require(self, host: str) -> None:
+        """Raises UntrustedBroker."""
+        name = host.lower()
+        if self._any or name in self._hosts:
+            return
+        if not any(fnmatchcase(name, pattern) for pattern in self._patterns):
+            raise UntrustedBroker(
+                f"the cluster names {printable(host)} as one of its brokers, and no setting does:"
+                " it is sent no password; if it is one, add it to kafka.trusted_brokers, or use"
+                " SASL_SSL"
+            )
+
+    def guard(self, client: AIOKafkaClient) -> None:
+        """Keep `client` from connecting to others."""
+        connect = client._get_conn
+        told: set[str] = set()
+
+        async def connect_to_trusted(node_id: object, **options: Any) -> Any:
+            broker = client.cluster.broker_metadata(node_id)
+            if broker is not None:
+                try:
+                    self.require(broker.host)
+                except UntrustedBroker as error:
+                    if broker.host not in told:
+                        told.add(broker.host)
+                        _log.error("%s", error)
+                    return None
+            return await connect(node_id, **options)
+
+        client._get_conn = connect_to_trusted
 
 
 class KafkaUnavailable(SparklagError):
@@ -102,10 +158,8 @@ async def explain_error(error: BaseException, bootstrap_servers: str, kafka: Kaf
 def _cause(error: BaseException, kafka: KafkaSettings) -> str:
     match error:
         case ssl.SSLCertVerificationError():
-            return (
-                f"the broker's certificate is not trusted ({error.verify_message}):"
-                " set kafka.ssl_cafile to its CA"
-            )
+            remedy = _REMEDIES.get(error.verify_code, "set kafka.ssl_cafile to its CA")
+            return f"the broker's certificate is not trusted ({error.verify_message}): {remedy}"
         case SaslAuthenticationFailed():
             return (
                 f"wrong user name or password for {kafka.sasl_username!r} ({kafka.sasl_mechanism})"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -15,10 +14,12 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
-from sparklag_schemas.connection import KafkaUnavailable
+from sparklag_schemas.connection import KafkaUnavailable, TrustedBrokers, client_options
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.headers import Headers
 from sparklag_schemas.outbox import Outbox
+from sparklag_schemas.settings import Settings
+from sparklag_schemas.signatures import Signatures
 from sparklag_schemas.topics import partition_of_key
 
 ChoosePartition = Callable[[int], int]
@@ -44,10 +45,12 @@ class AcknowledgedProducer:
     that failed is abandoned, with all that it has not sent.
     """
 
-    def __init__(self, options: Mapping[str, Any], timeout_s: float) -> None:
-        """`options` as from `client_options`."""
-        self._options = options
-        self._timeout_s = timeout_s
+    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+        """Raises SettingsError as `client_options` does."""
+        self._options = client_options(bootstrap_servers, settings.kafka)
+        self._trusted = TrustedBrokers(bootstrap_servers, settings.kafka)
+        self._signatures = Signatures(settings)
+        self._timeout_s = settings.kafka.request_timeout_s
         self._starting = asyncio.Lock()
         self._outbox: Outbox | None = None
 
@@ -79,7 +82,8 @@ class AcknowledgedProducer:
         try:
             partitions = await outbox.partitions_of(topic)
             partition = partition_of_key(key, partitions) if place is None else place(partitions)
-            await outbox.send(topic, partition, key, value, headers)
+            signed = [*headers, *self._signatures.headers(topic, key, value)]
+            await outbox.send(topic, partition, key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
             await self._give_up(outbox, "a message before it was refused by its size")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
@@ -102,6 +106,7 @@ class AcknowledgedProducer:
                     compression_type="zstd",
                     max_batch_size=_BATCH_BYTES,
                 )
+                self._trusted.guard(producer.client)
                 try:
                     await producer.start()
                 except BaseException:

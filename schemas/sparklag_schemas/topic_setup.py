@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from sparklag_schemas.connection import TrustedBrokers, client_options
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.settings import KafkaSettings
 from sparklag_schemas.topics import TopicSpec
 
 _REPLICAS = 3
@@ -19,33 +22,32 @@ class TopicUnavailable(SparklagError):
     """A topic is missing and could not be created; the text says why, and what to do."""
 
 
-async def create_missing(options: Mapping[str, Any], specs: Iterable[TopicSpec]) -> list[str]:
+async def create_missing(
+    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
+) -> list[str]:
     """Create those of `specs` that are missing; the names of those created.
 
-    `options` as from `client_options`. Raises TopicUnavailable where the broker refuses, and
-    what aiokafka raises where none answers.
+    Raises TopicUnavailable where the broker refuses, what aiokafka raises where none answers, and
+    SettingsError as `client_options` does.
     """
-    admin = AIOKafkaAdminClient(**options)
-    await admin.start()
-    try:
+    async with _admin(bootstrap_servers, kafka) as admin:
         existing = set(await admin.list_topics())
         missing = [spec for spec in specs if spec.name not in existing]
         if not missing:
             return []
         brokers = len((await admin.describe_cluster())["brokers"])
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
-    finally:
-        await admin.close()
 
 
-async def find_problems(options: Mapping[str, Any], specs: Iterable[TopicSpec]) -> list[str]:
+async def find_problems(
+    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
+) -> list[str]:
     """Sentences on the settings of existing topics that would lose data.
 
-    Empty too where the right to describe settings is missing: they are then not known.
+    Empty too where the right to describe settings is missing: they are then not known. Raises what
+    aiokafka raises, and SettingsError as `client_options` does.
     """
-    admin = AIOKafkaAdminClient(**options)
-    await admin.start()
-    try:
+    async with _admin(bootstrap_servers, kafka) as admin:
         existing = set(await admin.list_topics())
         present = {spec.name: spec for spec in specs if spec.name in existing}
         if not present:
@@ -53,8 +55,6 @@ async def find_problems(options: Mapping[str, Any], specs: Iterable[TopicSpec]) 
         answers = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
         )
-    finally:
-        await admin.close()
     found = []
     for answer in answers:
         for error_code, _message, _kind, name, entries in answer.resources:
@@ -62,6 +62,17 @@ async def find_problems(options: Mapping[str, Any], specs: Iterable[TopicSpec]) 
                 config = {entry[0]: entry[1] for entry in entries}
                 found += present[name].problems(config)
     return found
+
+
+@asynccontextmanager
+async def _admin(bootstrap_servers: str, kafka: KafkaSettings) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(**client_options(bootstrap_servers, kafka))
+    TrustedBrokers(bootstrap_servers, kafka).guard(admin._client)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> bool:

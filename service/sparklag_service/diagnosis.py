@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
@@ -22,7 +20,8 @@ from sparklag_offsets.checkpoints import CheckpointStore, shown_location
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.opening import opened_store
 from sparklag_schemas import Settings, SparklagError
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import TrustedBrokers, client_options, explain_failure
+from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
@@ -58,13 +57,14 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
     findings = [Finding(True, f"Kafka at {bootstrap_servers} answers")]
     options = client_options(bootstrap_servers, settings.kafka)
     client = AIOKafkaClient(**options)
+    TrustedBrokers(bootstrap_servers, settings.kafka).guard(client)
     try:
         await client.bootstrap()
         topics = [spec.name for spec in own_topics(settings)]
         seen = await _look_at_topics(client, topics, settings)
         findings += seen
         if all(finding.good for finding in seen):
-            findings += await _look_at_settings(options, settings)
+            findings += await _look_at_settings(settings, bootstrap_servers)
             for topic in reversed(topics):
                 who = (
                     "drivers publish"
@@ -73,9 +73,9 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
                 )
                 findings.append(await _may_write(client, topic, who))
             for topic in (settings.offsets_topic, settings.lag_topic):
-                findings.append(await _may_read(options, topic))
+                findings.append(await _may_read(settings, bootstrap_servers, topic))
             for group_id in _groups(settings):
-                findings.append(await _may_use_group(options, settings, group_id))
+                findings.append(await _may_use_group(settings, bootstrap_servers, group_id))
     except (KafkaError, OSError, asyncio.TimeoutError) as error:
         findings.append(Finding(False, f"Kafka stopped answering: {error or type(error).__name__}"))
     finally:
@@ -114,8 +114,8 @@ async def _look_at_topics(
     return findings
 
 
-async def _look_at_settings(options: dict[str, Any], settings: Settings) -> list[Finding]:
-    problems = await find_problems(options, own_topics(settings))
+async def _look_at_settings(settings: Settings, bootstrap_servers: str) -> list[Finding]:
+    problems = await find_problems(bootstrap_servers, settings.kafka, own_topics(settings))
     if not problems:
         return [Finding(True, "the topics' settings keep what is needed")]
     return [Finding(False, problem) for problem in problems]
@@ -137,9 +137,9 @@ async def _may_write(client: AIOKafkaClient, topic: str, who: str) -> Finding:
     return Finding(True, f"may write to topic {topic}")
 
 
-async def _may_read(options: dict[str, Any], topic: str) -> Finding:
+async def _may_read(settings: Settings, bootstrap_servers: str, topic: str) -> Finding:
     partition = TopicPartition(topic, 0)
-    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, auto_offset_reset="latest")
+    consumer = ContractConsumer(settings, bootstrap_servers, _ignore, auto_offset_reset="latest")
     consumer.assign([partition])
     try:
         await consumer.start()
@@ -151,9 +151,9 @@ async def _may_read(options: dict[str, Any], topic: str) -> Finding:
     return Finding(True, f"may read topic {topic}")
 
 
-async def _may_use_group(options: dict[str, Any], settings: Settings, group_id: str) -> Finding:
+async def _may_use_group(settings: Settings, bootstrap_servers: str, group_id: str) -> Finding:
     partition = TopicPartition(settings.offsets_topic, 0)
-    consumer = AIOKafkaConsumer(**options, group_id=group_id, enable_auto_commit=False)
+    consumer = ContractConsumer(settings, bootstrap_servers, _ignore, group_id=group_id)
     consumer.assign([partition])
     try:
         await consumer.start()
@@ -164,6 +164,10 @@ async def _may_use_group(options: dict[str, Any], settings: Settings, group_id: 
     finally:
         await consumer.stop()
     return Finding(True, f"may use group {group_id}")
+
+
+def _ignore(first: int, after: int, why: str) -> None:
+    """What cannot be read says nothing of rights."""
 
 
 def _groups(settings: Settings) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import Settings, SparklagError
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import explain_failure
 from sparklag_schemas.topic_setup import create_missing, find_problems
 from sparklag_schemas.topics import own_topics
 
@@ -57,12 +57,14 @@ class TopicKeeper:
             await asyncio.sleep(_RETRY_S)
 
     async def _create(self) -> None:
-        if self._settings.create_topics:
-            options = client_options(self._bootstrap_servers, self._settings.kafka)
-            for name in await create_missing(options, own_topics(self._settings)):
+        settings = self._settings
+        if settings.create_topics:
+            topics = own_topics(settings)
+            for name in await create_missing(self._bootstrap_servers, settings.kafka, topics):
                 _log.info("created topic %s", name)
 
     async def _look(self) -> None:
-        options = client_options(self._bootstrap_servers, self._settings.kafka)
-        for problem in await find_problems(options, own_topics(self._settings)):
+        settings = self._settings
+        topics = own_topics(settings)
+        for problem in await find_problems(self._bootstrap_servers, settings.kafka, topics):
             _log.warning("%s", problem)

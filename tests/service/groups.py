@@ -17,7 +17,7 @@ from aiokafka.structs import TopicPartition
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.wire import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.connection import TrustedBrokers, client_options
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
@@ -220,7 +220,9 @@ async def move_partitions(internal_servers: str, topic: str, nodes: dict[int, in
     host, _, port = internal_servers.partition(":")
     options = client_options(internal_servers, KafkaSettings())
     del options["bootstrap_servers"]
-    link = BrokerLink(host, int(port), options, 60.0)
+    link = BrokerLink(
+        host, int(port), options, TrustedBrokers(internal_servers, KafkaSettings()), 60.0
+    )
     try:
         answer = await link.ask(_MovePartitions(topic, nodes))
         (error_code,) = struct.unpack_from(">h", answer, 4)

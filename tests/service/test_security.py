@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -27,7 +28,7 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import client_options, explain_failure
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.diagnosis import diagnose
-from tests.certificates import Certificates
+from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
@@ -239,6 +240,31 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
     assert said is not None
     assert "certificate is not trusted" in said
     assert "kafka.ssl_cafile" in said
+
+
+@pytest.mark.parametrize(
+    ("made", "cause"),
+    [
+        ({"days": 0}, r"certificate has expired\): it is to be renewed there, or a clock is wrong"),
+        ({"subject": "DNS:elsewhere"}, r"for '127.0.0.1'.*\): connect to a name that it is for"),
+    ],
+)
+async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_own(
+    made: dict[str, Any], cause: str, certificates: Certificates
+) -> None:
+    context = server_context_of(certificates, "odd", **made)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    host, port = server.sockets[0].getsockname()
+    try:
+
+        async def named() -> bool:
+            # What is good for no day is good for this second.
+            said = await explain_failure(f"{host}:{port}", certificates.kafka_settings())
+            return said is not None and re.search(cause, said) is not None
+
+        await eventually(named, "the remedy is named")
+    finally:
+        server.close()
 
 
 async def test_a_missing_client_certificate_is_named(

@@ -18,6 +18,7 @@ from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.metadata_request import MetadataRequest
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
+from sparklag_schemas.connection import TrustedBrokers
 from sparklag_service.log_offsets.watched_cluster import WatchedCluster
 from sparklag_service.query_state import QueryState
 from tests.second_client import SecondClient
@@ -433,7 +434,9 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
 ) -> None:
     second_client.create(topic_name, 3)
     host, _, port = kafka.bootstrap_servers.partition(":")
-    link = BrokerLink(host, int(port), {}, 60.0)
+    link = BrokerLink(
+        host, int(port), {}, TrustedBrokers(kafka.bootstrap_servers, KafkaSettings()), 60.0
+    )
     try:
         connection = await link.connection()
         request = MetadataRequest([topic_name, f"{topic_name}-none"])

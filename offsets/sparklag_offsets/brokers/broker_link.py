@@ -8,6 +8,8 @@ from typing import Any, Final
 from aiokafka.conn import CloseReason, create_conn
 from aiokafka.errors import KafkaError
 
+from sparklag_schemas.connection import TrustedBrokers
+
 _CLOSE_S: Final = 1.0
 _MAX_IDLE_MS: Final = 540_000
 """As aiokafka's client has it: below the 10 minutes after which a broker hangs up."""
@@ -22,8 +24,16 @@ class BrokerLink:
     others away, and reads the whole cluster's metadata whenever a connection breaks.
     """
 
-    def __init__(self, host: str, port: int, options: dict[str, Any], timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        options: dict[str, Any],
+        trusted: TrustedBrokers,
+        timeout_s: float,
+    ) -> None:
         self.address = (host, port)
+        self._trusted = trusted
         self._options = {
             **options,
             "request_timeout_ms": max(1, int(timeout_s * 1000)),
@@ -37,6 +47,7 @@ class BrokerLink:
         async with self._connecting:
             if self._connection is None or not self._connection.connected():
                 self._connection = None
+                self._trusted.require(self.address[0])
                 self._connection = await create_conn(*self.address, **self._options)
             return self._connection
 

@@ -24,7 +24,7 @@ from sparklag_offsets.brokers.offset_requests import (
 )
 from sparklag_offsets.errors import KafkaAway
 from sparklag_schemas import KafkaSettings
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import TrustedBrokers, client_options, explain_failure
 
 _REASONS: Final = {
     "UnknownTopicOrPartitionError": "there is no such topic, or no right to see it",
@@ -81,6 +81,7 @@ class _Look:
         self._kafka = kafka
         self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
         del self._options["bootstrap_servers"]
+        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
         self._found: dict[str, TopicBounds] = {}
 
     async def read(self, topics: list[str]) -> dict[str, TopicBounds]:
@@ -143,7 +144,7 @@ class _Look:
                     offsets[number] = offset
 
     def _link(self, host: str, port: int) -> BrokerLink:
-        return BrokerLink(host, port, self._options, self._kafka.request_timeout_s)
+        return BrokerLink(host, port, self._options, self._trusted, self._kafka.request_timeout_s)
 
 
 def _reason(error_code: int) -> str:

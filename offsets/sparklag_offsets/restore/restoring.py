@@ -16,7 +16,8 @@ from sparklag_offsets.restore.kept_position import KeptPosition, of_checkpoint, 
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted, checked, unchecked
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import Offsets, Settings
-from sparklag_schemas.clusters import kafka_of
+from sparklag_schemas.clusters import Brokers, ClusterNames, kafka_of
+from sparklag_schemas.printable import printable
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,24 @@ async def restore(position: KeptPosition, wanted: Wanted, settings: Settings) ->
     if wanted.on_deleted == "unchecked":
         return Restored(position, unchecked(position, wanted.topics))
     topics = wanted.topics if wanted.topics is not None else {t.topic for t in position.topics}
-    brokers = wanted.bootstrap_servers or _brokers_of(position) or settings.bootstrap_servers
-    if not brokers:
-        raise RestoreError(
-            f"{position.shown}: nobody says where its topics are: bootstrap_servers is not set"
-        )
-    bounds = await read_bounds(topics, brokers, kafka_of(settings, brokers))
+    bounds = await read_bounds(topics, *_brokers_of(position, wanted, settings))
     offsets, warnings = checked(position, bounds, wanted.edge, wanted.on_deleted, wanted.topics)
     return Restored(position, offsets, tuple(warnings))
 
 
-def _brokers_of(position: KeptPosition) -> str | None:
-    return next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
+def _brokers_of(position: KeptPosition, wanted: Wanted, settings: Settings) -> Brokers:
+    """Those that the caller names; else those of the settings that the position was read from."""
+    if wanted.bootstrap_servers:
+        return Brokers(wanted.bootstrap_servers, kafka_of(settings, wanted.bootstrap_servers))
+    kept = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
+    brokers = ClusterNames(settings, None).brokers_of(kept)
+    if brokers is not None:
+        return brokers
+    if kept is None:
+        raise RestoreError(
+            f"{position.shown}: nobody says where its topics are: bootstrap_servers is not set"
+        )
+    raise RestoreError(
+        f"{position.shown} read its topics at {printable(kept, 200)}, which no setting names: add"
+        " it to bootstrap_servers, addresses or clusters"
+    )

@@ -9,7 +9,7 @@ import typer
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import Settings
-from sparklag_schemas.connection import client_options, explain_failure, quiet_client_logs
+from sparklag_schemas.connection import explain_failure, quiet_client_logs
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import own_topics
@@ -41,9 +41,8 @@ async def _create(settings: Settings, bootstrap_servers: str) -> tuple[list[str]
     # Whoever says this may register, also where the service may not.
     may = msgspec.structs.replace(settings.registry, register=True)
     formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
-    options = client_options(bootstrap_servers, settings.kafka)
     try:
-        created = await create_missing(options, own_topics(settings))
+        created = await create_missing(bootstrap_servers, settings.kafka, own_topics(settings))
     except KafkaError as error:
         cause = await explain_failure(bootstrap_servers, settings.kafka)
         raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error

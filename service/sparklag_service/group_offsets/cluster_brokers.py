@@ -11,7 +11,7 @@ from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.first_answer import first_answer
 from sparklag_offsets.brokers.metadata_request import Address, MetadataRequest
 from sparklag_schemas import KafkaSettings
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.connection import TrustedBrokers, client_options
 
 _CLOSE_S: Final = 5.0
 
@@ -22,6 +22,7 @@ class ClusterBrokers:
     def __init__(self, bootstrap_servers: str, kafka: KafkaSettings) -> None:
         self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
         del self._options["bootstrap_servers"]
+        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
         self.timeout_s = kafka.request_timeout_s
         """Deadline of one answer."""
         self._seeds: list[Address] = [
@@ -68,5 +69,7 @@ class ClusterBrokers:
 
     def _link_to(self, address: Address) -> BrokerLink:
         if address not in self._links:
-            self._links[address] = BrokerLink(*address, self._options, self.timeout_s)
+            self._links[address] = BrokerLink(
+                *address, self._options, self._trusted, self.timeout_s
+            )
         return self._links[address]

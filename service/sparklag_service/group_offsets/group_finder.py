@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from sparklag_offsets.brokers.broker_link import BROKER_FAILURES
 from sparklag_schemas import GroupSettings
+from sparklag_schemas.bounds import MAX_NAME
 from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
 from sparklag_service.group_offsets.failures import Failures, error_text
 from sparklag_service.group_offsets.group_listing import GroupListing
@@ -15,6 +17,9 @@ from sparklag_service.group_offsets.group_questions import coordinators
 from sparklag_service.group_offsets.group_requests import ListGroupsRequest
 from sparklag_service.group_offsets.pauses import with_pauses
 from sparklag_service.log_offsets.leader_channel import failure_text
+
+_MAX_NAME: Final = MAX_NAME - 300
+"""A query id has the cluster's alias before it."""
 
 
 class GroupFinder:
@@ -45,7 +50,7 @@ class GroupFinder:
         nodes = self._brokers.nodes
         for node in self._nodes - set(nodes):
             self._lists.pop(node, None)
-            self._failures.drop(self._list(node), self._failures.broker(node))
+            self._failures.drop(self._list(node), self._names(node), self._failures.broker(node))
         self._nodes = set(nodes)
         self.listing.begin_round()
         # What one says counts as soon as it answers: one that hangs keeps nobody waiting.
@@ -79,6 +84,7 @@ class GroupFinder:
         else:
             self._failures.end(what)
             self._lists[node] = (answer.data[4:], groups)
+        groups = self._named_within_bounds(node, groups)
         async for group in with_pauses(groups):
             if self.listing.listed(group, node):
                 self._on_news()
@@ -93,5 +99,21 @@ class GroupFinder:
                 refused[found.group] = error_text(found.error_code)
         self._failures.begin_groups(refused)
 
+    def _named_within_bounds(self, node: int, groups: list[str]) -> list[str]:
+        what = self._names(node)
+        within = [group for group in groups if len(group) <= _MAX_NAME]
+        if len(within) < len(groups):
+            long = len(groups) - len(within)
+            self._failures.begin(
+                what,
+                f"{long} consumer groups with names of over {_MAX_NAME} characters are left out",
+            )
+        else:
+            self._failures.end(what)
+        return within
+
     def _list(self, node: int) -> str:
         return f"{self._failures.broker(node)}, its list"
+
+    def _names(self, node: int) -> str:
+        return f"{self._list(node)} of names"

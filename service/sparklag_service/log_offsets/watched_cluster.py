@@ -19,7 +19,7 @@ from sparklag_offsets.brokers.first_answer import first_answer
 from sparklag_offsets.brokers.metadata_request import Address, MetadataAnswer, MetadataRequest
 from sparklag_offsets.brokers.offset_requests import EARLIEST, LATEST, TopicPart
 from sparklag_schemas import IsolationLevel, KafkaSettings, Settings
-from sparklag_schemas.connection import client_options, explain_failure
+from sparklag_schemas.connection import TrustedBrokers, client_options, explain_failure
 from sparklag_service.log_offsets.leader_channel import Hold, LeaderChannel
 from sparklag_service.log_offsets.offset_table import OffsetTable, Plan
 from sparklag_service.offsets import ClusterOffsets
@@ -58,6 +58,7 @@ class WatchedCluster:
         self._settings = settings
         self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
         del self._options["bootstrap_servers"]
+        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
         self._seeds: list[Address] = [
             (host, port) for host, port, _ in collect_hosts(bootstrap_servers)
         ]
@@ -88,7 +89,7 @@ class WatchedCluster:
 
     def new_link(self, address: Address) -> BrokerLink:
         """A connection of the caller's own, who closes it."""
-        return BrokerLink(*address, self._options, self._settings.measure_timeout_s)
+        return BrokerLink(*address, self._options, self._trusted, self._settings.measure_timeout_s)
 
     async def run(self) -> None:
         """Keep metadata and earliest offsets up to date until cancelled."""

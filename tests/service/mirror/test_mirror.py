@@ -249,17 +249,17 @@ async def test_each_cluster_has_its_groups_and_one_that_is_away_costs_only_itsel
             ],
         )
         async with mirroring(
-            kafka.bootstrap_servers, group="{cluster}-{query}", clusters=clusters
+            kafka.bootstrap_servers, group="spark-{cluster}-{query}", clusters=clusters
         ) as one:
             one.observe(query)
-            await committed(far, f"east-{topic}", topic, {0: 2})
-            await committed(second_client, f"default-{topic}", topic, {0: 5})
+            await committed(far, f"spark-east-{topic}", topic, {0: 2})
+            await committed(second_client, f"spark-default-{topic}", topic, {0: 5})
             await asyncio.to_thread(east.stop)
             one.observe(moved(query, {0: 6}))
-            await committed(second_client, f"default-{topic}", topic, {0: 6})
+            await committed(second_client, f"spark-default-{topic}", topic, {0: 6})
             await one.fails("nothing is mirrored to it, no broker answers")
             await asyncio.to_thread(east.start)
-            await committed(far, f"east-{topic}", topic, {0: 6})
+            await committed(far, f"spark-east-{topic}", topic, {0: 6})
             await one.fails_no_more()
 
 

@@ -13,7 +13,7 @@ from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_offsets.brokers.wire import AnswerUnreadable
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.connection import TrustedBrokers, client_options
 from sparklag_service.group_offsets.offset_commit import OffsetCommitAnswer, OffsetCommitRequest
 from tests.second_client import SecondClient
 from tests.service.groups import metadata_of
@@ -59,7 +59,9 @@ async def test_a_broker_takes_it_in_each_version(
     host, _, port = kafka.bootstrap_servers.partition(":")
     options = client_options(kafka.bootstrap_servers, KafkaSettings())
     del options["bootstrap_servers"]
-    link = BrokerLink(host, int(port), options, 30.0)
+    link = BrokerLink(
+        host, int(port), options, TrustedBrokers(kafka.bootstrap_servers, KafkaSettings()), 30.0
+    )
     offsets = {topic_name: {n: 2**40 + n for n in range(30)}, other: {1: 0}}
     group = f"{topic_name}-ů"
     # With the first commit of all the group gets a coordinator.

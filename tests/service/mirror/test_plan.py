@@ -57,7 +57,7 @@ def test_what_is_not_known_to_be_processed_is_not_mirrored() -> None:
     [
         ("spark-{query}", "orders", "spark-orders"),
         ("spark-{query}", None, f"spark-{ME}"),
-        ("{cluster}.{query_id}", "orders", f"default.{ME}"),
+        ("on-{cluster}.{query_id}", "orders", f"on-default.{ME}"),
     ],
 )
 def test_the_group_is_named_by_the_template(template: str, name: str | None, group: str) -> None:
@@ -294,3 +294,9 @@ def test_a_coordinator_that_moved_is_looked_for_and_a_group_of_others_left_alone
 async def test_without_patterns_there_is_no_mirror() -> None:
     assert pipeline_of(Settings()).mirror is None
     assert pipeline_of(Settings(mirror=MirrorSettings(queries=["orders"]))).mirror is not None
+
+
+@pytest.mark.parametrize("group", ["{query}", "{query_id}-spark", "{cluster}-{query}"])
+def test_a_group_that_begins_with_what_others_name_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match="it begins with a text of yours"):
+        MirrorSettings(group=group)

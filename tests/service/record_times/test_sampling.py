@@ -14,8 +14,9 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import TimeLagSettings
+from sparklag_schemas import KafkaSettings, TimeLagSettings
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.connection import TrustedBrokers
 from sparklag_service.record_times.byte_budget import ByteBudget
 from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.record_times.leader_reader import LeaderReader
@@ -348,7 +349,7 @@ async def test_no_more_is_read_than_the_budget_allows(
     host, port = servers.split(":")
     budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
     found: asyncio.Queue[Search] = asyncio.Queue()
-    link = BrokerLink(host, int(port), {}, 30.0)
+    link = BrokerLink(host, int(port), {}, TrustedBrokers(servers, KafkaSettings()), 30.0)
     reader = LeaderReader(link, budget, RecordTimeCounts(), found.put_nowait)
     try:
         began_s = time.monotonic()

@@ -9,8 +9,9 @@ import pytest
 
 from sparklag_offsets.brokers.broker_link import BrokerLink
 from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_schemas import TimeLagSettings
+from sparklag_schemas import KafkaSettings, TimeLagSettings
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.connection import TrustedBrokers
 from sparklag_service.offset_times import Bracket
 from sparklag_service.record_times.time_lookup import AGES_S, Behind, look_up
 from tests.second_client import SecondClient
@@ -79,7 +80,8 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
             asked.append(1)
             return await super().ask(request)
 
-    link = Counting(host, int(port), {}, 30.0)
+    trusted = TrustedBrokers(kafka.bootstrap_servers, KafkaSettings())
+    link = Counting(host, int(port), {}, trusted, 30.0)
     try:
         wanted = [
             Behind(topic_name, 0, 0, 2),
