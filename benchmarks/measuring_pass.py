@@ -181,12 +181,12 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             await _until_measurable(enricher, states, len(partitions))
 
             async def measuring() -> None:
-                enricher.ask(states)
+                _ask(enricher, states)
                 async for _ in _all_measured(enricher, len(states)):
                     pass
 
             async def evaluated() -> None:
-                enricher.ask(states)
+                _ask(enricher, states)
                 async for measured in _all_measured(enricher, len(states)):
                     for state in measured.states:
                         moment = Moment(epoch_ms(), time.monotonic(), measured.asked_s)
@@ -219,7 +219,7 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             await _until_measurable(enricher, states, len(partitions))
             for _ in range(_ROUNDS):
                 async with longest_stall() as stall:
-                    enricher.ask(states)
+                    _ask(enricher, states)
                     async for _ in _all_measured(enricher, len(states)):
                         pass
                     await asyncio.sleep(0.2)
@@ -229,11 +229,17 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
     return _Passes(queries, alone, whole, theirs, busy_s * 1e3)
 
 
+def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
+    asked_s = time.monotonic()
+    for state in states:
+        enricher.ask(state, asked_s)
+
+
 @asynccontextmanager
 async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     settings = Settings(bootstrap_servers=bootstrap_servers, **fields)
     enricher = Enricher(settings, bootstrap_servers)
-    running = asyncio.create_task(enricher.run())
+    running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher
     finally:
@@ -257,7 +263,7 @@ async def _until_measurable(
     deadline = time.monotonic() + _CREATED_S
     offsets = enricher.offsets["default"]
     while True:
-        enricher.ask(states)
+        _ask(enricher, states)
         async for _ in _all_measured(enricher, len(states)):
             pass
         latest = offsets.latest["read_uncommitted"]

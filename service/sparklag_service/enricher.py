@@ -7,8 +7,7 @@ its position was seen. It never waits for a leader of other queries' partitions.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -16,11 +15,10 @@ from sparklag_schemas import LagEvent, Settings
 from sparklag_service.clusters import every_cluster
 from sparklag_service.evaluation.moment import Moment
 from sparklag_service.log_offsets.leader_channel import Hold
-from sparklag_service.log_offsets.watched_cluster import CANCEL_AGAIN_S, WatchedCluster
+from sparklag_service.log_offsets.watched_cluster import WatchedCluster
 from sparklag_service.offsets import Offsets
 from sparklag_service.query_state import QueryState
 from sparklag_service.record_times.record_times import RecordTimes
-from sparklag_service.tasks import run_together
 
 
 class Measured(NamedTuple):
@@ -61,23 +59,23 @@ class Enricher:
             if cluster.unreachable is not None
         }
 
-    async def run(self) -> None:
-        """Keep what is known of every cluster up to date until cancelled."""
-        await run_together(
-            *(cluster.run() for cluster in self._clusters.values()),
-            *(times.run() for times in self.record_times.values()),
-            patience_s=CANCEL_AGAIN_S,
-        )
+    @property
+    def tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What keeps up to date what is known of each cluster, until cancelled."""
+        clusters = {f"cluster {alias}": one.run for alias, one in self._clusters.items()}
+        times = {f"record times {alias}": one.run for alias, one in self.record_times.items()}
+        return {**clusters, **times}
 
-    def ask(self, states: Iterable[QueryState]) -> None:
-        """Measure these, with offsets asked for after this call. It returns at once."""
-        asked_s = time.monotonic()
-        for state in states:
-            hold = Hold(partial(self._take_measured, state, asked_s))
+    def ask(self, state: QueryState, asked_s: float) -> None:
+        """Measure it, with offsets asked for after `asked_s` (`time.monotonic()`), which is now. It
+        returns at once."""
+        hold = Hold(partial(self._take_measured, state, asked_s))
+        try:
             for alias in {source.cluster for source in state.sources}:
                 cluster = self._clusters.get(alias) if alias is not None else None
                 if cluster is not None:
                     cluster.ask(state, hold)
+        finally:
             hold.release()
 
     async def next_measured(self) -> Measured:

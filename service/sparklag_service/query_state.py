@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sparklag_schemas import Activity, Batch, IsolationLevel, LagEvent, Origin
+from sparklag_schemas import Activity, Batch, IsolationLevel, LagEvent, Observation, Origin
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,19 @@ class QueryState:
     def known(self) -> bool:
         """Whether any position is known."""
         return any(source.processed is not None for source in self.sources)
+
+
+def unplaced(message: Observation | LagEvent) -> QueryState:
+    """The state of a query of which no position could be taken."""
+    return QueryState(
+        query_id=message.query_id,
+        run_id=message.run_id,
+        name=message.query,
+        cluster=message.cluster,
+        observed_at_ms=message.observed_at,
+        sources=(),
+        origin=message.origin,
+    )
 
 
 def restored(event: LagEvent) -> QueryState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -57,7 +58,7 @@ async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enri
     """An enricher that runs."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
     enricher = Enricher(settings, bootstrap_servers)
-    running = asyncio.create_task(enricher.run())
+    running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher
     finally:
@@ -76,9 +77,16 @@ async def ask(cluster: WatchedCluster, state: QueryState) -> None:
     await measured.wait()
 
 
+def ask_at_once(enricher: Enricher, *states: QueryState) -> None:
+    """Ask for these, all as of now."""
+    asked_s = time.monotonic()
+    for state in states:
+        enricher.ask(state, asked_s)
+
+
 async def measured_in_order(enricher: Enricher, *states: QueryState) -> list[str]:
     """Ask for these at once; the ids in the order in which they are measured."""
-    enricher.ask(states)
+    ask_at_once(enricher, *states)
     order: list[str] = []
     while len(order) < len(states):
         order += [state.query_id for state in (await enricher.next_measured()).states]

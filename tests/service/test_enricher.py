@@ -12,7 +12,14 @@ from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
 from sparklag_service.enricher import Enricher
 from tests.second_client import SecondClient
-from tests.service.asking import enriching, measured_in_order, of_sources, query, source
+from tests.service.asking import (
+    ask_at_once,
+    enriching,
+    measured_in_order,
+    of_sources,
+    query,
+    source,
+)
 from tests.service.second_broker import frozen, place, second_broker
 from tests.waiting import eventually
 
@@ -114,7 +121,7 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         nowhere = query({"orders": [0]}, "nowhere", cluster=None)
         elsewhere = query({"orders": [0]}, "elsewhere", cluster="unheard-of")
         began_s = time.monotonic()
-        enricher.ask([nowhere, elsewhere])
+        ask_at_once(enricher, nowhere, elsewhere)
         told = await enricher.next_measured()
         assert told.states == [nowhere, elsewhere]
         assert began_s <= told.asked_s <= time.monotonic()
@@ -128,9 +135,9 @@ async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic_name: [0]}), query({topic_name: [0]})
         nowhere = query({topic_name: [0]}, "nowhere", cluster=None)
-        enricher.ask([old])
+        ask_at_once(enricher, old)
         last_s = time.monotonic()
-        enricher.ask([new, nowhere])
+        ask_at_once(enricher, new, nowhere)
 
         async def measured() -> bool:
             return latest(enricher, topic_name) == 0
@@ -150,7 +157,7 @@ async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> Non
             async with enriching(broker.bootstrap_servers, measure_timeout_s=120) as enricher:
                 await measured_in_order(enricher, state)
                 broker.freeze()
-                enricher.ask([state])
+                ask_at_once(enricher, state)
                 await asyncio.sleep(0.1)
                 closing_s = time.monotonic()
             assert time.monotonic() - closing_s < 60

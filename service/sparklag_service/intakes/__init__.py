@@ -79,6 +79,9 @@ class Watcher(Protocol):
     A query that it finds where it was is said again at each heartbeat: so it still is there.
     """
 
+    name: str
+    """Of its task."""
+
     @property
     def failing(self) -> Mapping[str, str]:
         """What cannot be looked at, and why."""

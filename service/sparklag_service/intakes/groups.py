@@ -63,6 +63,7 @@ class GroupIntake:
         *,
         remembered: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        self.name = f"groups of {alias}"
         self._alias = alias
         self._settings = groups
         self._heartbeat_s = heartbeat_s

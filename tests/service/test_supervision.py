@@ -1,0 +1,86 @@
+"""A task that fails is started again; a query that fails is told of, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from sparklag_service import supervision
+from sparklag_service.supervision import QueryFailures, Supervisor
+from tests.waiting import holds
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE_S", 0.04)
+
+
+async def test_a_task_that_fails_is_started_again_and_named() -> None:
+    supervisor = Supervisor()
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 4:
+            raise ZeroDivisionError(f"run {runs}\x1b[2J")
+        await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(supervisor.keep("the task", run))
+    await holds(lambda: runs == 4, "it runs again")
+    assert +supervisor.restarts == {"the task": 3}
+    assert supervisor.failing == {"the task": r"ZeroDivisionError: run 3\x1b[2J"}
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_task_that_is_well_for_long_is_named_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    supervisor = Supervisor()
+    failures = [RuntimeError("once")]
+
+    async def run() -> None:
+        if failures:
+            raise failures.pop()
+
+    await supervisor.keep("the task", run)
+    assert supervisor.failing
+    monkeypatch.setattr(supervision, "_STEADY_S", -1.0)
+    assert not supervisor.failing
+
+
+def test_a_failure_stands_until_its_stage_is_well(caplog: pytest.LogCaptureFixture) -> None:
+    failures = QueryFailures()
+    with caplog.at_level(logging.ERROR, logger=supervision.__name__):
+        for _ in range(3):
+            failures.add("q\n1", "evaluation", ValueError("empty"))
+        failures.add("q\n1", "publishing", ValueError("empty"))
+    assert +failures.counts == {"evaluation": 3, "publishing": 1}
+    traced = [record for record in caplog.records if record.name == supervision.__name__]
+    assert [record.getMessage() for record in traced] == [
+        r"evaluation of query q\n1 failed: ValueError: empty",
+        r"publishing of query q\n1 failed: ValueError: empty",
+    ]
+    assert all(record.exc_info for record in traced)
+    reason = failures.reason("q\n1")
+    assert reason is not None
+    assert "evaluation (ValueError: empty)" in reason
+    failures.well("q\n1", "evaluation")
+    failures.well("another", "evaluation")
+    assert "publishing" in (failures.reason("q\n1") or "")
+    failures.well("q\n1", "publishing")
+    assert failures.reason("q\n1") is None
+
+
+def test_what_is_remembered_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "_QUERIES", 10)
+    failures = QueryFailures()
+    for number in range(30):
+        failures.add(f"q{number}", "tracking", ValueError("bad"))
+    assert failures.reason("q0") is None
+    assert failures.reason("q29") is not None
