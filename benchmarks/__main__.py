@@ -22,6 +22,7 @@ NAMES = (
     "publishing",
     "live_stream",
     "history_memory",
+    "limits_memory",
     "offset_store",
     "lag_history",
     "restart",

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from sparklag_service.refusals import Refusals
+
 
 def count(meaning: str) -> Any:
     """A count that begins with 0."""
@@ -30,10 +32,11 @@ class Counts:
 class Counters(Counts):
     """Counts since the start of this instance."""
 
+    def __post_init__(self) -> None:
+        self.refusals = Refusals()
+        """Messages that were not taken."""
+
     observations: int = count("Observations taken in.")
-    malformed: int = count(
-        "Messages that do not keep the contract; each is logged with its position, and skipped."
-    )
     superseded: int = count(
         "Observations that gave way to a newer one of their query, for lag only."
     )
@@ -55,6 +58,9 @@ class Counters(Counts):
     )
     rebalances: int = count("Times the group shared its partitions anew.")
     adopted: int = count("Queries taken over from the view.")
+    evicted: int = count(
+        "Queries forgotten before `keep_s`, their drivers silent, to make room: `limits`."
+    )
     released: int = count("Queries given up to another instance, or forgotten.")
     outdated_events: int = count(
         "Lag events that came after a newer one of their query; the view keeps the newer."

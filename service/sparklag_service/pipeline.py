@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
 from aiokafka.errors import KafkaError
+from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, MeasuredBy, Settings
+from sparklag_schemas import LagEvent, MeasuredBy, Observation, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
 from sparklag_service.clusters import burrow_clusters
@@ -26,6 +28,7 @@ from sparklag_service.enricher import Enricher
 from sparklag_service.evaluation.course import resumed
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.unknown import unknown_event
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
@@ -36,19 +39,27 @@ from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publishing.cadence import Cadence
 from sparklag_service.publishing.lag_publisher import LagPublisher
-from sparklag_service.query_state import QueryState
+from sparklag_service.query_limits import (
+    QueryLimits,
+    measured_partitions,
+    near_limits,
+    observed_partitions,
+)
+from sparklag_service.query_state import QueryState, unplaced
 from sparklag_service.recording import make_recording
 from sparklag_service.silence import Silence
+from sparklag_service.supervision import QueryFailures, Supervisor
 from sparklag_service.tasks import end, run_together
 from sparklag_service.topic_keeper import TopicKeeper
 from sparklag_service.tracker import Tracker
 from sparklag_service.unpublished import Unpublished
-from sparklag_service.view import Entry, View
+from sparklag_service.view import Entry, View, has_ended
 from sparklag_service.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _HAND_OVER_S = 5.0
 _CANCEL_AGAIN_S = 3.0
+_EVICTED_AT_ONCE = 100
 _SILENT_HEARTBEATS = 3
 """A query that nobody has published for so long is adopted by the owner of its key; one that its
 driver has said nothing of is called dead."""
@@ -69,7 +80,10 @@ class Pipeline:
         self.settings = settings
         self.bootstrap_servers = bootstrap_servers
         self.counters = Counters()
-        self.view = View()
+        self.supervisor = Supervisor()
+        self.failures = QueryFailures()
+        self.view = View(settings.limits)
+        self._limits = QueryLimits(settings.limits)
         self.queue = delivery_queue(settings.queue_size, self._count_superseded)
         self._unpublished = Unpublished(self.queue, self.counters)
         formats = MessageFormats(settings)
@@ -139,7 +153,8 @@ class Pipeline:
         Another cluster that is away keeps nobody from being ready: see `degraded`.
         """
         home = self.enricher.unreachable.get(self.settings.cluster)
-        parts = {
+        parts: dict[str, str | None] = {
+            **{f"task {task}": why for task, why in self.supervisor.failing.items()},
             "topics": self._topics.ready,
             "intake": self.intake.ready,
             "view": self._view_reader.ready,
@@ -153,33 +168,41 @@ class Pipeline:
         cannot be mirrored to, an offset store that is away, and why: only what needs them
         suffers."""
         found = dict(self.enricher.unreachable)
+        if (refused := self.counters.refusals.recent) is not None:
+            found["messages"] = refused
+        if (near := near_limits(self.limit_shares)) is not None:
+            found["limits"] = near
         for part in (*self.watchers, self.recording, self.mirror):
             if part is not None:
                 found.update(part.failing)
         return found
 
+    @property
+    def limit_shares(self) -> dict[str, tuple[int, int]]:
+        """How much of each limit is used: its setting, used, limit."""
+        return {**self._limits.shares, **self.view.shares}
+
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `not_ready` says why."""
-        recording = [] if self.recording is None else [self.recording.run]
-        mirror = [] if self.mirror is None else [self.mirror.run]
+        keep = self.supervisor.keep
         try:
             await self._topics.until_ready()
             await run_together(
-                self.live.run(),
-                self._view_reader.run(),
-                self.enricher.run(),
-                self._topics.mend(self._publisher.failed),
-                self._publisher.run(),
-                self._after_view(self._track),
-                self._after_view(self._refresh),
-                self._after_view(self._evaluate),
-                self._after_view(self._watch),
-                self._after_view(self.refill.run),
-                *(run() for run in recording),
+                keep("live stream", self.live.run),
+                keep("view", self._view_reader.run),
+                *(keep(task, run) for task, run in self.enricher.tasks.items()),
+                keep("topics", partial(self._topics.mend, self._publisher.failed)),
+                keep("publisher", self._publisher.run),
+                self._after_view("tracker", self._track),
+                self._after_view("refresh", self._refresh),
+                self._after_view("evaluator", self._evaluate),
+                self._after_view("watchers", self._watch),
+                self._after_view("history refill", self.refill.run),
+                *([] if self.recording is None else [keep("recording", self.recording.run)]),
                 # Ends before all of these: to leave the group it needs them.
-                self._after_view(self.intake.run),
+                self._after_view("intake", self.intake.run),
                 # Ends first, while what it is to commit is still this instance's.
-                *map(self._after_view, mirror),
+                *([] if self.mirror is None else [self._after_view("mirror", self.mirror.run)]),
                 patience_s=self.settings.shutdown_timeout_s / 2,
             )
         finally:
@@ -220,17 +243,17 @@ class Pipeline:
         self._adopt()
         # All of them at once, before anything new is published: what this instance does not say
         # before it dies the next one may not find any more.
-        self.enricher.ask(self.tracker.queries.values())
+        self._ask(*self.tracker.queries.values())
 
-    async def _after_view(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _after_view(self, task: str, run: Callable[[], Awaitable[None]]) -> None:
         """A query that restarts without data is where the view says it is: that comes first."""
         await self._view_reader.caught_up.wait()
-        await run()
+        await self.supervisor.keep(task, run)
 
     async def _watch(self) -> None:
         """Beside the intake, until there is draining to do."""
         if self.watchers:
-            runs = (watcher.run() for watcher in self.watchers)
+            runs = (self.supervisor.keep(watcher.name, watcher.run) for watcher in self.watchers)
             watching = asyncio.create_task(run_together(*runs, patience_s=_CANCEL_AGAIN_S))
             self._watching = watching
             try:
@@ -261,7 +284,15 @@ class Pipeline:
         while True:
             delivery = await self.queue.get()
             self.counters.observations += 1
-            self._take(delivery)
+            query_id = delivery.observation.query_id
+            try:
+                self._take(delivery)
+            except Exception as error:
+                self._not_tracked(delivery.observation, error)
+                # Read again it would only fail again.
+                self._unpublished.settle(delivery)
+            else:
+                self.failures.well(query_id, "tracking")
             # A full queue is worked off without holding the loop.
             await asyncio.sleep(0)
 
@@ -275,7 +306,12 @@ class Pipeline:
             # It has changed hands since it was looked at.
             self._unpublished.settle(delivery)
             return
+        partitions = observed_partitions(observation)
+        if partitions > self._limits.admitted(query_id):
+            self._limits.admit(query_id, partitions)
         if not self.tracker.observe(observation, entry.event if entry else None, delivery.offset):
+            if query_id not in self.tracker.queries:
+                self._limits.release(query_id)
             self.counters.stale += 1
             self._unpublished.settle(delivery)
             return
@@ -285,7 +321,7 @@ class Pipeline:
             if self.recording is not None:
                 self.recording.tell(observation)
         self._unpublished.add(delivery, state)
-        self.enricher.ask([state])
+        self._ask(state)
 
     async def _refresh(self) -> None:
         """Lag is measured on the service's own clock too: that of a stuck query goes on growing."""
@@ -296,7 +332,7 @@ class Pipeline:
             self._unseen.heard_all(time.monotonic())
             self._adopt()
             self._let_go()
-            self.enricher.ask(self.tracker.queries.values())
+            self._ask(*self.tracker.queries.values())
             # Missed ones are not made up for.
             due_s = max(due_s + self.settings.refresh_interval_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
@@ -309,12 +345,18 @@ class Pipeline:
                 last = self._last.get(state.query_id)
                 outdated = last is not None and last.event.observed_at > state.observed_at_ms
                 if state.query_id in self.tracker.queries and not outdated:
-                    self._offer(state, Moment(epoch_ms(), time.monotonic(), measured.asked_s))
+                    moment = Moment(epoch_ms(), time.monotonic(), measured.asked_s)
+                    try:
+                        self._offer(state, moment)
+                    except Exception as error:
+                        self.failures.add(state.query_id, "evaluation", error)
+                        self._offer_unknown(state, moment)
                 await asyncio.sleep(0)
 
     def _offer(self, state: QueryState, moment: Moment) -> None:
         """Publish the lag of a query, if that is due."""
         query_id = state.query_id
+        self._limits.admit(query_id, measured_partitions(state, self.enricher.offsets))
         covered = self._unpublished.covered(state)
         silence = self._silence if state.run_id is not None else self._unseen
         evaluated = self._evaluator.evaluate(
@@ -326,9 +368,37 @@ class Pipeline:
             previous=self._last.get(query_id),
             silent=silence.is_silent(query_id),
         )
+        self.failures.well(query_id, "evaluation")
         self._last[query_id] = evaluated
-        event = evaluated.event
         self.counters.measured += 1
+        event = evaluated.event
+        reason = self.failures.reason(query_id)
+        if reason is None and silence.is_silent(query_id):
+            reason = self._refused(query_id)
+        if reason is not None:
+            event = replace(event, status="UNKNOWN", reason=reason)
+        self._publish_if_due(event, covered, state, moment)
+
+    def _offer_unknown(self, state: QueryState, moment: Moment) -> None:
+        """Say of a query that cannot be evaluated that it is not known."""
+        event = unknown_event(
+            state,
+            self._measured_by,
+            moment.now_ms,
+            event_id=str(uuid4()),
+            reason=self.failures.reason(state.query_id),
+        )
+        self._publish_if_due(event, self._unpublished.covered(state), state, moment)
+
+    def _refused(self, query_id: str) -> str | None:
+        """Why a query that has fallen silent may live: what its driver says is not taken."""
+        said = self.counters.refusals.of_query(query_id, time.monotonic() - self._silent_s)
+        return None if said is None else f"what its driver says is refused: {said}"
+
+    def _publish_if_due(
+        self, event: LagEvent, covered: tuple[Delivery, ...], state: QueryState, moment: Moment
+    ) -> None:
+        query_id = event.query_id
         if query_id in self._on_their_way or not self.intake.keeps(query_id):
             return
         if self._cadence.due(event, moment.now_s):
@@ -348,7 +418,7 @@ class Pipeline:
     ) -> None:
         query_id = event.query_id
         try:
-            published = await self._publisher.publish(event)
+            published = await self._published(event, state)
         except asyncio.CancelledError:
             self._unpublished.drop(*covered)
             raise
@@ -356,7 +426,7 @@ class Pipeline:
             self._unpublished.settle(*covered)
             newer = self._unpublished.state(query_id)
             if newer is not None:
-                self.enricher.ask([newer])
+                self._ask(newer)
             return
         # The next refresh measures and publishes it again.
         self._cadence.forget(query_id)
@@ -364,6 +434,39 @@ class Pipeline:
             self._unpublished.put_back(covered, state)
         else:
             self._unpublished.drop(*covered)
+
+    async def _published(self, event: LagEvent, state: QueryState) -> bool:
+        """Whether there is nothing more to do; where the event cannot be written, one that says so
+        is."""
+        try:
+            published = await self._publisher.publish(event)
+        except Exception as error:
+            self.failures.add(event.query_id, "publishing", error)
+        else:
+            return published
+        reason = self.failures.reason(event.query_id)
+        # What can be written next time is not ill for that.
+        self.failures.well(event.query_id, "publishing")
+        unknown = unknown_event(
+            state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
+        )
+        try:
+            return await self._publisher.publish(unknown)
+        except Exception as error:
+            self.failures.add(event.query_id, "publishing", error)
+            return True
+
+    def _ask(self, *states: QueryState) -> None:
+        """Have them measured, all as of now."""
+        asked_s = time.monotonic()
+        for state in states:
+            try:
+                self.enricher.ask(state, asked_s)
+            except Exception as error:
+                self.failures.add(state.query_id, "enrichment", error)
+                self._offer_unknown(state, Moment(epoch_ms(), asked_s, asked_s))
+            else:
+                self.failures.well(state.query_id, "enrichment")
 
     def _adopt(self) -> None:
         """Measure on what nobody else measures."""
@@ -375,10 +478,14 @@ class Pipeline:
             embedded = entry.event.measured_by == "embedded"
             # An embedded service still runs beside its query, unless it has fallen silent.
             if not embedded or entry.heard_s < silent_before_s:
-                self._take_up(entry, silent=embedded or entry.event.status == "STOP")
+                try:
+                    self._take_up(entry, silent=embedded or entry.event.status == "STOP")
+                except Exception as error:
+                    self._not_tracked(entry.event, error)
 
     def _take_up(self, entry: Entry, *, silent: bool) -> None:
         event = entry.event
+        self._limits.admit(event.query_id, sum(len(topic.partitions) for topic in event.topics))
         self.counters.adopted += 1
         self.tracker.adopt(event)
         moment = Moment(epoch_ms(), time.monotonic(), time.monotonic())
@@ -403,11 +510,43 @@ class Pipeline:
             if query_id not in self._on_their_way and query_id not in self._unpublished:
                 self._send(query_id, self._forget(query_id))
 
+        if self._limits.is_full:
+            self._limits.is_full = False
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget queries whose drivers ended or fell silent, those that did so first."""
+        ended = (
+            (state.observed_at_ms, query_id)
+            for query_id, state in self.tracker.queries.items()
+            if (last := self._last.get(query_id)) is not None and has_ended(last.event.status)
+        )
+        for _, query_id in sorted(ended)[:_EVICTED_AT_ONCE]:
+            if query_id not in self._on_their_way and query_id not in self._unpublished:
+                self.counters.evicted += 1
+                self._send(query_id, self._forget(query_id))
+
     async def _forget(self, query_id: str) -> None:
         if await self._publisher.forget(query_id, self.tracker.queries[query_id].name):
             self.counters.tombstones += 1
             self.view.remove(query_id)
             self._unpublished.settle(*self._release(query_id))
+
+    def _not_tracked(self, message: Observation | LagEvent, error: Exception) -> None:
+        """It is known as a query that nothing is known of, as far as there is room for it."""
+        query_id = message.query_id
+        self.failures.add(query_id, "tracking", error)
+        if isinstance(error, OverLimit):
+            what = f"position of query {query_id}: {error}"
+            self.counters.refusals.add(self.settings.offsets_topic, error.kind, what, query_id)
+        if query_id in self.tracker.queries:
+            return
+        try:
+            self._limits.admit(query_id, 0)
+        except OverLimit:
+            self.failures.forget(query_id)
+        else:
+            self.tracker.queries[query_id] = unplaced(message)
 
     def _hand_over(self, query_id: str) -> tuple[Delivery, ...]:
         """Another instance answers for it. The answer is what waited to be published."""
@@ -422,6 +561,8 @@ class Pipeline:
         self._silence.forget(query_id)
         self._unseen.forget(query_id)
         self._last.pop(query_id, None)
+        self._limits.release(query_id)
+        self.failures.forget(query_id)
         return self._unpublished.take(query_id)
 
     def _count_superseded(self) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklag_schemas import encode
+import pytest
+
+from sparklag_schemas import Status, decode_lag_event, encode
+from sparklag_schemas.errors import OverLimit
+from sparklag_schemas.settings import LimitSettings
 from sparklag_service.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
 
@@ -67,3 +71,48 @@ def test_a_nameless_query_is_found_by_its_id() -> None:
     assert len(view.find(QUERY_ID)) == 1
     view.remove(QUERY_ID)
     assert len(view) == 0
+
+
+def sized(query_id: str, size: int, status: Status = "OK") -> Entry:
+    return Entry(lag_event(query_id=query_id, query=None, status=status), b" " * size, 0.0)
+
+
+def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> None:
+    view = View(LimitSettings(queries=2))
+    view.put(sized("a", 10))
+    view.put(sized("b", 10))
+    with pytest.raises(OverLimit, match="2 queries of 0 MB are known here"):
+        view.put(sized("c", 10))
+    assert view.put(sized("a", 20))
+    assert [known.event.query_id for known in view] == ["a", "b"]
+    assert view.held_bytes == 30
+
+
+def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
+    view = View(LimitSettings(queries=3))
+    view.put(sized("finished", 10, "FINISHED"))
+    view.put(sized("stopped", 10, "STOP"))
+    view.put(sized("lives", 10))
+    with pytest.raises(OverLimit):
+        view.put(sized("ended too", 10, "STOP"))
+    view.put(sized("stopped", 10))
+    view.put(sized("new", 10))
+    assert sorted(known.event.query_id for known in view) == ["lives", "new", "stopped"]
+    with pytest.raises(OverLimit):
+        view.put(sized("newer", 10))
+
+
+def test_an_event_that_grows_beyond_the_limit_is_known_without_its_numbers() -> None:
+    view = View(LimitSettings(view_mb=1))
+    view.put(sized("a", 500_000))
+    view.put(sized("b", 500_000))
+    assert view.put(sized("a", 600_000))
+    found = view.get("a")
+    assert found is not None
+    assert (found.event.status, found.event.topics) == ("UNKNOWN", [])
+    assert "600,000 bytes has no room here (limits.view_mb)" in (found.event.reason or "")
+    assert decode_lag_event(found.document) == found.event
+    assert view.held_bytes == 500_000 + len(found.document)
+    view.remove("a")
+    view.remove("b")
+    assert view.held_bytes == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Metric, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -13,6 +14,7 @@ from prometheus_client.registry import Collector
 from sparklag_service.counters import Counters
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.record_times.counts import RecordTimeCounts
+from sparklag_service.refusals import KINDS
 
 
 class SelfMetrics(Collector):
@@ -26,6 +28,43 @@ class SelfMetrics(Collector):
         meanings = Counters.meanings()
         for name, count in self._pipeline.counters.as_dict().items():
             yield CounterMetricFamily(f"sparklag_{name}", meanings[name], value=count)
+        refused = CounterMetricFamily(
+            "sparklag_refused_messages",
+            "Messages that were not taken, by what is wrong; some are logged.",
+            labels=["topic", "reason"],
+        )
+        settings, refusals = self._pipeline.settings, self._pipeline.counters.refusals
+        # What begins with 0 can be seen to increase.
+        known = product((settings.offsets_topic, settings.lag_topic), KINDS)
+        for topic, reason in sorted({*known, *refusals.counts}):
+            refused.add_metric([topic, reason], refusals.counts[topic, reason])
+        yield refused
+        for name, meaning, label, counts in (
+            (
+                "task_restarts",
+                "Times a task failed, and was started again.",
+                "task",
+                self._pipeline.supervisor.restarts,
+            ),
+            (
+                "failures",
+                "Times a stage failed with one query; one trace of each is logged.",
+                "stage",
+                self._pipeline.failures.counts,
+            ),
+        ):
+            family = CounterMetricFamily(f"sparklag_{name}", meaning, labels=[label])
+            for value, count in counts.items():
+                family.add_metric([value], count)
+            yield family
+        used = GaugeMetricFamily(
+            "sparklag_limit_used_ratio",
+            "How much of a limit of [limits] is used: at 1 what is new is refused.",
+            labels=["limit"],
+        )
+        for limit, (taken, most) in self._pipeline.limit_shares.items():
+            used.add_metric([limit], taken / most)
+        yield used
         yield from self._gauges()
         up = GaugeMetricFamily(
             "sparklag_cluster_up",

@@ -133,14 +133,16 @@ async def test_the_metrics_say_what_is_in_every_queue_and_nothing_of_what_is_not
     http: httpx.AsyncClient, pipeline: Pipeline
 ) -> None:
     show(pipeline)
-    pipeline.counters.malformed = 3
+    pipeline.counters.refusals.counts["processed-offsets", "malformed"] = 3
     pipeline.enricher.record_times["default"].counts.sampled = 2
     answer = await http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     samples = dict(
         line.rsplit(" ", 1) for line in answer.text.splitlines() if line.startswith("sparklag_")
     )
-    assert samples["sparklag_malformed_total"] == "3.0"
+    refused = 'sparklag_refused_messages_total{reason="malformed",topic="processed-offsets"}'
+    assert samples[refused] == "3.0"
+    assert samples['sparklag_limit_used_ratio{limit="queries"}'] == "0.0002"
     assert samples["sparklag_queries"] == "1.0"
     assert samples["sparklag_ready"] == "0.0"
     assert samples['sparklag_cluster_up{cluster="default"}'] == "0.0"

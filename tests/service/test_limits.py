@@ -1,0 +1,76 @@
+"""More queries than the limits take: what is measured stays so, and what is not says why."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sparklag_schemas import Settings
+from sparklag_schemas.settings import LimitSettings
+from tests.messages import seen
+from tests.second_client import SecondClient
+from tests.service.conftest import running
+from tests.waiting import holds
+
+pytestmark = pytest.mark.kafka
+
+
+def limited(settings: Settings, **limits: int) -> Settings:
+    return msgspec.structs.replace(settings, limits=LimitSettings(**limits))
+
+
+async def test_made_up_queries_change_nothing_of_those_that_came_first(
+    service_settings: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 5)
+    settings = limited(service_settings, queries=10)
+    first = seen(topic_name, {0: 0})
+    async with running(settings, second_client) as service:
+        pipeline = service.pipeline
+        service.observe(first)
+        await service.shows(first.query_id, lambda e: e.total_lag == 5, "the first one's lag")
+        service.observe(*(seen(topic_name, {0: 0}) for _ in range(300)))
+        refused = pipeline.counters.refusals.counts
+        await holds(lambda: refused[settings.offsets_topic, "limit"] >= 291, "the rest is refused")
+        assert len(pipeline.tracker.queries) == 10
+        assert "10 of 10 (limits.queries)" in pipeline.degraded()["limits"]
+        second_client.produce(topic_name, [b"x"] * 5)
+        await service.shows(first.query_id, lambda e: e.total_lag == 10, "it is still measured")
+        await holds(lambda: not pipeline.unpublished, "nothing waits for ever")
+
+
+async def test_queries_that_ended_make_room_for_one_that_lives(
+    service_settings: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = limited(service_settings, queries=2)
+    ended = seen(topic_name, {0: 0}, cause="terminated")
+    lives, new = seen(topic_name, {0: 0}), seen(topic_name, {0: 0})
+    async with running(settings, second_client) as service:
+        service.observe(ended, lives)
+        await service.shows(ended.query_id, lambda e: e.status == "FINISHED", "it has ended")
+        await service.shows(lives.query_id, lambda e: e.status == "OK", "it lives")
+        service.observe(new)
+        view = service.pipeline.view
+        await holds(lambda: view.get(ended.query_id) is None, "the ended one gives way")
+        assert service.pipeline.counters.evicted == 1
+        # As its driver's next report does.
+        service.observe(seen(topic_name, {0: 0}, query_id=new.query_id, run_id=new.run_id))
+        await service.shows(new.query_id, lambda e: e.status == "OK", "the new one has its place")
+        assert view.get(lives.query_id) is not None
+
+
+async def test_a_query_with_too_many_partitions_is_unknown_and_says_why(
+    service_settings: Settings, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 20)
+    settings = limited(service_settings, watched_partitions=25)
+    small, large = seen(topic_name, {0: 0}), seen(topic_name, dict.fromkeys(range(20), 0))
+    async with running(settings, second_client) as service:
+        service.observe(small)
+        await service.shows(small.query_id, lambda e: e.total_lag == 0, "the small one's lag")
+        service.observe(large)
+        event = await service.shows(large.query_id, lambda e: e.status == "UNKNOWN", "the large")
+        assert "limits.watched_partitions" in (event.reason or "")
+        assert event.topics == []
