@@ -28,8 +28,12 @@ _SHOWN: Final = {
     "description",
     "enum",
     "items",
+    "maxLength",
+    "maximum",
+    "minLength",
     "minimum",
     "pattern",
+    "propertyNames",
     "type",
 }
 """What a field's schema may say: a page that leaves something out would be wrong."""
@@ -77,7 +81,8 @@ def _message_page(stem: str, schema: Document, addresses: list[str]) -> list[str
     lines += [
         f"For programs: {files}. A field that is missing has its default; those that are required"
         " are in every message. Fields that are not listed are to be ignored: newer minor versions"
-        " add some.",
+        " add some. A string has at most so many characters; offsets and counts end at 2⁶³-1,"
+        " moments with the year 9999, durations at 10¹⁰ seconds. A message with more is refused.",
         "",
     ]
     for name, part in parts.items():
@@ -125,7 +130,10 @@ def _type(schema: Document) -> str:
         return f"list of {_type(schema['items'])}"
     if kind == "object":
         return f"map of {_type(schema['additionalProperties'])}"
-    return f"{kind} ≥ {schema['minimum']}" if "minimum" in schema else kind
+    if "maxLength" in schema:
+        return f"{kind} ≤ {schema['maxLength']:,}"
+    # Others that may be below 0 have a bound that nobody meets.
+    return f"{kind} ≥ 0" if schema.get("minimum") == 0 else kind
 
 
 def _nested(schema: Document) -> list[str]:

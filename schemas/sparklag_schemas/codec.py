@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from sparklag_schemas.errors import MalformedMessage, UnsupportedVersion
+from sparklag_schemas.errors import MalformedMessage, OutOfBounds, UnsupportedVersion
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.vocabulary import SCHEMA_VERSION
@@ -37,9 +37,9 @@ class JsonDecoder(Generic[Message]):
         self._decoder = msgspec.json.Decoder(message_type)
 
     def decode(self, data: bytes) -> Message:
-        """Raises MalformedMessage, or UnsupportedVersion for a newer major version."""
+        """Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version."""
         if len(data) > MAX_MESSAGE_BYTES:
-            raise MalformedMessage(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+            raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
         try:
             message = self._decoder.decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -73,7 +73,7 @@ def encode(message: msgspec.Struct) -> bytes:
 def decode_observation(data: bytes) -> Observation:
     """The observation in `data`. Unknown fields are ignored.
 
-    Raises MalformedMessage, or UnsupportedVersion for a newer major version.
+    Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version.
     """
     return _observations.decode(data)
 
@@ -81,7 +81,7 @@ def decode_observation(data: bytes) -> Observation:
 def decode_lag_event(data: bytes) -> LagEvent:
     """The lag event in `data`. Unknown fields are ignored.
 
-    Raises MalformedMessage, or UnsupportedVersion for a newer major version.
+    Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version.
     """
     return _lag_events.decode(data)
 

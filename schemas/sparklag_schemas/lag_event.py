@@ -10,6 +10,20 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from sparklag_schemas.bounds import (
+    Count,
+    DurationS,
+    EpochMs,
+    Index,
+    Int64,
+    Name,
+    Offset,
+    PartitionNumber,
+    Share,
+    SignedRate,
+    Text,
+    TopicName,
+)
 from sparklag_schemas.query_message import QueryMessage
 from sparklag_schemas.vocabulary import (
     Cause,
@@ -19,62 +33,60 @@ from sparklag_schemas.vocabulary import (
     TimeLagMethod,
 )
 
-NotNegative = Annotated[int, Meta(ge=0)]
-
 
 class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are thousands
     """The lag of one partition of one source."""
 
-    partition: Annotated[int, Meta(ge=0, description="Partition number.")]
+    partition: Annotated[PartitionNumber, Meta(description="Partition number.")]
     processed_offset: Annotated[
-        int | None, Meta(description="Next offset the query will read.")
+        Offset | None, Meta(description="Next offset the query will read.")
     ] = None
     planned_offset: Annotated[
-        int | None, Meta(description="Exclusive end of the batch now running, where known.")
+        Offset | None, Meta(description="Exclusive end of the batch now running, where known.")
     ] = None
     latest_offset: Annotated[
-        int | None,
+        Offset | None,
         Meta(description="Log end: high watermark, or last stable offset with `read_committed`."),
     ] = None
-    earliest_offset: Annotated[int | None, Meta(description="Log start offset.")] = None
+    earliest_offset: Annotated[Offset | None, Meta(description="Log start offset.")] = None
     lag: Annotated[
-        NotNegative | None,
+        Count | None,
         Meta(
             description="`latest_offset - processed_offset`, records. A partition that Spark has"
             " not planned yet counts from `earliest_offset`. Null: see `reason`."
         ),
     ] = None
     time_lag_s: Annotated[
-        float | None, Meta(description="Age of the first unprocessed record, seconds.")
+        DurationS | None, Meta(description="Age of the first unprocessed record, seconds.")
     ] = None
     time_lag_method: Annotated[
         TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
     ] = None
     headroom_s: Annotated[
-        float | None,
+        DurationS | None,
         Meta(
             description="Seconds until retention deletes the first unprocessed record, at the rate"
             " at which `earliest_offset` advances. Null: it does not advance, or is not known."
         ),
     ] = None
     measured_at: Annotated[
-        int | None,
+        EpochMs | None,
         Meta(
             description="When `latest_offset` was read, epoch milliseconds, where that was not now:"
             " its leader does not answer. Null: at the event's `measured_at`."
         ),
     ] = None
     lost_records: Annotated[
-        int | None,
+        Count | None,
         Meta(description="Records deleted before the query read them; `lag` counts them too."),
     ] = None
     rewound_from: Annotated[
-        int | None,
+        Offset | None,
         Meta(description="Where the query was before it went back, until it is there again."),
     ] = None
     status: Annotated[Status, Meta(description="State of this partition.")] = "UNKNOWN"
     reason: Annotated[
-        str | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
+        Text | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
     ] = None
 
 
@@ -84,14 +96,14 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     A query that reads a topic through two sources has two of these, told apart by `source`.
     """
 
-    topic: Annotated[str, Meta(description="Topic name.")]
-    source: Annotated[int, Meta(ge=0, description="Index of the source in the query.")]
+    topic: Annotated[TopicName, Meta(description="Topic name.")]
+    source: Annotated[Index, Meta(description="Index of the source in the query.")]
     partitions: Annotated[list[PartitionLag], Meta(description="In the order of their numbers.")]
     cluster: Annotated[
-        str | None, Meta(description="Alias of its Kafka cluster. Null: none that is configured.")
+        Name | None, Meta(description="Alias of its Kafka cluster. Null: none that is configured.")
     ] = "default"
     topic_id: Annotated[
-        str | None,
+        Name | None,
         Meta(
             description="Kafka's id of the topic that the position is of: another one means that it"
             " was created anew. Null where the broker has no ids."
@@ -105,7 +117,8 @@ class TopicLag(Struct, frozen=True, kw_only=True):
         "read_uncommitted"
     )
     total_lag: Annotated[
-        int | None, Meta(description="Sum of the known partitions' lag, records. Null: none known.")
+        Count | None,
+        Meta(description="Sum of the known partitions' lag, records. Null: none known."),
     ] = None
 
 
@@ -116,7 +129,7 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     the higher version is the newer.
     """
 
-    event_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
+    event_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
     cause: Annotated[Cause, Meta(description="What made this event.")]
     measured_by: Annotated[
         MeasuredBy,
@@ -124,102 +137,101 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     ]
     status: Annotated[Status, Meta(description="State of the query.")]
     measured_at: Annotated[
-        int, Meta(description="When the latest offsets were read, epoch milliseconds.")
+        EpochMs, Meta(description="When the latest offsets were read, epoch milliseconds.")
     ]
     topics: Annotated[list[TopicLag], Meta(description="By source, then topic.")]
     reason: Annotated[
-        str | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
+        Text | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
     ] = None
     total_lag: Annotated[
-        int | None,
+        Count | None,
         Meta(
             description="Sum of the known partitions' lag, records. Null: none known."
             " `unknown_partitions` says how many it leaves out."
         ),
     ] = None
     max_lag: Annotated[
-        int | None, Meta(description="Lag of the worst known partition, records.")
+        Count | None, Meta(description="Lag of the worst known partition, records.")
     ] = None
     in_flight: Annotated[
-        int | None,
+        Int64 | None,
         Meta(
             description="Records of the batch now running, `planned_offset - processed_offset`;"
             " `total_lag` counts them too. Null: not known."
         ),
     ] = None
-    unknown_partitions: Annotated[
-        int, Meta(ge=0, description="Partitions whose lag is not known.")
-    ] = 0
+    unknown_partitions: Annotated[Count, Meta(description="Partitions whose lag is not known.")] = 0
     lost_records: Annotated[
-        int, Meta(ge=0, description="Records deleted before the query read them, all partitions.")
+        Count, Meta(description="Records deleted before the query read them, all partitions.")
     ] = 0
     other_run_id: Annotated[
-        str | None,
+        Name | None,
         Meta(description="Another run of this query that reports too. Null: there is none."),
     ] = None
     observation_offset: Annotated[
-        int | None,
+        Offset | None,
         Meta(
             description="Offset on `processed-offsets` of the observation it was measured from."
             " Null where that did not come through the topic."
         ),
     ] = None
     status_since: Annotated[
-        int | None, Meta(description="Since when `status` is what it is, epoch milliseconds.")
+        EpochMs | None, Meta(description="Since when `status` is what it is, epoch milliseconds.")
     ] = None
     max_time_lag_s: Annotated[
-        float | None, Meta(description="Highest known `time_lag_s`, seconds.")
+        DurationS | None, Meta(description="Highest known `time_lag_s`, seconds.")
     ] = None
     processed_rate: Annotated[
-        float | None, Meta(description="Offsets processed per second, of the last batches.")
+        SignedRate | None, Meta(description="Offsets processed per second, of the last batches.")
     ] = None
     input_rate: Annotated[
-        float | None, Meta(description="Offsets that arrive in the topics per second.")
+        SignedRate | None, Meta(description="Offsets that arrive in the topics per second.")
     ] = None
     batch_rate: Annotated[
-        float | None,
+        SignedRate | None,
         Meta(description="Offsets processed per second while a batch runs: what it could do."),
     ] = None
     lag_trend: Annotated[
-        float | None,
+        SignedRate | None,
         Meta(description="What `total_lag` gains per second, at these rates; below 0 it falls."),
     ] = None
     catch_up_s: Annotated[
-        float | None,
+        DurationS | None,
         Meta(description="Seconds until the lag is gone. Null: see `catch_up_reason`."),
     ] = None
     catch_up_reason: Annotated[
-        str | None, Meta(description="Why it never is, or why that is not known.")
+        Text | None, Meta(description="Why it never is, or why that is not known.")
     ] = None
     min_headroom_records: Annotated[
-        int | None,
+        Int64 | None,
         Meta(
             description="Least distance of a partition that lags from its log start: what retention"
             " deletes before it deletes what is unread. Null: none lags, or not known."
         ),
     ] = None
     min_headroom_s: Annotated[
-        float | None, Meta(description="Least known `headroom_s` of a partition that lags.")
+        DurationS | None, Meta(description="Least known `headroom_s` of a partition that lags.")
     ] = None
     loss_expected_at: Annotated[
-        int | None,
+        EpochMs | None,
         Meta(
             description="When unread records are deleted, epoch milliseconds, if query and"
             " retention go on at their rates. Null: not to be expected, or not known."
         ),
     ] = None
     skew: Annotated[
-        float | None,
+        Share | None,
         Meta(
             description="Share of `total_lag` that is in the worst partition, 0 to 1. Null: there"
             " is no lag, or one partition."
         ),
     ] = None
     usual_batch_s: Annotated[
-        float | None, Meta(description="95th percentile of the last batches' durations, seconds.")
+        DurationS | None,
+        Meta(description="95th percentile of the last batches' durations, seconds."),
     ] = None
     usual_interval_s: Annotated[
-        float | None,
+        DurationS | None,
         Meta(description="Median time between the ends of the last batches, seconds."),
     ] = None
 

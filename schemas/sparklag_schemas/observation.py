@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from sparklag_schemas.bounds import Index, Name, PartitionNumber, Text, TopicName
 from sparklag_schemas.query_message import QueryMessage
 from sparklag_schemas.vocabulary import Cause, IsolationLevel, Offsets
 
@@ -14,8 +15,8 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
     """How far a query has read one of its Kafka sources."""
 
     source: Annotated[
-        int,
-        Meta(ge=0, description="Index of the source in the query, as Spark numbers them."),
+        Index,
+        Meta(description="Index of the source in the query, as Spark numbers them."),
     ]
     processed: Annotated[
         Offsets | None,
@@ -36,22 +37,22 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
         Meta(description="Exclusive end of the batch now running, in the same shape, where known."),
     ] = None
     topics: Annotated[
-        list[str] | None,
+        list[TopicName] | None,
         Meta(description="Topics the source names (`subscribe` or `assign`). Null with a pattern."),
     ] = None
     assigned: Annotated[
-        dict[str, list[int]] | None,
+        dict[TopicName, list[PartitionNumber]] | None,
         Meta(
             description="Topic, then partitions, where the source names them (`assign`). Null: it"
             " reads all, those added later too."
         ),
     ] = None
     topic_pattern: Annotated[
-        str | None,
+        Text | None,
         Meta(description="The pattern of `subscribePattern`, as Java's regular expressions."),
     ] = None
     bootstrap_servers: Annotated[
-        str | None,
+        Text | None,
         Meta(description="`kafka.bootstrap.servers` of the source, as the query was given it."),
     ] = None
     isolation_level: Annotated[
@@ -68,6 +69,6 @@ class Observation(QueryMessage, frozen=True, kw_only=True):
     `batch` comes with cause `progress` only.
     """
 
-    observation_id: Annotated[str, Meta(description="Unique, for deduplication. Also `ce_id`.")]
+    observation_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
     cause: Annotated[Cause, Meta(description="What was seen.")]
     sources: Annotated[list[SourcePosition], Meta(description="The query's Kafka sources.")]

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from sparklag_schemas.bounds import Count, EpochMs, Index, Name, TopicName
 from sparklag_schemas.lag_event import PartitionLag
 from sparklag_schemas.vocabulary import SCHEMA_VERSION, Status
 
@@ -21,35 +22,35 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     """
 
     event_id: Annotated[
-        str, Meta(description="Of the lag event it is part of, for joining with `consumer-lag`.")
+        Name, Meta(description="Of the lag event it is part of, for joining with `consumer-lag`.")
     ]
-    query_id: Annotated[str, Meta(description="Spark's query id, or that of a consumer group.")]
-    source: Annotated[int, Meta(ge=0, description="Index of the source in the query.")]
-    topic: Annotated[str, Meta(description="Topic name.")]
+    query_id: Annotated[Name, Meta(description="Spark's query id, or that of a consumer group.")]
+    source: Annotated[Index, Meta(description="Index of the source in the query.")]
+    topic: Annotated[TopicName, Meta(description="Topic name.")]
     observed_at: Annotated[
-        int, Meta(description="When the query was last heard of, epoch milliseconds.")
+        EpochMs, Meta(description="When the query was last heard of, epoch milliseconds.")
     ]
     measured_at: Annotated[
-        int, Meta(description="When `latest_offset` was read, epoch milliseconds.")
+        EpochMs, Meta(description="When `latest_offset` was read, epoch milliseconds.")
     ]
     query_status: Annotated[Status, Meta(description="State of the query.")]
     schema_version: Annotated[
         str,
         Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
     ] = SCHEMA_VERSION
-    query: Annotated[str | None, Meta(description="The query's name. Null where it has none.")] = (
+    query: Annotated[Name | None, Meta(description="The query's name. Null where it has none.")] = (
         None
     )
-    run_id: Annotated[str | None, Meta(description="Spark's run id. Null: not known.")] = None
+    run_id: Annotated[Name | None, Meta(description="Spark's run id. Null: not known.")] = None
     batch_id: Annotated[
-        int | None, Meta(description="The last completed batch. Null before the first.")
+        Count | None, Meta(description="The last completed batch. Null before the first.")
     ] = None
     processed_at: Annotated[
-        int | None,
+        EpochMs | None,
         Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
     ] = None
     cluster: Annotated[
-        str | None, Meta(description="Alias of the topic's Kafka cluster. Null: not configured.")
+        Name | None, Meta(description="Alias of the topic's Kafka cluster. Null: not configured.")
     ] = "default"
 
 

@@ -6,20 +6,21 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Int64, Name, Text
 from sparklag_schemas.vocabulary import SCHEMA_VERSION, Activity, Origin
 
 
 class Batch(Struct, frozen=True, kw_only=True):
     """The completed micro-batch, by Spark's own account."""
 
-    started_at: Annotated[int, Meta(description="When it was triggered, epoch milliseconds.")]
-    rows: Annotated[int, Meta(ge=0, description="Rows read in this batch.")]
+    started_at: Annotated[EpochMs, Meta(description="When it was triggered, epoch milliseconds.")]
+    rows: Annotated[Count, Meta(description="Rows read in this batch.")]
     duration_ms: Annotated[
-        int | None,
+        DurationMs | None,
         Meta(description="The whole trigger, milliseconds. Null where Spark did not say."),
     ] = None
     phases_ms: Annotated[
-        dict[str, int],
+        dict[Name, DurationMs],
         Meta(description="Spark's `durationMs`: phase of the batch, milliseconds."),
     ] = field(default_factory=dict)
     rate_limited: Annotated[
@@ -30,16 +31,16 @@ class Batch(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     state_rows: Annotated[
-        int | None, Meta(description="Rows in the state stores. Null: the query has none.")
+        Int64 | None, Meta(description="Rows in the state stores. Null: the query has none.")
     ] = None
     state_memory_bytes: Annotated[
-        int | None, Meta(description="Memory the state stores take, bytes. Null: it has none.")
+        Int64 | None, Meta(description="Memory the state stores take, bytes. Null: it has none.")
     ] = None
     watermark_at: Annotated[
-        int | None, Meta(description="The watermark, epoch milliseconds. Null: it has none.")
+        Int64 | None, Meta(description="The watermark, epoch milliseconds. Null: it has none.")
     ] = None
     max_event_time_at: Annotated[
-        int | None,
+        Int64 | None,
         Meta(
             description="Highest event time in this batch, epoch milliseconds. Null: no watermark,"
             " or no rows."
@@ -51,21 +52,21 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     """The query, its run, and the last batch it completed."""
 
     query_id: Annotated[
-        str,
+        Name,
         Meta(
             description="Spark's query id. It survives restarts. Of a consumer group,"
             " `group:<cluster>:<group>`."
         ),
     ]
     run_id: Annotated[
-        str | None,
+        Name | None,
         Meta(
             description="Spark's run id. It changes with every start. Null: no driver speaks of the"
             " query, only its checkpoint, or it is a consumer group."
         ),
     ]
     observed_at: Annotated[
-        int,
+        EpochMs,
         Meta(
             description="When the query was last heard of, epoch ms, by the clock of who knew:"
             " the driver's, or the service's that looked."
@@ -79,20 +80,20 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Origin, Meta(description="Who knew the position. `processed_at` says how old it is.")
     ] = "listener"
     query: Annotated[
-        str | None, Meta(description="The query's name, an alias. Null where it has none.")
+        Name | None, Meta(description="The query's name, an alias. Null where it has none.")
     ] = None
     cluster: Annotated[
-        str, Meta(description="Alias of the Kafka cluster the query reads from.")
+        Name, Meta(description="Alias of the Kafka cluster the query reads from.")
     ] = "default"
     batch_id: Annotated[
-        int | None, Meta(description="The last completed batch. Null before the first.")
+        Count | None, Meta(description="The last completed batch. Null before the first.")
     ] = None
     processed_at: Annotated[
-        int | None,
+        EpochMs | None,
         Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
     ] = None
     planned_batch_id: Annotated[
-        int | None,
+        Count | None,
         Meta(description="The batch planned and not completed, where its checkpoint says so."),
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
@@ -101,8 +102,8 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Meta(description="Whether a batch runs, when its driver said last. Null: it does not say."),
     ] = None
     checkpoint_location: Annotated[
-        str | None, Meta(description="The query's resolved checkpoint root.")
+        Text | None, Meta(description="The query's resolved checkpoint root.")
     ] = None
     exception: Annotated[
-        str | None, Meta(description="Why the query failed. Null where it did not.")
+        Text | None, Meta(description="Why the query failed. Null where it did not.")
     ] = None

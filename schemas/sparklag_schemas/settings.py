@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -45,6 +46,9 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     sasl_username: str | None = None
     sasl_password: str | None = None
     ssl_check_hostname: bool = True
+    trusted_brokers: list[str] = []
+    """Hosts, or patterns with `*`, that may see the password besides those of `bootstrap_servers`,
+    where TLS does not show who they are: brokers as the cluster itself names them."""
     client_id: str = "sparklag"
     request_timeout_s: Seconds = 10.0
 
@@ -56,14 +60,24 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"security_protocol={self.security_protocol} needs sasl_username and sasl_password"
             )
 
+    @property
+    def has_secret(self) -> bool:
+        """Whether connecting shows who we are."""
+        return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
+
     def __repr__(self) -> str:
         return f"KafkaSettings({_shown(self)})"
+
+
+def is_secret(setting: str) -> bool:
+    """Whether the value of a setting is never shown."""
+    return setting.endswith(("password", "signing_key", "signing_keys"))
 
 
 def _shown(settings: Struct) -> str:
     """What is set, its passwords hidden."""
     return ", ".join(
-        f"{name}={'***' if name.endswith('password') and value else repr(value)}"
+        f"{name}={'***' if is_secret(name) and value else repr(value)}"
         for name in settings.__struct_fields__
         if (value := getattr(settings, name)) is not None
     )
@@ -181,7 +195,8 @@ class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     exclude: list[str] = []
     group: str = "spark-{query}"
     """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
-    id, `{cluster}` the alias of the Kafka cluster it reads from."""
+    id, `{cluster}` the alias of the Kafka cluster it reads from. It begins with text of yours:
+    queries are named by their drivers, and could take the name of another team's group."""
     interval_s: Seconds = 5.0
     """How often what has changed is committed."""
 
@@ -195,6 +210,11 @@ class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 f"mirror.group = {self.group!r}: it takes {{query}} or {{query_id}}, so that each"
                 " query has a group of its own, and {cluster}"
+            )
+        if not next(iter(string.Formatter().parse(self.group)))[0]:
+            raise ValueError(
+                f"mirror.group = {self.group!r}: it begins with a text of yours, as in"
+                " 'spark-{query}': whoever names a query could name another's group"
             )
 
 
@@ -254,6 +274,23 @@ class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_s: Seconds = 86_400.0
 
 
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much is taken of what others write; the rest is refused, counted and told."""
+
+    queries: Annotated[int, Meta(ge=1)] = 5_000
+    """Measured by one instance, and known to it."""
+    watched_partitions: Annotated[int, Meta(ge=1)] = 50_000
+    """Measured by one instance, of all queries."""
+    view_mb: Annotated[int, Meta(ge=1)] = 64
+    """JSON of the newest lag event of every query."""
+    partitions: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
+    """Of one query, and one more than the highest number of a partition."""
+    batch_mb: Annotated[int, Meta(ge=1, le=1024)] = 16
+    """Messages that were compressed together, decompressed."""
+    clock_ahead_s: Seconds = 300.0
+    """How much later than its record was written a time in a message may be."""
+
+
 class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`GET /stream` and `GET /lag/{query}/stream`."""
 
@@ -288,6 +325,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bootstrap_servers: str | None = None
     """Brokers that carry sparklag's topics. In a driver, None takes those the query reads from."""
     kafka: KafkaSettings = KafkaSettings()
+    addresses: str = ""
+    """Other names of those brokers, host:port with commas: as drivers see them, behind a proxy."""
     cluster: str = "default"
     """Alias of that Kafka cluster in every message."""
     clusters: dict[str, ClusterSettings] = {}
@@ -306,6 +345,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition_topic: str = "consumer-lag-partitions"
     partition_heartbeat_s: Seconds = 60.0
     """Each is published at least this often, changed or not."""
+
+    publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
+    """Of an exception that ended a query, what leaves the driver: its first line without what may
+    be a secret, its type, or nothing."""
+    publish_locations: bool = True
+    """Say where checkpoints are, without user and query of a URL."""
+
+    signing_key: str | None = None
+    """Shared by drivers and service, it signs every message; those it did not sign are refused.
+    None: whoever may write to the topics is believed."""
+    accepted_signing_keys: list[str] = []
+    """Also taken, while `signing_key` is being changed."""
+    limits: LimitSettings = LimitSettings()
 
     create_topics: bool = True
     """Create them where they are missing and the rights allow it."""
@@ -367,6 +419,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("format = 'avro' needs registry.url, of a schema registry")
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
+
+    def __repr__(self) -> str:
+        return f"Settings({_shown(self)})"
 
     def thresholds_of(self, *names: str | None) -> Thresholds:
         """Those of a query that has these names: its name, its id."""

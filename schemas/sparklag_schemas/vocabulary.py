@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-SCHEMA_VERSION: Final = "1.0"
+from sparklag_schemas.bounds import Offset, PartitionNumber, TopicName
+
+SCHEMA_VERSION: Final = "1.1"
 """`major.minor`. A reader takes every minor version of its own major version."""
 
 Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
@@ -41,5 +43,5 @@ or as the least that it can be."""
 Activity = Literal["running", "waiting"]
 """What a query that lives does, by its own word: a batch, or wait for data or its trigger."""
 
-Offsets = dict[str, dict[int, int]]
+Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
 """Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""

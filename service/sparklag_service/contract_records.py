@@ -5,56 +5,107 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Final, Generic, TypeVar
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, Settings
+from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_error
 from sparklag_schemas.errors import RegistryError
-from sparklag_schemas.formats import MessageReader
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.portions import by_size
+from sparklag_schemas.signatures import Signatures
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
+from sparklag_service.refusals import Refusals
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _TURN_BYTES = 256 * 1024
+_LOG_APPEND_TIME: Final = 1
 
 Message = TypeVar("Message")
 
 
-def decoded(
-    record: ConsumerRecord, reader: MessageReader[Message], counters: Counters
-) -> Message | None:
-    """The message in `record`. One that does not keep the contract is counted, logged with its
-    place, and None."""
-    try:
-        return reader.decode(record.value)
-    except ContractError as error:
-        skip(record, str(error), counters)
-        return None
+class ContractRecords(Generic[Message]):
+    """Reads the records of one topic: those that keep the contract. The rest is refused, each
+    whole: counted by the kind of what is wrong, and logged once in a while."""
+
+    def __init__(
+        self,
+        message_type: type[Message],
+        topic: str,
+        settings: Settings,
+        formats: MessageFormats,
+        refusals: Refusals,
+        *,
+        written_as: type | None = None,
+    ) -> None:
+        self._reader = formats.reader(message_type, written_as)
+        self._limits = MessageLimits(settings.limits)
+        self._signatures = Signatures(settings)
+        self._topic = topic
+        self._refusals = refusals
+
+    async def short_turns(
+        self, records: Iterable[ConsumerRecord]
+    ) -> AsyncIterator[list[ConsumerRecord]]:
+        """The records, in parts that can be decoded, and without holding the loop for long.
+
+        Raises RegistryError where nobody can tell what they are written in.
+        """
+        for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
+            await self._reader.learn(record.value for record in turn)
+            yield turn
+
+    def decoded(self, record: ConsumerRecord) -> Message | None:
+        """The message in `record`; None where it is refused."""
+        try:
+            self._signatures.check(self._topic, record.key, record.value, record.headers)
+            message = self._reader.decode(record.value)
+            self._limits.check(message, _written_at_ms(record))
+        except ContractError as error:
+            self.refuse(record, error)
+            return None
+        return message
+
+    def is_genuine(self, record: ConsumerRecord) -> bool:
+        """Whether a record without a value, which says that a query is forgotten, is taken."""
+        try:
+            self._signatures.check(self._topic, record.key, None, record.headers)
+        except ContractError as error:
+            self.refuse(record, error)
+            return False
+        return True
+
+    def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
+        """It is not taken."""
+        self._refusals.add(
+            self._topic,
+            error.kind,
+            f"message at {record.topic}[{record.partition}]@{record.offset}: {error}",
+            _query_of(record),
+        )
+
+    def refuse_batch(self, first: int, after: int, why: str) -> None:
+        """Records that cannot be told apart are not taken: see ContractConsumer."""
+        what = f"{after - first} messages of {self._topic}, at offsets from {first}"
+        self._refusals.add(self._topic, "batch", f"{what}: {why}", None)
 
 
-def skip(record: ConsumerRecord, why: str, counters: Counters) -> None:
-    """Count a message that is not taken, and log it with its place."""
-    counters.malformed += 1
-    _log.warning(
-        "skipped a message at %s[%d]@%d: %s", record.topic, record.partition, record.offset, why
-    )
+def _written_at_ms(record: ConsumerRecord) -> int:
+    """When it was written, at the latest. The time that a producer gives is only its word."""
+    now_ms = epoch_ms()
+    if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
+        return min(now_ms, int(record.timestamp))
+    return now_ms
 
 
-async def short_turns(
-    records: Iterable[ConsumerRecord], reader: MessageReader[Message]
-) -> AsyncIterator[list[ConsumerRecord]]:
-    """The records, in parts that `reader` can decode, and without holding the loop for long.
-
-    Raises RegistryError where nobody can tell what they are written in.
-    """
-    for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
-        await reader.learn(record.value for record in turn)
-        yield turn
+def _query_of(record: ConsumerRecord) -> str | None:
+    return None if record.key is None else record.key.decode(errors="replace")
 
 
 async def keep_reading(

@@ -15,10 +15,11 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_offsets.store.opening import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import MeasuredBy, Observation, Settings
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
-from sparklag_service.contract_records import decoded, keep_reading, short_turns
+from sparklag_schemas.redaction import redacted
+from sparklag_service.contract_records import ContractRecords, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.leaving import leave_group
 from sparklag_service.tasks import run_together
@@ -46,7 +47,9 @@ class Recording:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
         self._counters = counters
-        self._reader = formats.reader(Observation)
+        self._records = ContractRecords(
+            Observation, settings.offsets_topic, settings, formats, counters.refusals
+        )
         self._writer = StoreWriter(
             open_store(url, create=True), settings, bootstrap_servers, lambda _: self._count()
         )
@@ -109,14 +112,14 @@ class Recording:
         self._unread = reason
 
     async def _consume(self) -> None:
-        consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap_servers, self._settings.kafka),
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
             group_id=store_group(self._settings),
-            enable_auto_commit=False,
             # What was said before there was a store is recorded too, as far as the topic goes.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
-            metadata_max_age_ms=round(self._settings.metadata_interval_s * 1000),
         )
         consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self._writer))
         try:
@@ -131,13 +134,13 @@ class Recording:
             await leave_group(consumer, _LEAVE_S)
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        async for turn in short_turns(records, self._reader):
+        async for turn in self._records.short_turns(records):
             observations = []
             for record in turn:
                 if record.value is not None:
-                    observation = decoded(record, self._reader, self._counters)
+                    observation = self._records.decoded(record)
                     if observation is not None:
-                        observations.append(observation)
+                        observations.append(redacted(observation))
             if observations:
                 await self._record(observations)
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import LagEvent, Settings
-from sparklag_schemas.connection import client_options
+from sparklag_schemas import LagEvent, Settings, encode
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.consumer import ContractConsumer
+from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.formats import MessageFormats, as_json
-from sparklag_service.contract_records import decoded, keep_reading, short_turns
+from sparklag_schemas.redaction import redacted
+from sparklag_service.contract_records import ContractRecords, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.live.feed import Arrival, Feed
@@ -44,8 +46,9 @@ class ViewReader:
     ) -> None:
         self._settings = settings
         self._bootstrap_servers = bootstrap_servers
-        self._options: dict[str, Any] = client_options(bootstrap_servers, settings.kafka)
-        self._reader = formats.reader(LagEvent)
+        self._records = ContractRecords(
+            LagEvent, settings.lag_topic, settings, formats, counters.refusals
+        )
         self._view = view
         self._counters = counters
         self._feed = feed if feed is not None else Feed(counters)
@@ -82,11 +85,11 @@ class ViewReader:
         self.ready = reason
 
     async def _read(self) -> None:
-        consumer = AIOKafkaConsumer(
-            **self._options,
-            enable_auto_commit=False,
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
             auto_offset_reset="earliest",
-            metadata_max_age_ms=round(self._settings.metadata_interval_s * 1000),
         )
         # Without a group this assigns every partition, those added later too.
         consumer.subscribe([self._settings.lag_topic])
@@ -104,9 +107,11 @@ class ViewReader:
                 self._catch_up(missing)
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
                 self._taking = True
-                for partition, records in batches.items():
+                for records in batches.values():
                     await self._take_all(records)
-                    if partition in missing and records[-1].offset + 1 >= missing[partition]:
+                for partition in list(missing):
+                    # Not by the last record: what ends a log may be passed over.
+                    if await consumer.position(partition) >= missing[partition]:
                         del missing[partition]
                 self._taking = False
             raise ReadingInterrupted("it is not there")
@@ -124,7 +129,7 @@ class ViewReader:
         newest_ms = await self._times(consumer, {p: e - 1 for p, e in filled.items()})
         back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
         starts = await consumer.offsets_for_times(
-            {partition: time_ms - back_ms for partition, time_ms in newest_ms.items()}
+            {partition: max(0, time_ms - back_ms) for partition, time_ms in newest_ms.items()}
         )
         # What an outage lies before was not said again after it, perhaps: it is read as well.
         for _ in range(_OUTAGES_READ_BACK):
@@ -135,7 +140,7 @@ class ViewReader:
             }
             times_ms = await self._times(consumer, before)
             gaps = {
-                p: time_ms - back_ms
+                p: max(0, time_ms - back_ms)
                 for p, time_ms in times_ms.items()
                 if starts[p].timestamp - time_ms > back_ms / 2
             }
@@ -159,11 +164,13 @@ class ViewReader:
         for partition, offset in filled.items():
             consumer.seek(partition, offset)
         times: dict[TopicPartition, int] = {}
+        now_ms = epoch_ms()
         deadline = asyncio.get_running_loop().time() + _LAST_RECORD_TIMEOUT_MS / 1000
         while filled and len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
             batches = await consumer.getmany(*filled, timeout_ms=_POLL_MS)
             for partition, records in batches.items():
-                times[partition] = records[0].timestamp
+                # Producers give what times they like: a later one would hide all before it.
+                times[partition] = min(records[0].timestamp, now_ms)
         # One that could not be told is read from its beginning: slower, not wrong.
         return times
 
@@ -173,7 +180,7 @@ class ViewReader:
             self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
-        async for turn in short_turns(records, self._reader):
+        async for turn in self._records.short_turns(records):
             for record in turn:
                 self._take(record)
             await asyncio.sleep(0)
@@ -184,15 +191,26 @@ class ViewReader:
         query_id = record.key.decode(errors="replace")
         event, document = None, b""
         if record.value is None:
+            if not self._records.is_genuine(record):
+                return
             self._view.remove(query_id)
         else:
-            event = decoded(record, self._reader, self._counters)
+            event = self._records.decoded(record)
             if event is None:
                 return
-            query_id = event.query_id
+            if event.query_id != query_id:
+                self._records.refuse(record, WrongPlace("its key is not its query's id"))
+                return
             # REST and live stream speak JSON, whatever the topic does.
-            document = as_json(record.value, event)
-            if not self._view.put(Entry(event, document, time.monotonic())):
+            safe = redacted(event)
+            document = as_json(record.value, event) if safe is event else encode(safe)
+            event = safe
+            try:
+                is_newest = self._view.put(Entry(event, document, time.monotonic()))
+            except OverLimit as error:
+                self._records.refuse(record, error)
+                return
+            if not is_newest:
                 self._counters.outdated_events += 1
                 return
         self._feed.hand_on(
@@ -200,7 +218,7 @@ class ViewReader:
                 query_id,
                 record.partition,
                 record.offset,
-                record.timestamp,
+                min(record.timestamp, epoch_ms()),
                 event,
                 document,
             )

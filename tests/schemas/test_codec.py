@@ -15,6 +15,7 @@ from sparklag_schemas import (
     encode,
 )
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
+from sparklag_schemas.errors import OutOfBounds
 from tests.messages import lag_event, observation
 
 
@@ -78,7 +79,7 @@ def test_junk_is_refused_in_one_line(junk: bytes) -> None:
 
 
 def test_an_oversized_message_is_refused_before_it_is_parsed() -> None:
-    with pytest.raises(MalformedMessage, match=str(MAX_MESSAGE_BYTES)):
+    with pytest.raises(OutOfBounds, match=str(MAX_MESSAGE_BYTES)):
         decode_observation(b" " * (MAX_MESSAGE_BYTES + 1))
 
 

@@ -85,7 +85,7 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
             await service.shows(good.query_id, lambda e: e.total_lag == 0, "the good one")
 
             async def all_counted() -> bool:
-                return service.pipeline.counters.malformed == 4
+                return service.pipeline.counters.refusals.counts.total() == 4
 
             await eventually(all_counted, "four messages are counted")
 
@@ -94,11 +94,18 @@ async def test_what_is_not_an_observation_is_counted_logged_with_its_place_and_s
                 return found.get(1, 0) >= 4
 
             await eventually(committed, "the junk is committed, and not read again")
-    skipped = [line for line in logged(caplog) if "skipped a message" in line]
-    places = [line.split(": ")[0] for line in skipped]
-    assert places == [f"skipped a message at {offsets_topic}[1]@{n}" for n in range(4)]
-    assert "upgrade sparklag here" in skipped[2]
-    assert "bytes, at most" in skipped[3]
+            counts = service.pipeline.counters.refusals.counts
+    assert counts == {
+        (offsets_topic, "malformed"): 2,
+        (offsets_topic, "version"): 1,
+        (offsets_topic, "bounds"): 1,
+    }
+    refused = [line for line in logged(caplog) if "refused a message" in line]
+    places = [line.split(": ")[0] for line in refused]
+    # Of each kind the first.
+    assert places == [f"refused a message at {offsets_topic}[1]@{n}" for n in (0, 2, 3)]
+    assert "upgrade sparklag here" in refused[1]
+    assert "bytes, at most" in refused[2]
 
 
 async def test_offsets_are_committed_once_their_events_are_acknowledged(

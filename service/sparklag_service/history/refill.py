@@ -10,16 +10,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
-from sparklag_service.contract_records import decoded, keep_reading, short_turns
+from sparklag_service.contract_records import ContractRecords, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
@@ -53,7 +53,9 @@ class Refill:
         self._view = view
         self._history = history
         self._counters = counters
-        self._reader = formats.reader(Totals, written_as=LagEvent)
+        self._records = ContractRecords(
+            Totals, settings.lag_topic, settings, formats, counters.refusals, written_as=LagEvent
+        )
         self.done = asyncio.Event()
         """Nothing is left to be read."""
 
@@ -83,10 +85,10 @@ class Refill:
             self.done.set()
 
     async def _read(self) -> None:
-        options: dict[str, Any] = client_options(self._bootstrap_servers, self._settings.kafka)
-        consumer = AIOKafkaConsumer(
-            **options,
-            enable_auto_commit=False,
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_PARTITION_BYTES,
@@ -144,7 +146,7 @@ class Refill:
             )
             for partition, records in batches.items():
                 wanted = [r for r in records if r.offset < window.until[partition]]
-                async for turn in short_turns(wanted, self._reader):
+                async for turn in self._records.short_turns(wanted):
                     began_s = time.monotonic()
                     for record in turn:
                         window.passed(partition, record)
@@ -169,9 +171,13 @@ class Refill:
         if record.key is None:
             return
         if record.value is None:
-            self._history.forget_before(record.key.decode(errors="replace"), record.timestamp)
+            if not self._records.is_genuine(record):
+                return
+            self._history.forget_before(
+                record.key.decode(errors="replace"), min(record.timestamp, epoch_ms())
+            )
             return
-        totals = decoded(record, self._reader, self._counters)
+        totals = self._records.decoded(record)
         if totals is None:
             return
         # One that the view does not know can be asked for by nobody.

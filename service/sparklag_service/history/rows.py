@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, get_args
 from msgspec import Struct
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.bounds import Count, DurationS, EpochMs, Name, SignedRate
 
 _STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _NUMBER_OF_STATUS: Final = {status: number for number, status in enumerate(_STATUSES)}
@@ -72,13 +73,13 @@ def row(
 class Totals(Struct, frozen=True, kw_only=True, gc=False):
     """Of a lag event, what the history keeps: the partitions are skipped, not decoded."""
 
-    query_id: str
-    measured_at: int
+    query_id: Name
+    measured_at: EpochMs
     status: Status
-    total_lag: int | None = None
-    max_time_lag_s: float | None = None
-    input_rate: float | None = None
-    processed_rate: float | None = None
+    total_lag: Count | None = None
+    max_time_lag_s: DurationS | None = None
+    input_rate: SignedRate | None = None
+    processed_rate: SignedRate | None = None
 
 
 def row_of(said: LagEvent | Totals) -> Row:

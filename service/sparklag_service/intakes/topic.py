@@ -7,19 +7,20 @@ import logging
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.consumer import ContractConsumer
+from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.redaction import redacted
 from sparklag_schemas.topics import partition_of
 from sparklag_service.commit_ledger import CommitLedger
-from sparklag_service.contract_records import decoded, keep_reading, short_turns, skip
+from sparklag_service.contract_records import ContractRecords, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
@@ -69,7 +70,9 @@ class TopicIntake:
         self._queue = queue
         self._counters = counters
         self._successor = successor
-        self._reader = formats.reader(Observation)
+        self._records = ContractRecords(
+            Observation, settings.offsets_topic, settings, formats, counters.refusals
+        )
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
         self._owns_them = False
@@ -113,14 +116,14 @@ class TopicIntake:
         )
 
     async def _consume(self) -> None:
-        consumer = AIOKafkaConsumer(
-            **self._options(),
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
             group_id=self._settings.group_id,
-            enable_auto_commit=False,
             # The first start: every query's position counts, of a driver that died too.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
-            metadata_max_age_ms=round(self._settings.metadata_interval_s * 1000),
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
@@ -160,10 +163,6 @@ class TopicIntake:
                 # The partitions are being shared: it is read again from what is committed.
                 continue
             await self._take(record for records in batches.values() for record in records)
-            await self._queue.shrinks_to(_ROOM)
-
-    def _options(self) -> dict[str, Any]:
-        return client_options(self._bootstrap_servers, self._settings.kafka)
 
     def _not_ready(self, reason: str) -> None:
         self.ready = reason
@@ -172,10 +171,12 @@ class TopicIntake:
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
         sharing = self._sharing
-        async for turn in short_turns(records, self._reader):
+        async for turn in self._records.short_turns(records):
             for record in turn:
                 self._take_one(record)
             await asyncio.sleep(0)
+            # One that is so large that it is a turn of its own is not held beside others.
+            await self._queue.shrinks_to(_ROOM if len(turn) > 1 else 0)
             if not self._takes_in or sharing != self._sharing:
                 return
 
@@ -185,22 +186,23 @@ class TopicIntake:
         done = partial(ledger.done, record.offset)
         observation = None
         if record.value is not None:
-            observation = decoded(record, self._reader, self._counters)
+            observation = self._records.decoded(record)
         if observation is None:
             done()
         elif not self._owns(observation.query_id):
             # Who owns its partition would not answer for it.
             query_id = observation.query_id
             belongs = partition_of(query_id, self._partition_count)
-            skip(
+            self._records.refuse(
                 record,
-                f"the key of query {query_id} belongs in partition {belongs}:"
-                " was it written with another partitioner than Kafka's own (murmur2)?",
-                self._counters,
+                WrongPlace(
+                    f"the key of query {query_id} belongs in partition {belongs}:"
+                    " was it written with another partitioner than Kafka's own (murmur2)?"
+                ),
             )
             done()
         else:
-            self._queue.put_nowait(Delivery(observation, done, record.offset))
+            self._queue.put_nowait(Delivery(redacted(observation), done, record.offset))
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """From here on this instance answers for the queries of `partitions`."""

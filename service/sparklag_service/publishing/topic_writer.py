@@ -11,7 +11,7 @@ import msgspec
 from aiokafka.errors import KafkaError
 
 from sparklag_schemas import Settings, SparklagError
-from sparklag_schemas.connection import client_options, explain_error
+from sparklag_schemas.connection import explain_error
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
 from sparklag_schemas.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
@@ -32,9 +32,7 @@ class TopicWriter:
         self._bootstrap_servers = bootstrap_servers
         self._topic = topic
         self._form = form
-        self._producer = AcknowledgedProducer(
-            client_options(bootstrap_servers, settings.kafka), settings.kafka.request_timeout_s
-        )
+        self._producer = AcknowledgedProducer(settings, bootstrap_servers)
         self._complained = False
         self._too_large: set[bytes] = set()
         self.failed = asyncio.Event()

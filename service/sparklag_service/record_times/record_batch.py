@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from sparklag_service.record_times.decompression import NONE, Undecodable, decompress
+from sparklag_schemas.decompression import NONE, Undecodable, decompress
 from sparklag_service.record_times.fetch import Aborted
 
 _HEAD = Struct(">qiibIhiqqqhii")

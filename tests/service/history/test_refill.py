@@ -172,7 +172,7 @@ async def test_a_message_that_is_none_of_ours_is_counted_and_keeps_nothing_up(
     write(second_client, service_settings, "a", [5 * S])
     async with refilled(service_settings) as instance:
         assert instance.ages("a", HOUR) == [3, 1, 0]
-        assert instance.counters.malformed == 1
+        assert instance.counters.refusals.counts.total() == 1
 
 
 async def test_an_empty_topic_is_complete_at_once(

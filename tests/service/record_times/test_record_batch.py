@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklag_service.record_times.decompression import Undecodable, decompress
+from sparklag_schemas.decompression import Undecodable, decompress
 from sparklag_service.record_times.fetch import Aborted
 from sparklag_service.record_times.record_batch import RecordsUnreadable, first_record_time
 from tests.service.record_times.batches import (

@@ -13,7 +13,10 @@ from typing import Final
 import cramjam  # as aiokafka does
 
 NONE: Final = 0
-_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
 _GZIP_WINDOW: Final = 31
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
@@ -30,13 +33,13 @@ class Undecodable(Exception):
 def decompress(codec: int, data: bytes, most_bytes: int) -> bytes:
     """What `data` holds, by the codec's number in Kafka. Raises Undecodable."""
     try:
-        if codec == _GZIP:
+        if codec == GZIP:
             return _gunzip(data, most_bytes)
-        if codec == _SNAPPY:
+        if codec == SNAPPY:
             return _unsnap(data, most_bytes)
-        if codec == _LZ4:
+        if codec == LZ4:
             return _into_room(cramjam.lz4.decompress_into, data, most_bytes)
-        if codec == _ZSTD:
+        if codec == ZSTD:
             return _into_room(cramjam.zstd.decompress_into, data, most_bytes)
     except (zlib.error, cramjam.DecompressionError) as error:
         raise Undecodable(str(error)) from error

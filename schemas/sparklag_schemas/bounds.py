@@ -1,0 +1,36 @@
+"""What a number or a text in a message may be.
+
+msgspec refuses the rest where a message is read, and the JSON Schemas say the same. Structs are
+not checked where they are made.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+MAX_INT64: Final = 2**63 - 1
+MAX_EPOCH_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: the last moment that Python's datetime and ISO 8601 know."""
+MAX_DURATION_S: Final = 1e10
+"""Three hundred years."""
+MAX_NAME: Final = 1_000
+"""Characters of an id or of a query's name."""
+MAX_TEXT: Final = 10_000
+"""Characters of what is said in sentences, of addresses and of patterns."""
+
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Offset = Count
+Int64 = Annotated[int, Meta(ge=-(2**63), le=MAX_INT64)]
+Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+PartitionNumber = Index
+EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS)]
+DurationMs = Annotated[int, Meta(ge=0, le=int(MAX_DURATION_S * 1000))]
+DurationS = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
+Rate = Annotated[float, Meta(ge=0, le=float(MAX_INT64))]
+SignedRate = Annotated[float, Meta(ge=-float(MAX_INT64), le=float(MAX_INT64))]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(max_length=MAX_NAME)]
+TopicName = Annotated[str, Meta(min_length=1, max_length=249)]  # as Kafka's
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]

@@ -1,0 +1,66 @@
+"""How topics of ours are read: by aiokafka's consumer, whatever may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import ConsumerRecord, TopicPartition
+
+from sparklag_schemas.connection import TrustedBrokers, client_options
+from sparklag_schemas.settings import Settings
+from sparklag_schemas.untrusted_batches import reading_untrusted
+
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_AT_ONCE: Final = 8
+
+OnUnreadable = Callable[[int, int, str], None]
+"""First offset of a batch, the offset after it, and why it cannot be read."""
+
+
+class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
+    """Passes over batches that are larger than `limits.batch_mb`, decompressed, or that cannot be
+    read. It connects only to brokers that may see its password, and commits nothing by itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap_servers: str,
+        on_unreadable: OnUnreadable,
+        **options: Any,
+    ) -> None:
+        """`options` are aiokafka's. Raises SettingsError as `client_options` does."""
+        super().__init__(
+            **client_options(bootstrap_servers, settings.kafka),
+            enable_auto_commit=False,
+            metadata_max_age_ms=round(settings.metadata_interval_s * 1000),
+            **options,
+        )
+        TrustedBrokers(bootstrap_servers, settings.kafka).guard(self._client)
+        self._most_bytes = settings.limits.batch_mb * 1024 * 1024
+        self._on_unreadable = on_unreadable
+
+    async def start(self) -> None:
+        """See aiokafka."""
+        with reading_untrusted(self._most_bytes, self._on_unreadable):
+            await super().start()
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """See aiokafka; of large records fewer. It would decompress `max_records` of any size."""
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        count = size = 0
+        while count < max_records and size < _MOST_BYTES:
+            at_once = min(_AT_ONCE, max_records - count)
+            more = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=at_once)
+            for partition, records in more.items():
+                taken.setdefault(partition, []).extend(records)
+                count += len(records)
+                size += sum(len(record.value or b"") for record in records)
+            if not more or self._subscription.reassignment_in_progress:
+                break
+            # From here on it does not wait: what was taken stays this member's.
+            timeout_ms = 0
+        return taken

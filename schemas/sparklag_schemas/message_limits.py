@@ -1,0 +1,88 @@
+"""The bounds of messages that settings say, or that depend on when a message was written. Pure.
+
+Those of single fields are part of their types: see `bounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparklag_schemas.errors import FutureTime, OutOfBounds
+from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.observation import Observation
+from sparklag_schemas.settings import LimitSettings
+
+_SOURCES: Final = 1_000
+"""Kafka sources of one query."""
+
+
+class MessageLimits:
+    """Checks messages that were read."""
+
+    def __init__(self, settings: LimitSettings) -> None:
+        self._partitions = settings.partitions
+        self._ahead_ms = int(settings.clock_ahead_s * 1000)
+
+    def check(self, message: object, written_at_ms: int) -> None:
+        """`written_at_ms`: when it was written at the latest, by a clock that is trusted.
+
+        Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
+        """
+        numbers: Iterator[Iterable[int]]
+        times: tuple[int | None, ...]
+        if isinstance(message, Observation):
+            if len(message.sources) > _SOURCES:
+                raise OutOfBounds(f"{len(message.sources)} sources, at most {_SOURCES} are taken")
+            numbers = _observed_partitions(message)
+            times = (message.observed_at, message.processed_at, _batch_time(message))
+        elif isinstance(message, LagEvent):
+            numbers = iter([[p.partition for p in topic.partitions] for topic in message.topics])
+            times = (
+                message.observed_at,
+                message.measured_at,
+                message.processed_at,
+                message.status_since,
+                _batch_time(message),
+            )
+        else:
+            numbers = iter(())
+            times = (getattr(message, "measured_at", None),)
+        self._check_partitions(numbers)
+        latest_ms = max((at_ms for at_ms in times if at_ms is not None), default=0)
+        if latest_ms > written_at_ms + self._ahead_ms:
+            raise FutureTime(
+                f"a time in it is {(latest_ms - written_at_ms) / 1000:,.0f} s after it was written:"
+                f" at most {self._ahead_ms / 1000:g} (limits.clock_ahead_s); which clock is wrong?"
+            )
+
+    def _check_partitions(self, numbers: Iterable[Iterable[int]]) -> None:
+        count, highest = 0, -1
+        for of_topic in numbers:
+            listed = list(of_topic)
+            count += max(1, len(listed))
+            highest = max(highest, max(listed, default=-1))
+        if count > self._partitions:
+            raise OutOfBounds(
+                f"{count:,} topics and partitions: of one query at most {self._partitions:,} are"
+                " taken (limits.partitions)"
+            )
+        if highest >= self._partitions:
+            raise OutOfBounds(
+                f"partition {highest}: a number below {self._partitions:,} is taken"
+                " (limits.partitions)"
+            )
+
+
+def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:
+    """Of each topic of each source, once: what one of its positions names the others do too."""
+    for source in observation.sources:
+        named: dict[str, set[int]] = {topic: set() for topic in source.topics or ()}
+        for said in (source.processed, source.planned, source.began, source.assigned):
+            for topic, partitions in (said or {}).items():
+                named.setdefault(topic, set()).update(partitions)
+        yield from named.values()
+
+
+def _batch_time(message: Observation | LagEvent) -> int | None:
+    return message.batch.started_at if message.batch is not None else None

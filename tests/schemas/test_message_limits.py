@@ -1,0 +1,123 @@
+"""What is out of bounds is refused whole: by its type, by the settings, by when it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from sparklag_schemas import (
+    LagEvent,
+    MalformedMessage,
+    Observation,
+    decode_lag_event,
+    decode_observation,
+    encode,
+)
+from sparklag_schemas.codec import converted
+from sparklag_schemas.errors import FutureTime, OutOfBounds
+from sparklag_schemas.message_limits import MessageLimits
+from sparklag_schemas.settings import LimitSettings
+from tests.messages import lag_event, observation
+
+_HUGE = (2**63, -(2**63) - 1, 2**64, -(2**64), 10**30, 1e400)
+_NOW_MS = 1_800_000_000_000
+
+
+def numbers(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all numbers in it."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield from numbers(value, (*path, name))
+    elif isinstance(document, list):
+        for index, value in enumerate(document):
+            yield from numbers(value, (*path, index))
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        yield path
+
+
+def with_number(document: Any, path: tuple[Any, ...], number: float) -> Any:
+    changed = json.loads(json.dumps(document))
+    place = changed
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = number
+    return changed
+
+
+_OBSERVED = json.loads(encode(observation()))
+_EVENT = json.loads(encode(lag_event()))
+
+
+@pytest.mark.parametrize("path", [*numbers(_OBSERVED)], ids=str)
+@pytest.mark.parametrize("number", _HUGE)
+def test_no_number_of_an_observation_is_past_64_bits(path: tuple[Any, ...], number: float) -> None:
+    changed = with_number(_OBSERVED, path, number)
+    text = json.dumps(changed).replace("Infinity", "1e400").encode()
+    with pytest.raises(MalformedMessage):
+        decode_observation(text)
+    with pytest.raises(MalformedMessage):
+        converted(changed, Observation)
+
+
+@pytest.mark.parametrize("path", [*numbers(_EVENT)], ids=str)
+@pytest.mark.parametrize("number", _HUGE)
+def test_no_number_of_a_lag_event_is_past_64_bits(path: tuple[Any, ...], number: float) -> None:
+    changed = with_number(_EVENT, path, number)
+    text = json.dumps(changed).replace("Infinity", "1e400").encode()
+    with pytest.raises(MalformedMessage):
+        decode_lag_event(text)
+    with pytest.raises(MalformedMessage):
+        converted(changed, LagEvent)
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    for name, value in _EVENT.items():
+        if isinstance(value, float):
+            with pytest.raises(MalformedMessage):
+                converted({**_EVENT, name: float("nan")}, LagEvent)
+
+
+@pytest.mark.parametrize("field", ["query", "query_id", "run_id", "cluster", "observation_id"])
+def test_a_name_has_an_end(field: str) -> None:
+    with pytest.raises(MalformedMessage, match=r"length <= 1000 - at `\$\."):
+        decode_observation(json.dumps({**_OBSERVED, field: "x" * 5_000_000}).encode())
+
+
+def test_partitions_have_a_number_and_a_count() -> None:
+    limits = MessageLimits(LimitSettings(partitions=10))
+    source = observation().sources[0]
+
+    def having(processed: dict[int, int]) -> Observation:
+        named = msgspec.structs.replace(source, processed={"orders": processed})
+        return msgspec.structs.replace(observation(), sources=[named])
+
+    limits.check(having(dict.fromkeys(range(10), 0)), _NOW_MS)
+    with pytest.raises(OutOfBounds, match="partition 10: a number below 10"):
+        limits.check(having({10: 0}), _NOW_MS)
+    twice = {f"topic-{number}": dict.fromkeys(range(6), 0) for number in range(2)}
+    wide = msgspec.structs.replace(source, processed=twice)
+    with pytest.raises(OutOfBounds, match="12 topics and partitions: of one query at most 10"):
+        limits.check(msgspec.structs.replace(observation(), sources=[wide]), _NOW_MS)
+
+
+def test_an_event_with_a_partition_too_far_is_refused() -> None:
+    topic = lag_event().topics[0]
+    far = msgspec.structs.replace(topic.partitions[0], partition=300_000)
+    event = msgspec.structs.replace(
+        lag_event(), topics=[msgspec.structs.replace(topic, partitions=[far])]
+    )
+    with pytest.raises(OutOfBounds, match="partition 300000"):
+        MessageLimits(LimitSettings()).check(event, event.measured_at)
+
+
+@pytest.mark.parametrize("field", ["observed_at", "processed_at"])
+def test_a_time_is_no_later_than_a_few_minutes_after_it_was_written(field: str) -> None:
+    limits = MessageLimits(LimitSettings())
+    for message in (observation(), lag_event()):
+        limits.check(msgspec.structs.replace(message, **{field: _NOW_MS + 299_000}), _NOW_MS)
+        with pytest.raises(FutureTime, match="which clock is wrong"):
+            limits.check(msgspec.structs.replace(message, **{field: _NOW_MS + 301_000}), _NOW_MS)
