@@ -23,37 +23,43 @@ _MOST_READ: Final = 4_000
 _FIRST_LINE: Final = 300
 
 _NAME: Final = (
+    r"(?<![\w.\-])(?![\w.]*(?:Exception|Error)\b)"
     # Parts of a name, wherever in it they are.
-    r"(?<![\w.\-])(?:[\w.\-]{0,60}?(?:passw(?:or)?d|passphrase|secret|token|credential|private[._-]?key"
-    r"|api[._-]?key|access[._-]?key|account[._-]?key|shared[._-]?access|client[._-]?key"
-    r"|signing[._-]?key|encryption[._-]?key|master[._-]?key|license[._-]?key|[._-]key(?!\.\w{0,10}serializer)"
-    r"|signature|jaas[._-]?config|authorization|cookie|connection[._-]?string|conn[._-]?str"
-    r"|webhook|otp|salt|nonce)[\w.\-]{0,60}"
+    r"(?:[\w.\-]{0,60}?(?:passw(?:or[dt]|d)|passphrase|passcode|secret|token|credential"
+    r"|private[._ -]?key|api[._ -]?key|access[._ -]?key|account[._ -]?key|shared[._-]?access"
+    r"|client[._ -]?key|signing[._ -]?key|encryption[._ -]?key|master[._ -]?key|license[._ -]?key"
+    r"|[._-]key(?!\.\w{0,10}serializer)|signature|jaas[._-]?config|authorization|basic[._-]?auth"
+    r"|user[._]info|cookie|connection[._-]?string|conn[._-]?str|webhook|nonce)[\w.\-]{0,60}"
     # Whole words, since they are parts of many.
-    r"|(?:[\w.\-]{1,40}[._-])?(?:pwd|pw|pass|sig|sas|auth|pat|psk|dsn|key)(?![A-Za-z]))"
+    r"|(?:[\w.\-]{1,40}[._-]|-D|(?<=%)[0-9A-F]{2})?"
+    r"(?:pwd|pw|pass|sig|sas|auth|pat|pin|psk|dsn|hmac|otp|salt)(?![A-Za-z])"
+    r"|key(?=[\"']?\s{0,3}[:=])(?!\W{1,4}[\w.\-]{0,60}(?:passw|secret|token|key)))"
 )
-_TO: Final = r"\s{0,8}(?:=>|->|:=|[=:]|\bis\b|\s\()\s{0,8}"
-_QUOTED: Final = r"\\?\"(?:[^\"\\]|\\.)*(?:\"|$)|\\?'(?:[^'\\]|\\.)*(?:'|$)"
+_TO: Final = r"[\"'\])\\]{0,4}(?:\W{0,12}\b(?:is|was|has|with)\b)?"
+_QUOTED: Final = (
+    r"[^\w(\[]{0,8}?(?:'{3}.*?'{3}|\"{3}.*?\"{3}"
+    r"|\\?\"(?:[^\"\\]|\\.)*(?:\"|$)|\\?'(?:[^'\\]|\\.)*(?:'|$))(?!\s*[:=])"
+)
 # A value without quotes ends where the next name begins, or the line does: it may hold anything.
 _OPEN: Final = (
-    r"[^\n]*?(?=[,;&|\s)\]}]{1,8}[\"'\[{(]?[A-Za-z][\w.\-]{0,60}[\"']?\s{0,8}(?:=|:\s|->)"
+    r"\W{1,12}[^\n]*?(?=[,;&|\s)\]}]{1,8}[\"'\[{(]?[A-Za-z][\w.\-]{0,60}[\"']?\s{0,8}(?:=|:\s|->)"
     r"|[)\]}>]{0,8}\s{0,8}(?:\n|$))"
 )
 
 _PEM: Final = re.compile(r"-----BEGIN [^-\n]*-----.*?(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
 _TAGGED: Final = re.compile(rf"(<({_NAME})\b[^>]*>)[^<]*", re.IGNORECASE)
-_NAMED: Final = re.compile(
-    rf"({_NAME}[\"'\])\\]{{0,4}}{_TO}(?:Some\()?)({_QUOTED}|{_OPEN})", re.IGNORECASE
-)
-_OPTION: Final = re.compile(rf"(?<!\S)(?=-)((?:-p|{_NAME})\s+)({_QUOTED}|\S+)", re.IGNORECASE)
+_NAMED: Final = re.compile(rf"({_NAME}{_TO})(?:{_QUOTED}|{_OPEN})", re.IGNORECASE)
+_OPTION: Final = re.compile(r"(?<!\S)(-[uap]|--user)(?:\s+|=)\S+")
+_ENCODED: Final = re.compile(r"(%2F%2F)\S*?(?=%40)", re.IGNORECASE)
+_DIGEST: Final = re.compile(r"(\bresponse=)\"[^\"]*\"")
 _SCHEME: Final = re.compile(
     r"\b((?:Bearer|Basic|Digest|Negotiate|ApiKey|SharedKey|AWS4-HMAC-SHA256)\s+)[^\s,;\"']+",
     re.IGNORECASE,
 )
 _USER: Final = re.compile(
-    r"(?<=://)(?:[^/\s\"'<>]{0,500}|[^/\s\"'<>:]{0,200}:(?!\d+/)[^\s\"'<>]{0,500})@"
+    r"(?<=//)(?:[^/\s\"'<>]{0,500}|[^/\s\"'<>:]{0,200}:(?!\d+/)[^\s\"'<>]{0,500})@"
 )
-_BARE_USER: Final = re.compile(r"(?<![\w/.\-])[\w.\-]{1,60}:[^\s@/\"'<>]{1,200}@(?=[\w\[])")
+_BARE_USER: Final = re.compile(r"(?<![\w/.\-])[\w.\-]{1,60}[:/][^\s@/\"'<>]{1,200}@(?=[\w\[/])")
 _QUERY: Final = re.compile(r"(\b[A-Za-z][\w+.\-]*:/[^\s\"'<>?#]*[?#])[^\s\"'<>]+")
 _PREFIXED: Final = re.compile(
     r"\b(?:A[KS]IA[A-Z0-9]{12,}|eyJ[\w\-=.]+|gh[pousr]_\w+|github_pat_\w+|glpat-[\w\-]+"
@@ -84,8 +90,10 @@ def redact(text: str) -> str:
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
     text = _SCHEME.sub(rf"\1{HIDDEN}", text)
     text = _TAGGED.sub(rf"\1{HIDDEN}", text)
-    text = _OPTION.sub(rf"\1{HIDDEN}", text)
-    text = _NAMED.sub(rf"\1{HIDDEN}", text)
+    text = _OPTION.sub(rf"\1 {HIDDEN}", text)
+    text = _ENCODED.sub(rf"\1{HIDDEN}", text)
+    text = _DIGEST.sub(rf"\1{HIDDEN}", text)
+    text = _NAMED.sub(rf"\1={HIDDEN}", text)
     text = _PREFIXED.sub(HIDDEN, text)
     return _TOKEN.sub(_without_random, text)
 

@@ -94,6 +94,38 @@ spark.databricks.token <RANDOM>
 oauth2 client_secret=<ODD>&grant_type=x
 k8s: data: {password: <PLAIN>}
 user:<PLAIN>@host:5432
+jdbc:oracle:thin:scott/<PLAIN>@//db:1521/ORCL
+basic.auth.user.info=user:<PLAIN>
+(spark.hadoop.fs.s3a.secret.key,<PLAIN>)
+[('fs.s3a.secret.key', '<PLAIN>'), ('spark.app.name', 'x')]
+{"name": "password", "value": "<PLAIN>"}
+{'key': 'fs.s3a.secret.key', 'value': '<PLAIN>'}
+<add key="password" value="<PLAIN>"/>
+<property><name>password</name><value><PLAIN></value></property>
+name: DB_PASSWORD\n  value: <PLAIN>
+password: |\n  <PLAIN>
+password = '''<PLAIN>'''
+password%3D<PLAIN>
+%22password%22%3A%22<PLAIN>%22
+https%3A%2F%2Fu%3A<PLAIN>%40h
+password&quot;:&quot;<PLAIN>&quot;
+&lt;password&gt;<PLAIN>&lt;/password&gt;
+Authorization: Digest username="u", response="<PLAIN>"
+curl -u user:<PLAIN> https://h
+redis-cli -a <PLAIN> ping
+ERR invalid AUTH <PLAIN>
+password '<PLAIN>' is too short
+Login failed with password <PLAIN>
+the password was <PLAIN>
+option 'password' has value '<PLAIN>'
+invalid token <PLAIN>
+secret <PLAIN> expired
+HTTPBasicAuth('u', '<PLAIN>')
+UsernamePasswordCredential(u, <PLAIN>)
+//u:<PLAIN>@h/db
+hmac=<PLAIN>
+passcode: <PLAIN>
+-Dpw=<PLAIN>
 """.strip().splitlines()
 
 
@@ -129,7 +161,7 @@ def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None
         "Query [id = 60ade637-a0e5-4a62-baa7-891ad23a0c44] terminated with exception: Job aborted",
         "OffsetOutOfRangeException: FetchPosition{offset=5, leader=h:9092 (id: 1)} is out of range",
         "java.net.ConnectException: namenode:8020 failed on: Connection refused",
-        "the keystore password was incorrect",
+        "GroupAuthorizationException: Not authorized to access group: spark-kafka-source-1",
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
