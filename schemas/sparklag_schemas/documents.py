@@ -279,7 +279,7 @@ def _topic_binding(topic: TopicSpec) -> dict[str, Any]:
     return {
         "partitions": topic.partitions,
         "topicConfiguration": {
-            name: value.split(",") if name == policy else int(value)
+            name: value.split(",") if name == policy else int(value) if value.isdigit() else value
             for name, value in topic.config.items()
         },
         "bindingVersion": "0.5.0",

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Final
 
 from aiokafka.partitioner import murmur2
 
@@ -16,6 +17,9 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588
 """Kafka's own default of `max.message.bytes`: a topic set below it refuses wide queries."""
+
+_BROKERS_CLOCK: Final = {"message.timestamp.type": "LogAppendTime"}
+"""Of all clocks the one that no writer sets: times in messages are held against it."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def offsets_topic(name: str, partitions: int, replication_factor: int | None) ->
             "cleanup.policy": "delete",
             "retention.ms": str(7 * _DAY_MS),
             "max.message.bytes": str(8 * 1024 * 1024),
+            **_BROKERS_CLOCK,
         },
     )
 
@@ -83,6 +88,7 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
             "retention.ms": str(_DAY_MS),
             "segment.ms": str(_HOUR_MS),
             "max.message.bytes": str(8 * 1024 * 1024),
+            **_BROKERS_CLOCK,
         },
         shortest_retention_ms=600_000,
     )

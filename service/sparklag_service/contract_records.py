@@ -97,11 +97,11 @@ class ContractRecords(Generic[Message]):
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:
-    """When it was written, at the latest. The time that a producer gives is only its word."""
-    now_ms = epoch_ms()
+    """By the broker's clock, where the topic has its times from that; else now, by our own. The
+    time that a producer gives is only its word."""
     if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
-        return min(now_ms, int(record.timestamp))
-    return now_ms
+        return int(record.timestamp)
+    return epoch_ms()
 
 
 def _query_of(record: ConsumerRecord) -> str | None:
