@@ -287,6 +287,12 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of one query, and one more than the highest number of a partition."""
     batch_mb: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Messages that were compressed together, decompressed."""
+    connections: Annotated[int, Meta(ge=10)] = 4_000
+    """Over HTTP, live streams among them."""
+    connections_per_address: Annotated[int, Meta(ge=1)] = 2_500
+    """Of them from one address: behind a proxy all come from one."""
+    request_s: Seconds = 10.0
+    """How long a request may take to arrive."""
     clock_ahead_s: Seconds = 300.0
     """How much later than its record was written a time in a message may be."""
 
@@ -404,6 +410,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_host: str = "127.0.0.1"
     http_port: Port = 8085
     """0 takes a free one."""
+    http_hosts: list[str] = []
+    """Names with a dot that it is reached by, `*` for any part. Others in a request's Host are
+    refused: a page of somebody else's could lead there. Addresses and local names need none."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     def __post_init__(self) -> None:

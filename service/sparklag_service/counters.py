@@ -86,6 +86,9 @@ class Counters(Counts):
         "Times the mirror could not read a group or commit to it; it is tried again."
     )
 
+    connections_refused: int = count(
+        "HTTP connections refused: as many as `limits.connections` allows, or one address may have."
+    )
     stream_accepted: int = count("Readers of the live stream that were let in.")
     stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
     stream_cut_off: int = count("Readers of the live stream that were too slow, and cut off.")

@@ -1,4 +1,5 @@
-"""uvicorn's connections, with a way for the application to cut one off.
+"""uvicorn's connections: limited in number, and in the time that a request may take to arrive; with
+a way for the application to cut one off.
 
 ASGI has none. Where a reader does not read, uvicorn's `send` waits for it without an end, and a
 response that is given up is closed only once the reader has taken all that was written before.
@@ -7,30 +8,121 @@ response that is given up is closed only once the reader has taken all that was 
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from sparklag_schemas.settings import LimitSettings
+from sparklag_service.counters import Counters
 
 _STATE: Final = "sparklag.transport"
 _UNSENT_BYTES: Final = 64 * 1024
 """What the kernel takes for a connection beyond what is on its way: its buffers grow to megabytes,
 and hide for long that nobody reads."""
+_OTHER_FILES: Final = 200
+"""Connections to brokers and stores, files, and those that wait to be taken."""
+_PLENTY: Final = 1_000_000
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 10\r\n"
+    b"content-length: 0\r\n\r\n"
+)
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
-class Connection(AutoHTTPProtocol):  # type: ignore[valid-type, misc]  # known when it runs
-    """The protocol that uvicorn would take itself; requests carry its transport in their state."""
+class ConnectionLimits:
+    """How many connections there are, and how many may be."""
 
-    app_state: dict[str, Any]
+    def __init__(self, limits: LimitSettings, counters: Counters) -> None:
+        """Takes as many files as the system lets this process have."""
+        self.request_s = limits.request_s
+        self._most = max(1, min(limits.connections, _files() - _OTHER_FILES))
+        self._most_of_address = limits.connections_per_address
+        self._counters = counters
+        self._of_address: Counter[str] = Counter()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def take(self, address: str) -> bool:
+        """Whether there is room for one more from `address`."""
+        if (
+            self._of_address.total() >= self._most
+            or self._of_address[address] >= self._most_of_address
+        ):
+            self._counters.connections_refused += 1
+            return False
+        self._of_address[address] += 1
+        return True
+
+    def release(self, address: str) -> None:
+        """One has ended."""
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+
+def _files() -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _PLENTY if soft == resource.RLIM_INFINITY else soft
+
+
+class Connection(H11Protocol):
+    """Requests carry their transport in their state.
+
+    A class of its own is made for each server: `limits` are that server's.
+    """
+
+    limits: ConnectionLimits
+    _address: str | None = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by asyncio."""
         super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        if not self.limits.take(address):
+            transport.write(_FULL)
+            transport.close()
+            return
+        self._address = address
         self.app_state = {**self.app_state, _STATE: transport}
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        if self._address is None:
+            return
+        if self._deadline is None:
+            self._await_request()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._end_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        self._end_deadline()
+        if self._address is not None:
+            self.limits.release(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self.limits.request_s, self.transport.abort)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class Wire:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Annotated, Any
+from ipaddress import ip_address
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Header, Response
+from fastapi import FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
@@ -21,13 +22,20 @@ from sparklag_service.rest.live import add_live
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import rows
+from sparklag_service.rest.request_rules import RequestRules
 from sparklag_service.version import VERSION
+
+_ELSEWHERE: Final = "the reason is told on the service's own machine, and in its log"
 
 
 def create_app(pipeline: Pipeline) -> FastAPI:
     """The application that answers from `pipeline`'s view."""
     # Its files come from the wheel: many clusters have no way to a content network.
     app = FastAPIOffline(title="sparklag", version=VERSION, redoc_url=None)
+    # Where a redirect leads would be the request's word: its Host.
+    app.router.redirect_slashes = False
+    settings = pipeline.settings
+    app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
     app.add_exception_handler(problems.Problem, problems.answer_problem)
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
@@ -54,19 +62,30 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
         summary="Whether its answers are complete",
         responses={503: {"description": "The parts that are not ready, each with its reason"}},
     )
-    async def ready(response: Response) -> dict[str, Any]:
+    async def ready(request: Request, response: Response) -> dict[str, Any]:
         """503 until the view is complete and Kafka answers. `degraded` names other clusters that
         cannot be reached, checkpoints and groups that cannot be read, groups that cannot be
-        mirrored to: only their queries suffer."""
-        failing = pipeline.not_ready()
+        mirrored to: only their queries suffer. Addresses, paths and reasons are told on this
+        machine only; the log has them too."""
+        failing, degraded = pipeline.not_ready(), pipeline.degraded()
+        if not _is_local(request):
+            failing = dict.fromkeys(failing, _ELSEWHERE)
+            degraded = {f"{len(degraded)} parts": _ELSEWHERE} if degraded else {}
         response.status_code = 503 if failing else 200
         return {
             "status": "not ready" if failing else "ready",
             "failing": failing,
-            "degraded": pipeline.degraded(),
+            "degraded": degraded,
             "queries": len(pipeline.view),
             "counters": pipeline.counters.as_dict(),
         }
+
+
+def _is_local(request: Request) -> bool:
+    try:
+        return request.client is None or ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _add_metrics(app: FastAPI, pipeline: Pipeline) -> None:

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import time
 from typing import Final
 
 import uvicorn
 
-from sparklag_service.live.connections import Connection
+from sparklag_service.live.connections import Connection, ConnectionLimits
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 
+_BACKLOG: Final = 128
+"""Connections that wait to be taken: asyncio takes as many at a time, whether there are files for
+them or not, and logs each for which there is none."""
+_LOG_INTERVAL_S: Final = 60.0
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""
+
+
+class _OnceInAWhile(logging.Filter):
+    """Of warnings that any stranger can cause, one of each a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging."""
+        if record.levelno != logging.WARNING:
+            return True
+        now_s = time.monotonic()
+        if now_s - self._logged_s.get(str(record.msg), -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
+            return False
+        self._logged_s[str(record.msg)] = now_s
+        return True
+
+
+_once_in_a_while = _OnceInAWhile()
 
 
 class HttpServer(uvicorn.Server):
@@ -21,10 +48,14 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, pipeline: Pipeline) -> None:
         timeout_s = pipeline.settings.shutdown_timeout_s
+        limits = ConnectionLimits(pipeline.settings.limits, pipeline.counters)
+        logging.getLogger("uvicorn.error").addFilter(_once_in_a_while)
         super().__init__(
             uvicorn.Config(
                 create_app(pipeline),
-                http=Connection,
+                http=type("LimitedConnection", (Connection,), {"limits": limits}),
+                backlog=_BACKLOG,
+                server_header=False,
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=max(1, round(_SHARE_OF_OPEN_REQUESTS * timeout_s)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -64,21 +65,24 @@ def one_query(view: View, name_or_id: str) -> Entry:
 async def answer_problem(request: Request, problem: Exception) -> JSONResponse:
     """Exception handler for Problem."""
     assert isinstance(problem, Problem)
-    return _response(problem)
+    return problem_response(problem)
 
 
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     """Exception handler for what the router refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-    return _response(Problem(error.status_code, kind, str(error.detail), request.url.path))
+    problem = Problem(error.status_code, kind, str(error.detail), request.url.path)
+    return problem_response(problem, _allowed(error.headers))
 
 
 async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     """Exception handler for parameters of the wrong type or value."""
     assert isinstance(error, RequestValidationError)
     faults = [f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()]
-    return _response(Problem(422, "invalid-parameter", "Invalid parameter", "; ".join(faults)))
+    return problem_response(
+        Problem(422, "invalid-parameter", "Invalid parameter", "; ".join(faults))
+    )
 
 
 def invalid_parameter(name: str, detail: str) -> Problem:
@@ -86,5 +90,14 @@ def invalid_parameter(name: str, detail: str) -> Problem:
     return Problem(422, "invalid-parameter", "Invalid parameter", f"{name}: {detail}")
 
 
-def _response(problem: Problem) -> JSONResponse:
-    return JSONResponse(problem.document, problem.status, media_type=MEDIA_TYPE)
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Its document."""
+    return JSONResponse(problem.document, problem.status, headers, media_type=MEDIA_TYPE)
+
+
+def _allowed(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """The methods that a path takes, HEAD with GET."""
+    methods = {method.strip() for method in (headers or {}).get("Allow", "").split(",")} - {""}
+    if "GET" in methods:
+        methods.add("HEAD")
+    return {"Allow": ", ".join(sorted(methods))} if methods else {}

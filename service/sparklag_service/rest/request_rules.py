@@ -1,0 +1,121 @@
+"""What holds for every request, whatever its route: whom it is for, how large it is, and what the
+answer says of itself to a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparklag_service.rest.problems import Problem, problem_response
+
+MOST_BODY_BYTES: Final = 64 * 1024
+"""No route reads a body."""
+_NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
+"""Nobody can register a name below these, and have it point here."""
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'none'"
+)
+_DOCS_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline';"
+    " img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
+_HEADERS: Final = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class RequestRules:
+    """An ASGI application in front of `app`. HEAD is GET without its body."""
+
+    def __init__(self, app: ASGIApp, http_host: str, http_hosts: Iterable[str]) -> None:
+        """`http_hosts`: names, or patterns of them, that the service is reached by."""
+        self._app = app
+        self._hosts = [host.lower() for host in (http_host, *http_hosts)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answering = _Answering(scope, receive, send)
+        problem = self._problem(scope)
+        app = self._app if problem is None else problem_response(problem)
+        scope = {**scope, "method": "GET"} if answering.without_body else scope
+        await app(scope, answering.receive, answering.send)
+
+    def _problem(self, scope: Scope) -> Problem | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if host and not self._is_ours(host):
+            return Problem(
+                421,
+                "unknown-host",
+                "Unknown host",
+                "this service is not known by the name that was asked for: http_hosts lists those"
+                " that it is",
+            )
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > MOST_BODY_BYTES:
+            return Problem(413, "body-too-large", "Body too large", "no route takes a body")
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            return Problem(422, "invalid-parameter", "Invalid parameter", "no name has a NUL in it")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        """A page of others, by a name of theirs that leads here, reaches nothing: that name is
+        neither an address nor one of ours."""
+        name = (host.partition("]")[0][1:] if host[0] == "[" else host.partition(":")[0]).lower()
+        name = name.rstrip(".")
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return (
+                "." not in name
+                or name.endswith(_NOT_PUBLIC)
+                or any(fnmatchcase(name, one) for one in self._hosts)
+            )
+        return True
+
+
+class _Answering:
+    """One request, as the application sees it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.without_body = scope["method"] == "HEAD"
+        self._is_docs = scope["path"].startswith("/docs")
+        self._receive = receive
+        self._send = send
+        self._read = 0
+        self._is_over = False
+
+    async def receive(self) -> Message:
+        """See ASGI. What has no end ends where nobody reads it."""
+        if self._is_over:
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        return message if self._read <= MOST_BODY_BYTES else {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """See ASGI."""
+        if message["type"] == "http.response.start":
+            policy = _DOCS_POLICY if self._is_docs else _POLICY
+            added: list[tuple[bytes, bytes]] = [
+                *_HEADERS,
+                (b"content-security-policy", policy.encode()),
+            ]
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await self._send(message)
+            if self.without_body:
+                self._is_over = True
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif not self._is_over:
+            await self._send(message)

@@ -1,0 +1,163 @@
+"""The HTTP side on real sockets: slow, idle and too many clients cost nobody else anything."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import httpx
+import pytest
+
+from sparklag_schemas import Settings
+from sparklag_schemas.settings import LimitSettings
+from sparklag_service.pipeline import Pipeline
+from sparklag_service.rest.http_server import HttpServer
+from sparklag_service.server import bind
+from tests.service.pipelines import pipeline_of
+from tests.waiting import DEADLINE_S, eventually, holds
+
+REQUEST = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Serving:
+    def __init__(self, pipeline: Pipeline, port: int, connections: AsyncExitStack) -> None:
+        self.pipeline = pipeline
+        self.port = port
+        self._connections = connections
+
+    async def connect(self, sends: bytes = b"") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._connections.callback(writer.close)
+        writer.write(sends)
+        return reader
+
+    async def answers(self) -> int:
+        async with httpx.AsyncClient(timeout=DEADLINE_S) as client:
+            return (await client.get(f"http://127.0.0.1:{self.port}/health/live")).status_code
+
+
+@asynccontextmanager
+async def serving(**limits: float) -> AsyncIterator[Serving]:
+    pipeline = pipeline_of(Settings(limits=LimitSettings(**limits)))  # type: ignore[arg-type]
+    listening = bind("127.0.0.1", 0)
+    server = HttpServer(pipeline)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await holds(lambda: server.started, "it serves")
+        async with AsyncExitStack() as connections:
+            yield Serving(pipeline, listening.getsockname()[1], connections)
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What came before the connection was closed."""
+    got = b""
+    with suppress(ConnectionResetError):
+        while part := await asyncio.wait_for(reader.read(65_536), DEADLINE_S):
+            got += part
+    return got
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health/live HTTP/1.1\r\nhost: loc",
+        b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc",
+    ],
+    ids=["nothing", "half a head", "half a body"],
+)
+async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes) -> None:
+    async with serving(request_s=0.3) as service:
+        await ended(await service.connect(sent))
+
+
+async def test_the_second_request_of_a_connection_is_given_up_too() -> None:
+    async with serving(request_s=0.3) as service:
+        got = await ended(await service.connect(REQUEST + b"GET /health/live HT"))
+        assert got.count(b"HTTP/1.1 200") == 1
+
+
+async def test_beyond_the_limit_of_one_address_a_connection_is_refused_until_one_ends() -> None:
+    async with serving(connections_per_address=10, request_s=DEADLINE_S) as service:
+        readers = [await service.connect() for _ in range(9)]
+        assert await service.answers() == 200
+        last = await service.connect()
+        refused = await ended(await service.connect())
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert service.pipeline.counters.connections_refused == 1
+        assert not last.at_eof()
+        assert not readers[0].at_eof()
+    async with serving(connections_per_address=1) as service:
+        for _ in range(3):
+            assert await service.answers() == 200
+
+
+async def test_what_does_not_speak_http_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as service:
+        for _ in range(30):
+            await ended(await service.connect(b"\x16\x03\x01 no HTTP at all\r\n\r\n"))
+    said = [r for r in caplog.records if "Invalid HTTP request" in r.getMessage()]
+    assert len(said) <= 1
+
+
+async def test_an_answer_does_not_say_which_server_gave_it() -> None:
+    async with serving() as service:
+        closing = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        reader = await service.connect(closing)
+        head = (await ended(reader)).partition(b"\r\n\r\n")[0].lower()
+        assert b"\r\nserver:" not in head
+        assert b"\r\ndate:" in head
+
+
+FEW_FILES = """
+import asyncio, logging, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (320, 320))
+logging.basicConfig(level="WARNING")
+from tests.service.rest.test_http_server import serving
+async def run():
+    async with serving() as service:
+        print(service.port, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+asyncio.run(run())
+"""
+
+
+async def test_where_files_run_out_it_goes_on_and_fills_no_log() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FEW_FILES),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    try:
+        port = int(await process.stdout.readline())
+        async with AsyncExitStack() as connections:
+            many = Serving(pipeline_of(Settings()), port, connections)
+            for _ in range(1_500):
+                await many.connect()
+        again = Serving(pipeline_of(Settings()), port, AsyncExitStack())
+
+        async def lives() -> bool:
+            with suppress(httpx.HTTPError):
+                return await again.answers() == 200
+            return False
+
+        await eventually(lives, "it answers")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        _, log = await process.communicate(b"\n")
+    assert process.returncode == 0, log[-2_000:]
+    assert len(log.splitlines()) < 100

@@ -1,0 +1,124 @@
+"""What holds for every request: whose names it may use, its size, and what a browser is told."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from sparklag_schemas import Settings
+from sparklag_service.rest.app import create_app
+from tests.service.pipelines import pipeline_of
+
+PATHS = ["/", "/lag", "/lag/nothing", "/stream", "/health/live", "/metrics", "/docs", "/none"]
+
+
+def client(address: str = "127.0.0.1", **settings: object) -> httpx.AsyncClient:
+    pipeline = pipeline_of(Settings(**settings))  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(create_app(pipeline), client=(address, 1))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8085", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8085", 200),
+        ("10.1.2.3:8085", 200),
+        ("sparklag", 200),
+        ("sparklag.team.svc", 200),
+        ("lag.example.com", 200),
+        ("a.lag.example.com:443", 421),
+        ("LAG.example.com.", 200),
+        ("east.lag.example.org", 200),
+        ("attacker.example", 421),
+        ("127.0.0.1.attacker.example", 421),
+        ("localhost.attacker.example", 421),
+    ],
+)
+async def test_a_name_that_leads_here_and_is_not_ours_reaches_nothing(
+    host: str, status: int
+) -> None:
+    names = ["lag.example.com", "*.lag.example.org"]
+    async with client(http_hosts=names) as http:
+        answer = await http.get("/health/live", headers={"host": host})
+    assert answer.status_code == status
+    if status == 421:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"].endswith("/unknown-host")
+        assert "example" not in answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_browser_is_told_to_guess_frame_and_load_nothing(path: str) -> None:
+    async with client() as http:
+        answer = await http.head(path)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert ("script-src" in policy) == (path == "/docs")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_head_is_get_without_its_body(path: str) -> None:
+    async with client() as http:
+        head = await http.head(path)
+        assert head.content == b""
+        if path != "/stream":
+            get = await http.get(path)
+            assert head.status_code == get.status_code
+            assert head.headers["content-type"] == get.headers["content-type"]
+
+
+async def test_a_method_that_is_not_allowed_names_those_that_are() -> None:
+    async with client() as http:
+        answer = await http.post("/lag")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+async def test_a_redirect_never_leads_where_the_request_says() -> None:
+    async with client() as http:
+        for path in ("/lag/orders/stream/", "/metrics/", "//attacker.example/lag"):
+            assert "location" not in (await http.get(path)).headers
+
+
+async def test_a_body_is_refused() -> None:
+    async with client() as http:
+        answer = await http.request("GET", "/lag", content=b"x" * 100_000)
+        assert answer.status_code == 413
+        wrong = await http.get("/lag", headers={"content-length": "-1"})
+        assert wrong.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path", ["/lag/a%00b", "/offsets/%00", "/lag/a%00b/stream", "/lag?topic=a%00", "/%00"]
+)
+async def test_a_name_with_a_nul_is_an_invalid_parameter(path: str) -> None:
+    async with client() as http:
+        answer = await http.get(path)
+    assert (answer.status_code, answer.json()["type"]) == (
+        422,
+        "tag:sparklag,2026:problem/invalid-parameter",
+    )
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "\u202ex", "a/b", "%", "x" * 5_000, "\ud7ff"])
+async def test_a_hostile_name_is_an_unknown_one(name: str) -> None:
+    async with client() as http:
+        answer = await http.get(f"/lag/{quote(name, safe='')}")
+    assert answer.status_code == 404
+
+
+async def test_strangers_are_told_what_is_not_ready_and_not_why() -> None:
+    async with client() as http:
+        own = (await http.get("/health/ready")).json()
+    async with client("10.1.2.3") as http:
+        answer = await http.get("/health/ready")
+    assert answer.status_code == 503
+    assert set(answer.json()["failing"]) == set(own["failing"])
+    assert len(set(answer.json()["failing"].values())) == 1
