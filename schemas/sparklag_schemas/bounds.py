@@ -15,6 +15,8 @@ MAX_EPOCH_MS: Final = 253_402_300_799_999
 """The end of the year 9999: the last moment that Python's datetime and ISO 8601 know."""
 MAX_DURATION_S: Final = 1e10
 """Three hundred years."""
+MAX_RATE: Final = float(MAX_INT64)
+"""Records per second."""
 MAX_NAME: Final = 1_000
 """Characters of an id or of a query's name."""
 MAX_TEXT: Final = 10_000
@@ -28,9 +30,19 @@ PartitionNumber = Index
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS)]
 DurationMs = Annotated[int, Meta(ge=0, le=int(MAX_DURATION_S * 1000))]
 DurationS = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
-Rate = Annotated[float, Meta(ge=0, le=float(MAX_INT64))]
-SignedRate = Annotated[float, Meta(ge=-float(MAX_INT64), le=float(MAX_INT64))]
+Rate = Annotated[float, Meta(ge=0, le=MAX_RATE)]
+SignedRate = Annotated[float, Meta(ge=-MAX_RATE, le=MAX_RATE)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 TopicName = Annotated[str, Meta(min_length=1, max_length=249)]  # as Kafka's
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+def bounded(count: int) -> int:
+    """A sum of counts, each of which may be the largest there is."""
+    return min(count, MAX_INT64)
+
+
+def bounded_s(seconds: float | None) -> float | None:
+    """A duration by which somebody divided next to nothing."""
+    return None if seconds is None else min(seconds, MAX_DURATION_S)

@@ -16,6 +16,8 @@ _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
 could have been processed: somebody filled the topic with old data."""
 _OLDEST_S: Final = 31_536_000.0
 """A year. Of a record that nobody saw come no more is believed: it is its event's time."""
+_NEVER_S: Final = 1e9
+"""No age that was measured: it is not gone on from."""
 _LOOK_AGAIN_S: Final = 10.0
 """How often more may be known of what was there before anyone looked."""
 _UNSEEN: Final = OffsetTimes()
@@ -55,7 +57,7 @@ class TopicAges:
         `stands`: what was said of the partition last, where it was at that offset then. The record
         has grown older since; it is looked at anew where more may be known of it.
         """
-        if stands is not None and stands.time_lag_s is not None:
+        if stands is not None and stands.time_lag_s is not None and stands.time_lag_s < _NEVER_S:
             known = stands.time_lag_method
             if known == "sampled" or (
                 known is not None

@@ -17,6 +17,7 @@ from sparklag_schemas import (
     Thresholds,
     TopicLag,
 )
+from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.course import Course, Place, advanced, begun
 from sparklag_service.evaluation.finding import FLAGS, Finding
@@ -89,7 +90,7 @@ class Evaluator:
         partitions = [one for topic in topics for one in topic.partitions]
         lags = [one.lag for one in partitions if one.lag is not None]
         ages = [one.time_lag_s for one in partitions if one.time_lag_s is not None]
-        total_lag, max_lag = (sum(lags), max(lags)) if lags else (None, None)
+        total_lag, max_lag = (bounded(sum(lags)), max(lags)) if lags else (None, None)
         max_time_lag_s = max(ages, default=None)
         room = headroom(topics, course, moment)
         past: Iterable[Finding] = ()
@@ -127,13 +128,13 @@ class Evaluator:
             max_time_lag_s=max_time_lag_s,
             in_flight=_in_flight(state, partitions),
             unknown_partitions=len(partitions) - len(lags),
-            lost_records=sum(one.lost_records for one in partitions if one.lost_records),
+            lost_records=bounded(sum(one.lost_records or 0 for one in partitions)),
             skew=round(max_lag / total_lag, 3) if total_lag and max_lag and len(lags) > 1 else None,
             processed_rate=_rounded(pace.processed),
             input_rate=_rounded(pace.input),
             batch_rate=_rounded(pace.batch),
             lag_trend=_rounded(pace.trend),
-            catch_up_s=catch_up_s,
+            catch_up_s=bounded_s(catch_up_s),
             catch_up_reason=catch_up_reason,
             min_headroom_records=room.records,
             min_headroom_s=room.seconds,
@@ -190,7 +191,7 @@ def _flag_anew(
 
 
 def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 3)
+    return None if number is None else round(max(-MAX_RATE, min(number, MAX_RATE)), 3)
 
 
 def _measured_at(state: QueryState, last: LagEvent | None, moment: Moment) -> int:
@@ -210,8 +211,10 @@ def _in_flight(state: QueryState, partitions: list[PartitionLag]) -> int | None:
     """Records of the batch that runs. One that was planned by a run that ended does not."""
     if state.planned_batch_id is None or state.ended:
         return None
-    return sum(
-        max(0, one.planned_offset - one.processed_offset)
-        for one in partitions
-        if one.planned_offset is not None and one.processed_offset is not None
+    return bounded(
+        sum(
+            max(0, one.planned_offset - one.processed_offset)
+            for one in partitions
+            if one.planned_offset is not None and one.processed_offset is not None
+        )
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklag_schemas import PartitionLag, TopicLag
+from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_service.evaluation.course import Course
 from sparklag_service.evaluation.moment import Moment
 
@@ -51,7 +52,8 @@ def _loss_at_ms(
     read = _own_rate(topic, one, course)
     if read >= deleted:
         return None
-    return moment.now_ms + round((at - earliest) / (deleted - read) * 1000)
+    lost_ms = moment.now_ms + round((at - earliest) / (deleted - read) * 1000)
+    return lost_ms if lost_ms <= MAX_EPOCH_MS else None
 
 
 def _own_rate(topic: TopicLag, one: PartitionLag, course: Course) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.bounds import bounded
 from sparklag_service.evaluation.course import Course
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.moment import Moment
@@ -87,7 +88,7 @@ class QueryMeasure:
             topic_id=topic_id,
             assigned=source.assigned is not None,
             isolation_level=source.isolation_level,
-            total_lag=sum(lags) if lags else None,
+            total_lag=bounded(sum(lags)) if lags else None,
             partitions=partitions,
         )
 

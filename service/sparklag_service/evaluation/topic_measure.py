@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, TimeLagMethod
+from sparklag_schemas.bounds import bounded_s
 from sparklag_service.evaluation.ages import TopicAges
 from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
@@ -216,7 +217,7 @@ class TopicMeasure:
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
         rate = advances.rate(self._moment.now_s)
-        return None if not rate else round(max(0, at - earliest) / rate, 1)
+        return None if not rate else bounded_s(round(max(0, at - earliest) / rate, 1))
 
     def _judge(
         self,

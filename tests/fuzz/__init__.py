@@ -1,0 +1,1 @@
+"""Messages, files and names that nobody would write by mistake."""
