@@ -16,6 +16,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from sparklag_schemas.errors import RegistryError, SettingsError, SparklagError
 from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import redact
 from sparklag_schemas.settings import KafkaSettings
 
 _log = logging.getLogger("sparklag")
@@ -86,8 +87,9 @@ def client_options(bootstrap_servers: str, kafka: KafkaSettings) -> dict[str, An
     try:
         collect_hosts(bootstrap_servers)
     except ValueError as error:
+        shown = redact(bootstrap_servers)
         raise SettingsError(
-            f"bootstrap_servers = {bootstrap_servers!r}: takes host:port, several with commas"
+            f"bootstrap_servers = {shown!r}: takes host:port, several with commas"
         ) from error
     options: dict[str, Any] = {
         "bootstrap_servers": bootstrap_servers,

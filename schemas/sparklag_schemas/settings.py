@@ -115,8 +115,8 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
                 )
             if _without_user(url) != url:
                 raise ValueError(
-                    f"registry.url = {_without_user(url)!r} has a user in it: set registry.username"
-                    " and registry.password"
+                    f"registry.url = {_without_user(url)!r} has a user or a query in it: set"
+                    " registry.username and registry.password"
                 )
 
     def __repr__(self) -> str:
@@ -124,7 +124,9 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def _without_user(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//", url)
+    """As it may be shown, whatever was forgotten in it: without user and query."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

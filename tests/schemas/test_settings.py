@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparklag_schemas import Settings, SettingsError, Thresholds, load_settings
-from sparklag_schemas.settings import ClusterSettings
+from sparklag_schemas.settings import ClusterSettings, RegistrySettings
 
 
 @pytest.fixture(autouse=True)
@@ -313,3 +313,12 @@ def test_a_password_of_a_cluster_is_never_shown() -> None:
     assert "hush" not in repr(found)
     assert "hush" not in repr(found.clusters)
     assert "me" in repr(found.clusters)
+
+
+@pytest.mark.parametrize(
+    "url", ["user:hunter2@registry:8081", "https://user:a/hunter2@h", "https://h?token=hunter2"]
+)
+def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str) -> None:
+    with pytest.raises(ValueError, match=r"^registry\.url = ") as refusal:
+        RegistrySettings(url=url)
+    assert "hunter2" not in str(refusal.value)

@@ -33,5 +33,9 @@ def serve(
     )
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    logging.basicConfig(level=settings.log_level, handlers=[handler])
+    # Libraries say at DEBUG what they send, credentials among it.
+    level = getattr(logging, settings.log_level)
+    logging.basicConfig(level=max(logging.INFO, level), handlers=[handler])
+    for package in ("sparklag", "sparklag_offsets", "sparklag_schemas", "sparklag_service"):
+        logging.getLogger(package).setLevel(level)
     asyncio.run(serve_until_told(settings))
