@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -125,6 +126,25 @@ async def test_a_coordinator_that_dies_is_no_deletion_and_is_read_when_it_is_bac
         await commit(two.first.internal_servers, there, {two.topic: {0: 6}})
         await watch.at(there, {two.topic: {0: 6}})
         assert [o.cause for o in watch.of(there)] == ["group", "group"]
+
+
+async def test_a_coordinator_that_did_not_list_its_groups_is_asked_again_at_once(
+    two: Two, topic_name: str
+) -> None:
+    here, there = await two.groups(topic_name)
+    async with AsyncExitStack() as hangs:
+        hangs.enter_context(frozen(two.second))
+        async with watching(
+            two.first.bootstrap_servers,
+            f"{re.escape(topic_name)}.*",
+            find_interval_s=3600.0,
+            kafka=KafkaSettings(request_timeout_s=2.0),
+        ) as watch:
+            await watch.at(here, {two.topic: {0: 5}})
+            await watch.fails(f"broker {NODE_ID} did not answer within 2 s")
+            await hangs.aclose()
+            await watch.at(there, {two.topic: {0: 5}})
+            await watch.fails_no_more()
 
 
 async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str) -> None:

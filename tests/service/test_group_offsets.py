@@ -299,6 +299,24 @@ def test_a_group_is_gone_only_when_no_broker_lists_it_and_its_coordinator_has_no
     assert listing.has_none("g") is False
 
 
+def test_a_listing_is_complete_when_all_have_answered_and_each_group_has_a_broker() -> None:
+    listing = GroupListing()
+    assert listing.is_complete
+    listing.begin_round()
+    listing.listed("g", 1)
+    assert not listing.is_complete
+    assert listing.end_round() == []
+    assert listing.is_complete
+    listing.moved("g")
+    assert not listing.is_complete
+    listing.begin_round()
+    assert listing.end_round() == ["g"]
+    listing.found("g", None)
+    assert not listing.is_complete
+    listing.found("g", 2)
+    assert listing.is_complete
+
+
 def test_what_fails_is_logged_once_until_it_ends_and_groups_together(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -29,7 +29,15 @@ class GroupListing:
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
-        self._round = 0
+        self._round = self._ended_round = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every broker has answered in the last round, and a broker is known for each
+        group."""
+        return self._ended_round == self._round and all(
+            place.node is not None for place in self.places.values()
+        )
 
     def begin_round(self) -> None:
         """From here on all brokers are asked anew."""
@@ -49,6 +57,7 @@ class GroupListing:
 
     def end_round(self, remembered: Iterable[str] = ()) -> list[str]:
         """Every broker has answered: the groups that none of them lists, `remembered` ones too."""
+        self._ended_round = self._round
         for group in remembered:
             self.places.setdefault(group, Place(None))
         missing = [g for g, place in self.places.items() if place.listed_in != self._round]

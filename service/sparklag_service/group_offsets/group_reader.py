@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE_S: Final = 1.0
 """How often groups are looked for because one is not where it was."""
 _AGAIN_S: Final = (1.0, 2.0, 5.0, 10.0)
-"""When a cluster that is away is tried again; the last goes on."""
+"""When groups are looked for again that were not all found; the last goes on."""
 _CANCEL_AGAIN_S: Final = 1.0
 
 
@@ -124,15 +124,17 @@ class GroupReader:
 
     async def _find_due(self) -> None:
         self._find_now.clear()
-        if await self.find_groups():
+        next_s = self._settings.find_interval_s
+        # A coordinator that is loading lists no groups, nor does one that hangs.
+        if await self.find_groups() and self._listing.is_complete:
             self._failed_finds = 0
             # Not sooner, however often a group is not where it was.
-            await asyncio.sleep(min(_AT_ONCE_S, self._settings.find_interval_s))
-            await until_set(self._find_now, self._settings.find_interval_s - _AT_ONCE_S)
+            await asyncio.sleep(min(_AT_ONCE_S, next_s))
+            await until_set(self._find_now, next_s - _AT_ONCE_S)
         else:
             again_s = _AGAIN_S[min(self._failed_finds, len(_AGAIN_S) - 1)]
             self._failed_finds += 1
-            await asyncio.sleep(min(again_s, self._settings.find_interval_s))
+            await asyncio.sleep(min(again_s, next_s))
 
     async def _read_due(self) -> None:
         due_s = time.monotonic() + self._settings.interval_s
