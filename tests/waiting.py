@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sparklag_pipeline.child_process import ChildProcess
 
@@ -53,3 +53,13 @@ async def holds(condition: Callable[[], object], what: str, timeout_s: float = D
         return bool(condition())
 
     await eventually(held, what, timeout_s)
+
+
+async def nothing_is_left(
+    reasons: Callable[[], Mapping[str, str]], what: str, timeout_s: float = DEADLINE_S
+) -> None:
+    """The same until `reasons`, by what they keep, is empty; fail with those that are left."""
+    deadline = time.monotonic() + timeout_s
+    while left := reasons():
+        assert time.monotonic() < deadline, f"after {timeout_s} s still not: {what}: {left}"
+        await asyncio.sleep(0.05)

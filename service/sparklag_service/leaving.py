@@ -11,7 +11,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
-from sparklag_service.tasks import end
+from sparklag_service.tasks import CancelledByNobody, end, run_apart
 
 _log = logging.getLogger(__name__)
 _LEAST_S: Final = 0.2
@@ -25,10 +25,13 @@ async def leave_group(
     each has a moment. What fails is logged; then all connections are closed."""
     until_s = time.monotonic() + timeout_s
     for step in (*first, consumer.stop):
-        task = asyncio.ensure_future(step())
+        task = asyncio.ensure_future(run_apart(step()))
         try:
-            await asyncio.wait_for(asyncio.shield(task), max(_LEAST_S, until_s - time.monotonic()))
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+            await asyncio.wait({task}, timeout=max(_LEAST_S, until_s - time.monotonic()))
+            if not task.done():
+                raise asyncio.TimeoutError
+            task.result()
+        except (KafkaError, OSError, asyncio.TimeoutError, CancelledByNobody) as error:
             _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
         finally:
             await end(task, patience_s=_CANCEL_AGAIN_S)

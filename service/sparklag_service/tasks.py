@@ -28,6 +28,32 @@ async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float
         task.result()
 
 
+class CancelledByNobody(Exception):
+    """What was awaited was cancelled, and not by whoever awaited it."""
+
+
+async def run_apart(awaitable: Awaitable[None]) -> None:
+    """Run it in a task of its own, so that CancelledError means only that this was cancelled.
+
+    aiokafka's `stop` raises the CancelledError of a task that it has cancelled itself: taken for a
+    cancellation from outside it would end whoever awaits it. Raises CancelledByNobody for that.
+    """
+    task = asyncio.ensure_future(awaitable)
+    was_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            was_cancelled = True
+            task.cancel()
+    if was_cancelled:
+        await end(task, patience_s=0)
+        raise asyncio.CancelledError
+    if task.cancelled():
+        raise CancelledByNobody("it was cancelled, and nobody has asked for that")
+    task.result()
+
+
 async def end(*tasks: asyncio.Task[Any], patience_s: float) -> None:
     """Cancel and wait. What has not ended after `patience_s` is cancelled again.
 

@@ -17,7 +17,7 @@ from sparklag_service.pipeline import Pipeline
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
 from tests.service.pipelines import pipeline_of
-from tests.waiting import eventually, holds
+from tests.waiting import eventually, nothing_is_left
 
 
 class RunningService:
@@ -62,7 +62,7 @@ class RunningService:
 
     async def is_ready(self) -> None:
         """Wait until every part is."""
-        await holds(lambda: not self.pipeline.not_ready(), "the service is ready")
+        await nothing_is_left(self.pipeline.not_ready, "the service is ready")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from sparklag_schemas import Settings
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
 from tests.service.pipelines import pipeline_of
-from tests.waiting import holds
+from tests.waiting import nothing_is_left
 
 
 @asynccontextmanager
@@ -21,7 +21,7 @@ async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
     port = listening.getsockname()[1]
     serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
     try:
-        await holds(lambda: not pipeline.not_ready(), "the instance is ready")
+        await nothing_is_left(pipeline.not_ready, "the instance is ready")
         yield pipeline, port
     finally:
         serving.cancel()

@@ -38,6 +38,47 @@ async def test_a_task_that_fails_is_started_again_and_named() -> None:
         await task
 
 
+async def test_a_task_that_somebody_else_cancels_is_started_again() -> None:
+    supervisor = Supervisor()
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            stopped = asyncio.get_running_loop().create_future()
+            stopped.cancel()
+            await stopped
+        await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(supervisor.keep("the task", run))
+    await holds(lambda: runs == 2, "it runs again")
+    assert "nobody has asked for that" in supervisor.failing["the task"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_cancelled_task_ends_what_it_runs_however_long_that_cleans_up() -> None:
+    steps = []
+
+    async def run() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            steps.append("cleaning up")
+            await asyncio.sleep(0.05)
+            steps.append("clean")
+
+    task = asyncio.create_task(Supervisor().keep("the task", run))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["cleaning up", "clean"]
+
+
 async def test_a_task_that_is_well_for_long_is_named_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
