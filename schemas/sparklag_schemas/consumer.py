@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -22,6 +23,8 @@ OnUnreadable = Callable[[int, int, str], None]
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
     """Passes over batches that are larger than `limits.batch_mb`, decompressed, or that cannot be
     read. It connects only to brokers that may see its password, and commits nothing by itself."""
+
+    _closed: bool
 
     def __init__(
         self,
@@ -46,6 +49,27 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         with reading_untrusted(self._most_bytes, self._on_unreadable):
             await super().start()
 
+    async def stop(self) -> None:
+        """Close it, and leave its group, whatever goes wrong on the way.
+
+        aiokafka's own awaits tasks that it has cancelled and raises their CancelledError, which
+        would end whoever awaits it; and what it fails at leaves tasks that connect anew.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        parts: list[Any] = [part for part in (self._coordinator, self._fetcher) if part is not None]
+        try:
+            for part in parts:
+                closing = asyncio.gather(part.close(), return_exceptions=True)
+                for failure in await closing:
+                    if isinstance(failure, Exception):
+                        raise failure
+        finally:
+            for task in _tasks_of(parts):
+                task.cancel()
+            await self._client.close()
+
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -64,3 +88,11 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
             # From here on it does not wait: what was taken stays this member's.
             timeout_ms = 0
         return taken
+
+
+def _tasks_of(parts: Iterable[object]) -> Iterator[asyncio.Task[object]]:
+    for part in parts:
+        for held in vars(part).values():
+            for one in held if isinstance(held, set) else (held,):
+                if isinstance(one, asyncio.Task):
+                    yield one

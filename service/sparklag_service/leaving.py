@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
+from sparklag_schemas.consumer import ContractConsumer
 from sparklag_service.tasks import CancelledByNobody, end, run_apart
 
 _log = logging.getLogger(__name__)
@@ -19,10 +19,10 @@ _CANCEL_AGAIN_S: Final = 3.0
 
 
 async def leave_group(
-    consumer: AIOKafkaConsumer, timeout_s: float, *first: Callable[[], Awaitable[None]]
+    consumer: ContractConsumer, timeout_s: float, *first: Callable[[], Awaitable[None]]
 ) -> None:
     """Take the steps in `first`, and leave the group of `consumer`: together in `timeout_s`, though
-    each has a moment. What fails is logged; then all connections are closed."""
+    each has a moment. What fails is logged."""
     until_s = time.monotonic() + timeout_s
     for step in (*first, consumer.stop):
         task = asyncio.ensure_future(run_apart(step()))
@@ -35,5 +35,3 @@ async def leave_group(
             _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
         finally:
             await end(task, patience_s=_CANCEL_AGAIN_S)
-    # One that could not be stopped in time has connections still.
-    await consumer._client.close()

@@ -292,7 +292,7 @@ class TopicIntake:
         if behind == 0 and sharing == self._sharing and self._queue.empty():
             self.heard_all_s = asked_s
 
-    async def _leave(self, consumer: AIOKafkaConsumer) -> None:
+    async def _leave(self, consumer: ContractConsumer) -> None:
         self._owns_them = self._takes_in = False
         await leave_group(
             consumer,
