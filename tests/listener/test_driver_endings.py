@@ -87,7 +87,7 @@ def test_where_kafka_is_away_it_ends_all_the_same_and_says_what_is_lost(
     with driver(second_client, "returns", tmp_path, servers="127.0.0.1:9") as process:
         process.says("read all")
         assert process.ends() == 0, process.output()
-        ours = [line for line in process.lines if "sparklag: " in line]
+        ours = process.noise()
         assert len(ours) == 2, process.output()
         assert "cannot publish" in ours[0]
         assert "connection refused" in ours[0]
