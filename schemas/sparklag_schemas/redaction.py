@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from sparklag_schemas.lag_event import LagEvent
+from sparklag_schemas.lag_event import LagEvent, TopicLag
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.printable import printable
 
@@ -69,6 +69,7 @@ _PREFIXED: Final = re.compile(
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_\-]{20,}")
 _PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"(?<![\w.+/=-])\d{1,19}(?![\w+/=-])")
 _RANDOM: Final = 0.35
 """Changes between capitals, small letters and digits for each character. In words, paths and names
 of classes it is below 0.3; in random text 0.45 or more."""
@@ -109,6 +110,22 @@ def redact_location(location: str) -> str:
     return _QUERY.sub(lambda found: found[1][:-1], location)
 
 
+def shown_url(url: str) -> str:
+    """A URL of a server without a password, or options that may hold one.
+
+    Stricter than `redact_location`: in a path a colon and an `@` may be names.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        # A scheme was forgotten: all of it may be a password.
+        scheme, rest = "", url
+    # Whatever stands before the last @: passwords come unescaped too, and users with an @.
+    credentials, at, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    hidden = f"{user}:{HIDDEN}@" if colon else user + at
+    return f"{scheme}{separator}{hidden}{re.split('[?#]', place)[0]}"
+
+
 def exception_line(text: str, publish: PublishExceptions) -> str | None:
     """What may leave the driver of an exception's text: its first line, redacted and cut, or the
     type alone, by `publish_exceptions`. Of one that Python raised the line that says what."""
@@ -127,16 +144,39 @@ def exception_line(text: str, publish: PublishExceptions) -> str | None:
 def redacted(message: Message) -> Message:
     """What somebody else wrote, without what may be a secret; the message itself where there is
     none."""
-    changed: dict[str, str | None] = {}
+    changed: dict[str, Any] = {}
     if message.exception is not None:
         changed["exception"] = redact(message.exception)
     if message.checkpoint_location is not None:
         changed["checkpoint_location"] = redact_location(message.checkpoint_location)
-    reason = getattr(message, "reason", None)
-    if reason is not None:
-        changed["reason"] = redact(reason)
-    changed = {name: text for name, text in changed.items() if text != getattr(message, name)}
+    if isinstance(message, LagEvent):
+        for name in ("reason", "catch_up_reason"):
+            changed[name] = _redacted_reason(getattr(message, name))
+        changed["topics"] = [_redacted_topic(topic) for topic in message.topics]
+    changed = {name: value for name, value in changed.items() if value != getattr(message, name)}
     return msgspec.structs.replace(message, **changed) if changed else message
+
+
+def _redacted_topic(topic: TopicLag) -> TopicLag:
+    safe = {
+        place: reason
+        for place, one in enumerate(topic.partitions)
+        if one.reason is not None and (reason := _redacted_reason(one.reason)) != one.reason
+    }
+    if not safe:
+        return topic
+    partitions = list(topic.partitions)
+    for place, reason in safe.items():
+        partitions[place] = msgspec.structs.replace(partitions[place], reason=reason)
+    return msgspec.structs.replace(topic, partitions=partitions)
+
+
+def _redacted_reason(reason: str | None) -> str | None:
+    if reason is None:
+        return None
+    # Thousands of partitions say the same with other numbers: that is looked at once.
+    template = _NUMBER.sub("0", reason)
+    return reason if redact(template) == template else redact(reason)
 
 
 def _without_random(found: re.Match[str]) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from sparklag_schemas.redaction import HIDDEN, redact_location, shown_url
+
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
@@ -24,7 +26,36 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
             ) from None
 
 
-class TlsFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be set under one name."""
+
+    def __repr__(self) -> str:
+        """What is set, without secrets."""
+        shown = ", ".join(
+            f"{name}={shown_setting(name, value)!r}"
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def shown_setting(name: str, value: Any) -> Any:
+    """The value of a setting as it may be shown. `name` is the last part of the setting's."""
+    if not value:
+        return value
+    if name.endswith(("password", "signing_key", "signing_keys")):
+        return HIDDEN
+    if name == "storage":
+        # fsspec's options: most of them are secrets.
+        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
+    if name in ("url", "endpoint", "bootstrap_servers") and isinstance(value, str):
+        return shown_url(value)
+    if name in ("locations", "follow", "checkpoints") and isinstance(value, list):
+        return [redact_location(one) if isinstance(one, str) else HIDDEN for one in value]
+    return value
+
+
+class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a client, in PEM."""
 
     ssl_cafile: str | None = None
@@ -65,23 +96,6 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Whether connecting shows who we are."""
         return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
 
-    def __repr__(self) -> str:
-        return f"KafkaSettings({_shown(self)})"
-
-
-def is_secret(setting: str) -> bool:
-    """Whether the value of a setting is never shown."""
-    return setting.endswith(("password", "signing_key", "signing_keys"))
-
-
-def _shown(settings: Struct) -> str:
-    """What is set, its passwords hidden."""
-    return ", ".join(
-        f"{name}={'***' if is_secret(name) and value else repr(value)}"
-        for name in settings.__struct_fields__
-        if (value := getattr(settings, name)) is not None
-    )
-
 
 class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schema registry that speaks Confluent's API. Messages in Avro need it; needs
@@ -110,26 +124,15 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for url in (self.url or "").split(","):
             if self.url is not None and not url.strip().startswith(("http://", "https://")):
+                raise ValueError(f"registry.url = {shown_url(url)!r}: takes http(s)://host:port")
+            if "@" in url or "?" in url:
                 raise ValueError(
-                    f"registry.url = {_without_user(url)!r}: takes http(s)://host:port"
-                )
-            if _without_user(url) != url:
-                raise ValueError(
-                    f"registry.url = {_without_user(url)!r} has a user or a query in it: set"
+                    f"registry.url = {shown_url(url)!r} has a user or a query in it: set"
                     " registry.username and registry.password"
                 )
 
-    def __repr__(self) -> str:
-        return f"RegistrySettings({_shown(self)})"
 
-
-def _without_user(url: str) -> str:
-    """As it may be shown, whatever was forgotten in it: without user and query."""
-    scheme, separator, rest = url.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"
-
-
-class CheckpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Checkpoints that the service reads by itself."""
 
     locations: list[str] = []
@@ -145,17 +148,8 @@ class CheckpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     storage: dict[str, dict[str, Any]] = {}
     """fsspec's options by the scheme of a location: `storage.s3.endpoint_url`."""
 
-    def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{name}={getattr(self, name)!r}"
-            for name in self.__struct_fields__
-            if name != "storage"
-        )
-        # Most of them are secrets.
-        return f"CheckpointSettings({shown}, storage={dict.fromkeys(self.storage, '***')})"
 
-
-class GroupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ordinary consumer groups whose lag is measured too. Patterns are regular expressions of whole
     group ids."""
 
@@ -173,7 +167,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _check_patterns((*self.allow, *self.deny), "group ids")
 
 
-class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The offset store: the offsets of every batch, kept outside Spark."""
 
     url: str | None = None
@@ -184,12 +178,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     keep_batches: Annotated[int, Meta(ge=1)] | None = None
     """Of one query, at most. None: any number."""
 
-    def __repr__(self) -> str:
-        url = "'***'" if self.url is not None else None
-        return f"StoreSettings(url={url}, keep_s={self.keep_s}, keep_batches={self.keep_batches})"
 
-
-class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Processed offsets committed to Kafka consumer groups, for tools that know only those."""
 
     queries: list[str] = []
@@ -220,7 +210,7 @@ class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
 
-class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is still well with a query, and what is not."""
 
     allowed_lag: Annotated[int, Meta(ge=0)] = 0
@@ -239,7 +229,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """WARN where retention deletes unread records within that time."""
 
 
-class TimeLagSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TimeLagSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the age of the first unprocessed record is found."""
 
     sample: bool = True
@@ -249,7 +239,7 @@ class TimeLagSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How often that is done for a query, at most."""
 
 
-class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `/metrics` shows. Patterns are regular expressions of the whole name or id."""
 
     granularity: Literal["partition", "topic", "query"] = "partition"
@@ -268,7 +258,7 @@ class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         _check_patterns((*self.include_topics, *self.exclude_topics), "topics")
 
 
-class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HistorySettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The lag that was, kept in memory for `GET /lag/{query}/history`."""
 
     memory_mb: Annotated[int, Meta(ge=1)] = 64
@@ -276,7 +266,7 @@ class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_s: Seconds = 86_400.0
 
 
-class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much is taken of what others write; the rest is refused, counted and told."""
 
     queries: Annotated[int, Meta(ge=1)] = 5_000
@@ -299,7 +289,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How much later than its record was written a time in a message may be."""
 
 
-class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`GET /stream` and `GET /lag/{query}/stream`."""
 
     max_readers: Annotated[int, Meta(ge=0)] = 2_000
@@ -307,7 +297,7 @@ class LiveSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Events kept for readers that come back."""
 
 
-class OtlpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Metrics pushed to an OpenTelemetry collector; needs `sparklag[otel]`."""
 
     endpoint: str | None = None
@@ -315,7 +305,7 @@ class OtlpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     interval_s: Seconds = 30.0
 
 
-class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
     bootstrap_servers: str
@@ -327,7 +317,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     groups: GroupSettings = GroupSettings()
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything sparklag can be told. Durations are seconds."""
 
     bootstrap_servers: str | None = None
@@ -430,9 +420,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("format = 'avro' needs registry.url, of a schema registry")
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
-
-    def __repr__(self) -> str:
-        return f"Settings({_shown(self)})"
 
     def thresholds_of(self, *names: str | None) -> Thresholds:
         """Those of a query that has these names: its name, its id."""

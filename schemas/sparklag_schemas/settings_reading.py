@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings import Settings, is_secret
+from sparklag_schemas.settings import Settings, shown_setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -197,8 +197,8 @@ def _section(found: Any, into: type[_Section], path: str) -> _Section:
         if not one_value or not isinstance(got, str | int | float):
             # Whatever stands there may hold a secret.
             raise SettingsError(f"setting {dotted}: {expectation}") from error
-        secret = is_secret(dotted) or dotted.startswith(("checkpoints.storage", "store.url"))
-        shown = "***" if secret else repr(got)
+        in_storage = dotted.startswith("checkpoints.storage")
+        shown = repr(shown_setting("storage" if in_storage else dotted.rpartition(".")[2], got))
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)
             expectation = f"takes {', '.join(most)} or {last}"

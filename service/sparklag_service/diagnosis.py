@@ -16,13 +16,14 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import TopicPartition
 
-from sparklag_offsets.checkpoints import CheckpointStore, shown_location
+from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.opening import opened_store
 from sparklag_schemas import Settings, SparklagError
 from sparklag_schemas.connection import TrustedBrokers, client_options, explain_failure
 from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.topic_setup import find_problems
 from sparklag_schemas.topics import own_topics
 from sparklag_service.clusters import checkpoint_patterns
@@ -226,4 +227,4 @@ def _look_at_checkpoint(store: CheckpointStore, pattern: str) -> Finding:
     except CheckpointError as error:
         return Finding(False, f"checkpoints: {error}")
     many = f", {len(locations)} of them" if len(locations) > 1 else ""
-    return Finding(True, f"may read checkpoints {shown_location(pattern)}{many}")
+    return Finding(True, f"may read checkpoints {redact_location(pattern)}{many}")

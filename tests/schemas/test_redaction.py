@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.redaction import (
     exception_line,
     redact,
@@ -191,6 +192,8 @@ def test_whatever_follows_the_name_of_a_secret_is_gone(name: str, to: str, secre
         ("abfss://container@account.net/x?sig=hunter2", "abfss://container@account.net/x"),
         ("wasbs://container:hunter2@account.net/x", "wasbs://container@account.net/x"),
         ("s3://bucket/x#hunter2", "s3://bucket/x"),
+        ("webhdfs://me:hun@ter2@nn:9870/cp?token=hunter2", "webhdfs://nn:9870/cp"),
+        ("/data/a:b@c?d", "/data/a:b@c?d"),
         (
             "hdfs://namenode:8020/checkpoints/user@example",
             "hdfs://namenode:8020/checkpoints/user@example",
@@ -233,3 +236,20 @@ def test_what_others_wrote_is_redacted_again() -> None:
         assert redacted(safe) is safe
     clean = observation()
     assert redacted(clean) is clean
+
+
+def test_reasons_of_partitions_are_redacted_and_no_number_of_them_is_lost() -> None:
+    reasons = [None, "lost 12345678901234567890 records", "it is at 12, pin=1234", "Bearer hunter2"]
+    partitions = [PartitionLag(partition=n, reason=reason) for n, reason in enumerate(reasons)]
+    topic = TopicLag(topic="orders", source=0, partitions=partitions)
+    event = lag_event(topics=[topic, topic], catch_up_reason="password=hunter2")
+    safe = redacted(event)
+    assert safe.catch_up_reason == "password=***"
+    for one in safe.topics:
+        assert [each.reason for each in one.partitions] == [
+            *reasons[:2],
+            "it is at 12, pin=***",
+            "Bearer ***",
+        ]
+    assert redacted(safe) is safe
+    assert redacted(lag_event(topics=[topic, topic])).topics == safe.topics

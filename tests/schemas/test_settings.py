@@ -322,3 +322,38 @@ def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str)
     with pytest.raises(ValueError, match=r"^registry\.url = ") as refusal:
         RegistrySettings(url=url)
     assert "hunter2" not in str(refusal.value)
+
+
+def test_no_secret_of_any_setting_is_shown() -> None:
+    found = load_settings(
+        environ={},
+        overrides={
+            "bootstrap_servers": "me:hunter2@kafka:9092,kafka-2:9092",
+            "kafka": {
+                "security_protocol": "SASL_SSL",
+                "sasl_username": "me",
+                "sasl_password": "hunter2",
+                "ssl_key_password": "hunter2",
+            },
+            "registry": {"url": "https://registry:8081", "password": "hunter2"},
+            "checkpoints": {
+                "locations": ["webhdfs://me:hunter2@namenode/cp", "s3://bucket/cp?sig=hunter2"],
+                "follow": ["webhdfs://me:hunter2@namenode/"],
+                "storage": {"s3": {"secret": "hunter2"}},
+            },
+            "clusters": {
+                "east": {
+                    "bootstrap_servers": "me:hunter2@east:9092",
+                    "checkpoints": ["webhdfs://me:hunter2@namenode/east"],
+                }
+            },
+            "store": {"url": "postgresql://me:hunter2@db/offsets?sslpassword=hunter2"},
+            "otlp": {"endpoint": "https://me:hunter2@collector/v1/metrics?key=hunter2"},
+            "signing_key": "hunter2" * 5,
+            "accepted_signing_keys": ["hunter2" * 5],
+        },
+    )
+    shown = repr(found)
+    assert "hunter2" not in shown
+    for part in ("kafka-2:9092", "namenode/cp", "s3://bucket/cp", "@db/offsets", "@collector/v1"):
+        assert part in shown

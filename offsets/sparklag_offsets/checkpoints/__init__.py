@@ -3,7 +3,6 @@
 from sparklag_offsets.checkpoints.location import (
     fixed_prefix,
     normal_location,
-    shown_location,
 )
 from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
 from sparklag_offsets.checkpoints.reader import CheckpointReader
@@ -18,5 +17,4 @@ __all__ = [
     "fixed_prefix",
     "normal_location",
     "read_checkpoint",
-    "shown_location",
 ]

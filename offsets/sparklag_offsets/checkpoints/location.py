@@ -8,7 +8,6 @@ from typing import Final
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?=/)")
 _SAME_AS: Final = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names of file systems that others reach by another."""
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/]*@")
 LOCAL: Final = ""
 
 
@@ -41,14 +40,6 @@ def split_scheme(location: str) -> tuple[str, str]:
         # A path that itself looks like a URL cannot be, once more.
         return LOCAL, "/" + rest.lstrip("/")
     return _SAME_AS.get(scheme, scheme), rest
-
-
-def shown_location(location: str) -> str:
-    """As it may be shown: without a password or a query string."""
-    scheme, _ = split_scheme(location)
-    if scheme == LOCAL:
-        return location
-    return _PASSWORD.sub(r"\1:***@", location.partition("?")[0])
 
 
 def fixed_prefix(pattern: str) -> str | None:

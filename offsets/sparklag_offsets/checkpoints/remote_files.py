@@ -12,10 +12,11 @@ from typing import Any, Final
 from sparklag_offsets.checkpoints.files import FileFacts, FullListing, Log
 from sparklag_offsets.checkpoints.filesystems import close_connections, open_filesystem
 from sparklag_offsets.checkpoints.local_files import describe_absence, name_matcher
-from sparklag_offsets.checkpoints.location import shown_location, split_scheme
+from sparklag_offsets.checkpoints.location import split_scheme
 from sparklag_offsets.checkpoints.offset_log import batch_number
 from sparklag_offsets.checkpoints.store_failures import explain_store_failure
 from sparklag_offsets.errors import CheckpointAway, CheckpointError, CheckpointNotFound
+from sparklag_schemas.redaction import redact_location
 
 _MODIFIED: Final = (
     "LastModified",
@@ -74,7 +75,7 @@ class RemoteStore:
 
     def path_of(self, location: str) -> str:
         """As its methods take it. Raises CheckpointAway."""
-        with self._failures_explained(shown_location(location)):
+        with self._failures_explained(redact_location(location)):
             path: str = self._opened()._strip_protocol(location)
             return path.rstrip("/")
 
@@ -119,7 +120,7 @@ class RemoteFiles:
     lists_cheaply = False
 
     def __init__(self, store: RemoteStore, location: str) -> None:
-        self.location = shown_location(location)
+        self.location = redact_location(location)
         self._store = store
         self._given = location
         self._path: str | None = None
@@ -174,7 +175,7 @@ def find_remote(store: RemoteStore, pattern: str, confirmed: set[str]) -> list[s
     What is in `confirmed` is not looked into again; what is found is added. Raises
     CheckpointNotFound where the folder before the first `*` is not there, CheckpointAway.
     """
-    shown = shown_location(pattern)
+    shown = redact_location(pattern)
     path = store.path_of(pattern)
     deadline_s = time.monotonic() + store.timeout_s
     # Below the authority, which fsspec makes a bucket of, or nothing at all.

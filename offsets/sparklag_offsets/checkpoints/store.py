@@ -11,11 +11,11 @@ from sparklag_offsets.checkpoints.local_files import LocalFiles, find_local
 from sparklag_offsets.checkpoints.location import (
     LOCAL,
     normal_location,
-    shown_location,
     split_scheme,
 )
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.errors import CheckpointNotFound
+from sparklag_schemas.redaction import redact_location
 
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints.remote_files import RemoteStore
@@ -57,7 +57,7 @@ class CheckpointStore:
             confirmed = self._confirmed.setdefault(_key(pattern), set())
             found = find_remote(store, pattern, confirmed)
         if not found:
-            raise CheckpointNotFound(f"{shown_location(pattern)}: no checkpoint matches")
+            raise CheckpointNotFound(f"{redact_location(pattern)}: no checkpoint matches")
         return found
 
     def reader(self, location: str, below: str | None = None) -> CheckpointReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sparklag_offsets.checkpoints.location import shown_location
+from sparklag_schemas.redaction import shown_url
 
 _ANSWERS: Final = {
     "NoSuchBucket": "there is no such bucket",
@@ -107,7 +107,7 @@ def explain_store_failure(
 def _to(options: Mapping[str, Any]) -> str:
     """The address that was given for it, if any."""
     given = options.get("endpoint_url") or options.get("webhdfs")
-    return f" to {shown_location(given)}" if isinstance(given, str) else ""
+    return f" to {shown_url(given)}" if isinstance(given, str) else ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sparklag_offsets.brokers.log_bounds import read_bounds
-from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint, shown_location
+from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 from sparklag_offsets.errors import RestoreError
 from sparklag_offsets.restore.finding import find_record
 from sparklag_offsets.restore.kept_position import KeptPosition, of_checkpoint, of_record
@@ -18,6 +18,7 @@ from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import Offsets, Settings
 from sparklag_schemas.clusters import Brokers, ClusterNames, kafka_of
 from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import redact_location
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ async def from_checkpoint(location: str, wanted: Wanted, settings: Settings) -> 
         found = await loop.run_in_executor(None, read_checkpoint, checkpoints, location)
     finally:
         checkpoints.close()
-    return await restore(of_checkpoint(found, shown_location(location)), wanted, settings)
+    return await restore(of_checkpoint(found, redact_location(location)), wanted, settings)
 
 
 async def restore(position: KeptPosition, wanted: Wanted, settings: Settings) -> Restored:

@@ -16,7 +16,8 @@ from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyM
 from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place, TopicRanges, written
 from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.shown_url import reason, shown_url
+from sparklag_offsets.store.unusable_url import reason
+from sparklag_schemas.redaction import shown_url
 
 _SCHEMA: Final = 1
 _SERVER_S: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Final
 
 from sparklag_offsets.errors import StoreError, UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.shown_url import shown_url
+from sparklag_schemas.redaction import shown_url
 
 _EXTRAS: Final = {
     "sqlite": "sqlite",

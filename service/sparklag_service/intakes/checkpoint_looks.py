@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol, TypeVar
 
-from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader, shown_location
+from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.daemon_threads import DaemonThreads
+from sparklag_schemas.redaction import redact_location
 from sparklag_service.tasks import end, until_set
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class CheckpointLooks:
 
     def unanswered(self, location: str) -> CheckpointError:
         """That the time is over."""
-        shown = shown_location(location)
+        shown = redact_location(location)
         return CheckpointAway(f"{shown}: no answer within {self._timeout_s:g} s")
 
     async def _until_due(self) -> None:
@@ -167,6 +168,6 @@ def answer_of(question: Callable[[], Answer], place: str) -> Answer | Checkpoint
     except CheckpointError as error:
         return error
     except Exception as error:
-        _log.error("unforeseen in %s: %s", shown_location(place), type(error).__name__)
+        _log.error("unforeseen in %s: %s", redact_location(place), type(error).__name__)
         # Its text may hold a secret.
-        return CheckpointError(f"{shown_location(place)}: {type(error).__name__}")
+        return CheckpointError(f"{redact_location(place)}: {type(error).__name__}")

@@ -16,12 +16,12 @@ from sparklag_offsets.checkpoints import (
     CheckpointStore,
     fixed_prefix,
     normal_location,
-    shown_location,
 )
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation, Settings, SourcePosition
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.redaction import redact_location
 from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
@@ -103,14 +103,14 @@ class CheckpointIntake:
 
     def fail(self, location: str, why: str) -> None:
         """Logged once, until it can be read again."""
-        location = shown_location(location)
+        location = redact_location(location)
         if self.failing.get(location) != why:
             _log.warning("cannot watch %s", why)
         self.failing[location] = why
 
     def recover(self, location: str) -> None:
         """It can be read, or need not be any more."""
-        location = shown_location(location)
+        location = redact_location(location)
         if self.failing.pop(location, None) is not None:
             _log.info("watching %s again", location)
 
@@ -239,8 +239,8 @@ class _Watched:
         holder = self._intake.hold(query_id, self.location)
         if holder != self.location:
             self._fail(
-                f"{shown_location(self.location)}: holds query {query_id}, as"
-                f" {shown_location(holder)} does, and only that is watched"
+                f"{redact_location(self.location)}: holds query {query_id}, as"
+                f" {redact_location(holder)} does, and only that is watched"
             )
             return
         self._failures = 0
@@ -254,7 +254,7 @@ class _Watched:
 
     def _learn(self, position: CheckpointPosition) -> None:
         if self._query_id not in (None, position.query_id):
-            shown = shown_location(self.location)
+            shown = redact_location(self.location)
             _log.info("%s: holds query %s, not %s", shown, position.query_id, self._query_id)
             self._intake.give_back(self._query_id, self.location)
         self._query_id = position.query_id
@@ -291,7 +291,7 @@ def observation_of(
         batch_id=position.batch_id,
         planned_batch_id=position.planned_batch_id,
         processed_at=position.committed_at_ms,
-        checkpoint_location=shown_location(location),
+        checkpoint_location=redact_location(location),
         sources=[
             SourcePosition(source=source.source, processed=source.processed, planned=source.planned)
             for source in position.sources

@@ -81,7 +81,7 @@ def test_a_name_node_that_is_not_there_is_named() -> None:
     store = CheckpointStore({"hdfs": {"webhdfs": "127.0.0.1:1"}}, 10.0)
     with pytest.raises(CheckpointAway, match=r"^hdfs:///cp: .* no connection to 127.0.0.1:1$"):
         read_checkpoint(store, "hdfs:///cp")
-    with pytest.raises(CheckpointAway, match=r"^webhdfs://u:\*\*\*@127.0.0.1:1/cp: ") as caught:
+    with pytest.raises(CheckpointAway, match=r"^webhdfs://127.0.0.1:1/cp: ") as caught:
         read_checkpoint(store, "webhdfs://u:topsecret@127.0.0.1:1/cp")
     assert "topsecret" not in str(caught.value)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklag_offsets.checkpoints import normal_location, shown_location
+from sparklag_offsets.checkpoints import normal_location
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,3 @@ def test_the_same_place_has_one_normal_location(written: str, normal: str | None
 def test_a_normal_location_is_its_own(written: str) -> None:
     once = normal_location(written)
     assert normal_location(once) == once
-
-
-def test_a_password_is_never_shown() -> None:
-    assert shown_location("webhdfs://me:secret@nn:9870/cp?token=t") == "webhdfs://me:***@nn:9870/cp"
-    assert shown_location("webhdfs://me:se@cret@nn:9870/cp") == "webhdfs://me:***@nn:9870/cp"
-    assert shown_location("abfss://box@account/cp") == "abfss://box@account/cp"
-    assert shown_location("/data/a:b@c?d") == "/data/a:b@c?d"

@@ -17,10 +17,10 @@ from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.opening import open_store
-from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Settings
+from sparklag_schemas.redaction import shown_url
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
 from tests.databases.test_servers import SERVERS
 from tests.free_ports import lasting_port

@@ -17,8 +17,8 @@ import pytest
 from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.opening import open_store
-from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import connecting
+from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record
 from tests.offsets.store.test_stores import places, wide

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import StoreMissing, UnusableStore
-from sparklag_offsets.store.shown_url import reason
+from sparklag_offsets.store.unusable_url import reason
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {

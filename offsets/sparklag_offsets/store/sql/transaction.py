@@ -17,13 +17,13 @@ from sqlalchemy.exc import IntegrityError
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreAway, UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.chain import Chain, TopicIdOf, ends_of, link
-from sparklag_offsets.store.shown_url import shown_url
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.failures import explained
 from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import batches, queries
 from sparklag_offsets.store.sql.upserts import insert_or_rename
 from sparklag_schemas import Observation
+from sparklag_schemas.redaction import shown_url
 
 _log = logging.getLogger("sparklag")
 _DATABASES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
