@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 
 from sparklag_schemas import IsolationLevel
+from sparklag_schemas.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
-_PARTITION = re.compile(r"(.+)-(\d+)")
+_PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ def named_source(index: int, description: str) -> KafkaSource | None:
     elif strategy == "Assign":
         assigned = _assigned(told)
         topics = tuple(assigned) if assigned is not None else None
+    elif len(told) > MAX_TEXT:
+        return None
+    if any(len(topic) > MAX_TOPIC_NAME for topic in topics or ()):
+        return None
     return KafkaSource(
         index=index,
         topics=topics,
@@ -77,7 +82,7 @@ def _assigned(told: str) -> dict[str, list[int]] | None:
     partitions: dict[str, list[int]] = {}
     for part in told.split(","):
         found = _PARTITION.fullmatch(part.strip())
-        if found is None:
+        if found is None or (number := int(found.group(2))) > MAX_PARTITION:
             return None
-        partitions.setdefault(found.group(1), []).append(int(found.group(2)))
+        partitions.setdefault(found.group(1), []).append(number)
     return {topic: sorted(numbers) for topic, numbers in sorted(partitions.items())}

@@ -16,6 +16,7 @@ from sparklag_listener.progress import Progress, parse_progress
 from sparklag_listener.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
 from sparklag_listener.source_positions import positions
 from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin
+from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.redaction import PublishExceptions, exception_line
 
 _REMEMBERED = 1_000
@@ -114,7 +115,7 @@ class Observer:
             return self._refreshed(event)
         query = self._enter(event.query_id, event.run_id)
         if isinstance(event, Started):
-            query.name = event.name
+            query.name = event.name[:MAX_NAME] if event.name else event.name
             return self._observation(event.query_id, query, "started", event.at_ms)
         if isinstance(event, Idled):
             return self._observation(event.query_id, query, "idle", event.at_ms)

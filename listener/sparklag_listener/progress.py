@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from sparklag_listener.kafka_source import KafkaSource, named_source
 from sparklag_listener.progress_batch import (
+    NOT_JSON,
     epoch_ms_of,
     event_time,
     offsets_of,
@@ -14,6 +15,15 @@ from sparklag_listener.progress_batch import (
     state_size,
 )
 from sparklag_schemas import Batch, MalformedMessage, Offsets
+from sparklag_schemas.bounds import (
+    MAX_DURATION_MS,
+    MAX_EPOCH_MS,
+    MAX_NAME,
+    Count,
+    Name,
+    bounded,
+)
+from sparklag_schemas.printable import printable
 
 _NULL = msgspec.Raw(b"null")
 
@@ -27,10 +37,10 @@ class _Source(Struct):
 
 
 class _Progress(Struct, rename="camel"):
-    id: str
-    run_id: str
+    id: Name
+    run_id: Name
     timestamp: str
-    batch_id: int
+    batch_id: Count
     sources: list[_Source]
     name: str | None = None
     num_input_rows: int | None = None
@@ -41,7 +51,7 @@ class _Progress(Struct, rename="camel"):
 
 
 class _Batch(Struct, rename="camel"):
-    batch_id: int
+    batch_id: Count
     duration_ms: dict[str, int] = field(default_factory=dict)
 
 
@@ -77,9 +87,17 @@ def parse_progress(text: str) -> Progress:
     try:
         found = _decoder.decode(text)
         started_at_ms = epoch_ms_of(found.timestamp)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedMessage(f"progress of a query: {error}") from error
-    duration = found.duration_ms.get("triggerExecution")
+        if started_at_ms < 0:
+            raise ValueError(f"timestamp {found.timestamp} is before 1970")
+    except NOT_JSON as error:
+        raise MalformedMessage(printable(f"progress of a query: {error}")) from error
+    phases = {
+        phase: took
+        for phase, took in found.duration_ms.items()
+        # By a clock that was set back while it ran it took less than nothing.
+        if 0 <= took <= MAX_DURATION_MS and len(phase) <= MAX_NAME
+    }
+    duration = phases.get("triggerExecution")
     idle = bool(found.duration_ms) and "addBatch" not in found.duration_ms
     rows = found.num_input_rows
     if rows is None:
@@ -96,15 +114,15 @@ def parse_progress(text: str) -> Progress:
     return Progress(
         query_id=found.id,
         run_id=found.run_id,
-        name=found.name,
+        name=found.name[:MAX_NAME] if found.name else found.name,
         batch_id=batch_id if batch_id >= 0 else None,
         idle=idle,
-        completed_at_ms=started_at_ms + (duration or 0),
+        completed_at_ms=min(started_at_ms + (duration or 0), MAX_EPOCH_MS),
         batch=Batch(
             started_at=started_at_ms,
-            rows=max(rows, 0),
+            rows=bounded(max(rows, 0)),
             duration_ms=duration,
-            phases_ms=found.duration_ms,
+            phases_ms=phases,
             rate_limited=rate_limited(
                 (source.endOffset, processed[index], source.latestOffset)
                 for index, source in kafka.items()
@@ -131,8 +149,8 @@ def completed_batch(text: str) -> tuple[int | None, bool]:
     """
     try:
         found = _batch_decoder.decode(text)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedMessage(f"progress of a query: {error}") from error
+    except NOT_JSON as error:
+        raise MalformedMessage(printable(f"progress of a query: {error}")) from error
     ran = "addBatch" in found.duration_ms
     batch_id = found.batch_id - (not ran)
     return batch_id if batch_id >= 0 else None, ran
@@ -141,13 +159,14 @@ def completed_batch(text: str) -> tuple[int | None, bool]:
 def _end_offsets(source: _Source) -> Offsets | None:
     try:
         return offsets_of(source.endOffset)
-    except msgspec.DecodeError as error:
-        raise MalformedMessage(f"endOffset of {source.description}: {error}") from error
+    except NOT_JSON as error:
+        text = printable(f"endOffset of {source.description}: {error}")
+        raise MalformedMessage(text) from error
 
 
 def _start_offsets(source: _Source) -> Offsets | None:
     """What cannot be read is not known: it is not worth an observation."""
     try:
         return offsets_of(source.startOffset)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None

@@ -13,8 +13,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from sparklag_schemas import Offsets
+from sparklag_schemas.bounds import Count, bounded
 
 _NULL: Final = b"null"
+NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError)
+"""What decoding a text raises that is not what it was taken for."""
 
 
 class EventTime(Struct, frozen=True):
@@ -33,8 +36,8 @@ class StateSize(Struct, frozen=True):
 
 
 class _StateOperator(Struct, rename="camel"):
-    num_rows_total: int
-    memory_used_bytes: int | None = None
+    num_rows_total: Count
+    memory_used_bytes: Count | None = None
 
 
 class _EventTime(Struct):
@@ -51,7 +54,7 @@ _event_time = msgspec.json.Decoder(_EventTime)
 def offsets_of(written: Raw) -> Offsets | None:
     """What a Kafka source says of its partitions: an object, or in Connect its text.
 
-    Raises msgspec.DecodeError.
+    Raises one of NOT_JSON.
     """
     raw = bytes(written)
     if raw == _NULL:
@@ -74,7 +77,7 @@ def rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool | N
             continue
         try:
             latest = offsets_of(latest_text) or {}
-        except msgspec.DecodeError:
+        except NOT_JSON:
             continue
         if any(
             end < latest.get(topic, {}).get(partition, end)
@@ -92,10 +95,11 @@ def state_size(operators: Raw) -> StateSize:
         return StateSize()
     try:
         found = _operators.decode(raw)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return StateSize()
     memory = [one.memory_used_bytes for one in found if one.memory_used_bytes is not None]
-    return StateSize(sum(one.num_rows_total for one in found), sum(memory) if memory else None)
+    rows = bounded(sum(one.num_rows_total for one in found))
+    return StateSize(rows, bounded(sum(memory)) if memory else None)
 
 
 def event_time(written: Raw) -> EventTime:
@@ -107,7 +111,7 @@ def event_time(written: Raw) -> EventTime:
         found = _event_time.decode(raw)
         watermark_at = epoch_ms_of(found.watermark) if found.watermark is not None else None
         max_at = epoch_ms_of(found.max) if found.max is not None else None
-    except (msgspec.DecodeError, ValueError):
+    except NOT_JSON:
         return EventTime()
     return EventTime(watermark_at or None, max_at)
 

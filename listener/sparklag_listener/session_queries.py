@@ -12,6 +12,7 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.kafka_source import QueryDescription
+from sparklag_listener.progress_batch import NOT_JSON
 from sparklag_listener.progress_text import ProgressText
 from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered, activity_of
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
@@ -198,7 +199,7 @@ def _activity(held: _Held) -> Activity | None:
     # Its status as text takes a command less than its two parts.
     try:
         status = _status.decode(str(held.java.status().json()))
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return None
     return activity_of(
         trigger_active=status.isTriggerActive,

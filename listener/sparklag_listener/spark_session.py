@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sparklag_listener.errors import NoListener
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.progress_batch import NOT_JSON
 from sparklag_listener.py4j_listener import Py4jListener
 from sparklag_schemas.redaction import redact, redact_location
 
@@ -159,6 +160,6 @@ def _kafka_source(index: int, options: Any) -> KafkaSource:
 def _assigned(text: str) -> dict[str, list[int]] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, list[int]])
-    except (msgspec.DecodeError, ValueError):
+    except NOT_JSON:
         # Spark reads it otherwise, or not at all: then the query ends, and says why.
         return None

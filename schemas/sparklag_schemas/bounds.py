@@ -15,26 +15,30 @@ MAX_EPOCH_MS: Final = 253_402_300_799_999
 """The end of the year 9999: the last moment that Python's datetime and ISO 8601 know."""
 MAX_DURATION_S: Final = 1e10
 """Three hundred years."""
+MAX_DURATION_MS: Final = int(MAX_DURATION_S * 1000)
 MAX_RATE: Final = float(MAX_INT64)
 """Records per second."""
 MAX_NAME: Final = 1_000
 """Characters of an id or of a query's name."""
+MAX_TOPIC_NAME: Final = 249
+"""Characters, as Kafka has it."""
+MAX_PARTITION: Final = 2**31 - 1
 MAX_TEXT: Final = 10_000
 """Characters of what is said in sentences, of addresses and of patterns."""
 
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 Offset = Count
 Int64 = Annotated[int, Meta(ge=-(2**63), le=MAX_INT64)]
-Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Index = Annotated[int, Meta(ge=0, le=MAX_PARTITION)]
 PartitionNumber = Index
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS)]
-DurationMs = Annotated[int, Meta(ge=0, le=int(MAX_DURATION_S * 1000))]
+DurationMs = Annotated[int, Meta(ge=0, le=MAX_DURATION_MS)]
 DurationS = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
 Rate = Annotated[float, Meta(ge=0, le=MAX_RATE)]
 SignedRate = Annotated[float, Meta(ge=-MAX_RATE, le=MAX_RATE)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
-TopicName = Annotated[str, Meta(min_length=1, max_length=249)]  # as Kafka's
+TopicName = Annotated[str, Meta(min_length=1, max_length=MAX_TOPIC_NAME)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 

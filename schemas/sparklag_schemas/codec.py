@@ -9,6 +9,7 @@ import msgspec
 from sparklag_schemas.errors import MalformedMessage, OutOfBounds, UnsupportedVersion
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
+from sparklag_schemas.printable import printable
 from sparklag_schemas.vocabulary import SCHEMA_VERSION
 
 JSON: Final = "application/json"
@@ -45,7 +46,7 @@ class JsonDecoder(Generic[Message]):
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             # A newer major version may well break the shape too: then that is the thing to say.
             _refuse_newer(_version_of(data))
-            raise MalformedMessage(str(error)) from error
+            raise MalformedMessage(printable(str(error))) from error
         _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
         return message
 
@@ -56,7 +57,7 @@ def converted(found: Any, message_type: type[Message]) -> Message:
         message = msgspec.convert(found, message_type, str_keys=True)
     except msgspec.ValidationError as error:
         _refuse_newer(str(found.get("schema_version")))
-        raise MalformedMessage(str(error)) from error
+        raise MalformedMessage(printable(str(error))) from error
     _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
     return message
 

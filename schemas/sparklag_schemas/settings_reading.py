@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import Settings, shown_setting
 
 if sys.version_info >= (3, 11):
@@ -74,7 +75,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"no settings file at {path}") from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
     _refuse_unknown(found, Settings, str(path))
     return found
@@ -117,7 +118,8 @@ def _refuse_unknown(
         if name not in into.__struct_fields__:
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
             hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
-            raise SettingsError(f"{origin}: unknown setting {_shown(path + name, prefix)}{hint}")
+            unknown = printable(_shown(path + name, prefix), 200)
+            raise SettingsError(f"{origin}: unknown setting {unknown}{hint}")
         for below, inside, section in _sections(into, name, value):
             _refuse_unknown(inside, section, origin, prefix=prefix, path=f"{path}{below}.")
 
@@ -199,6 +201,7 @@ def _section(found: Any, into: type[_Section], path: str) -> _Section:
             raise SettingsError(f"setting {dotted}: {expectation}") from error
         in_storage = dotted.startswith("checkpoints.storage")
         shown = repr(shown_setting("storage" if in_storage else dotted.rpartition(".")[2], got))
+        dotted, shown = printable(dotted, 200), printable(shown, 300)
         if expectation.startswith("Invalid enum value"):
             *most, last = get_args(kind)
             expectation = f"takes {', '.join(most)} or {last}"

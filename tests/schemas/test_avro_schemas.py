@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, get_args
 
 import msgspec
@@ -176,3 +177,37 @@ def test_json_and_avro_say_the_same_words() -> None:
     assert set(msgspec.json.decode(encode(event))) == {
         field["name"] for field in declared(LagEvent)["fields"]
     }
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "null"},
+        {"type": "record", "name": "Empty", "fields": []},
+        {"type": "record", "name": "Nulls", "fields": [{"name": "a", "type": "null"}]},
+        {"type": "fixed", "name": "Nothing", "size": 0},
+    ],
+    ids=str,
+)
+def test_an_array_whose_items_take_no_bytes_is_refused(items: Any) -> None:
+    # Ten bytes say that it has 2**62 of them.
+    array: dict[str, Any] = {"name": "a", "type": ["null", {"type": "array", "items": items}]}
+    schema = {"type": "record", "name": "r", "fields": [array]}
+    with pytest.raises(MalformedMessage, match="an array of items without a size"):
+        parse_schema(json.dumps(schema))
+    array["type"] = {"type": "array", "items": ["null", "int"]}
+    assert parse_schema(json.dumps(schema)).name == "r"
+
+
+def test_a_schema_that_is_nested_without_end_is_refused() -> None:
+    nested = "[" * 100_000
+    with pytest.raises(MalformedMessage, match=r"^not an Avro schema: "):
+        parse_schema(nested)
+    kind: Any = "int"
+    for _ in range(900):
+        kind = {"type": "array", "items": kind}
+    with pytest.raises(MalformedMessage, match=r"^not an Avro schema: "):
+        parse_schema(
+            json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]})
+        )

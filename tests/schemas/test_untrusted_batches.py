@@ -65,7 +65,7 @@ def test_a_name_that_is_no_text_ends_its_batch_and_no_other() -> None:
     broken = bytearray(batch("none", b"one", b"two", header="zyx"))
     at = broken.rindex(b"zyx")
     broken[at : at + 3] = b"\xff\xfe\xfd"
-    broken[17:21] = _crc(broken)
+    broken[17:21] = checksum_of(broken)
     reading = Reading(bytes(broken) + batch("none", b"three", b"four"))
     assert reading.values == [b"one", b"three", b"four"]
     assert [told[:2] for told in reading.unreadable] == [(0, 2)]
@@ -78,7 +78,7 @@ def test_other_consumers_of_the_process_read_as_before() -> None:
     assert [len(record.value) for record in records.next_batch()] == [8 * _MOST_BYTES]
 
 
-def _crc(data: bytearray) -> bytes:
+def checksum_of(data: bytes | bytearray) -> bytes:
     from aiokafka.record.util import calc_crc32c
 
     checksum: int = calc_crc32c(memoryview(data)[21:])

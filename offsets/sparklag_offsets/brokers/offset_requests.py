@@ -6,7 +6,7 @@ aiokafka reads an answer field by field and whole, which holds the loop ten time
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from struct import Struct
+from struct import Struct, error
 from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
@@ -14,6 +14,7 @@ from aiokafka.structs import TopicPartition
 from sparklag_offsets.brokers.wire import (
     CONSUMER,
     UP_TO,
+    AnswerUnreadable,
     PreparedRequest,
     Versions,
     newest,
@@ -112,15 +113,23 @@ Answered = tuple[int, int, int, int]
 
 
 def read_offsets(answer: bytes) -> Iterator[tuple[str, Iterator[Answered]]]:
-    """Each topic with the partition, error code, timestamp and offset of its partitions."""
-    (topics,) = _INT32.unpack_from(answer, 4)  # behind the throttle time
-    at = 8
-    for _ in range(topics):
-        (length,) = _INT16.unpack_from(answer, at)
-        at += 2
-        topic = answer[at : at + length].decode()
-        (partitions,) = _INT32.unpack_from(answer, at + length)
-        at += length + 4
-        end = at + partitions * _ANSWERED.size
-        yield topic, _ANSWERED.iter_unpack(answer[at:end])
-        at = end
+    """Each topic with the partition, error code, timestamp and offset of its partitions.
+
+    Raises AnswerUnreadable.
+    """
+    try:
+        (topics,) = _INT32.unpack_from(answer, 4)  # behind the throttle time
+        at = 8
+        for _ in range(topics):
+            (length,) = _INT16.unpack_from(answer, at)
+            at += 2
+            topic = answer[at : at + length].decode()
+            (partitions,) = _INT32.unpack_from(answer, at + length)
+            at += length + 4
+            end = at + partitions * _ANSWERED.size
+            if min(length, partitions) < 0 or end > len(answer):
+                raise AnswerUnreadable("its answer ends in the middle")
+            yield topic, _ANSWERED.iter_unpack(answer[at:end])
+            at = end
+    except (error, UnicodeDecodeError) as cut:
+        raise AnswerUnreadable("its answer ends in the middle") from cut

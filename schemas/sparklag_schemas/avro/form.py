@@ -13,6 +13,7 @@ from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
 from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.printable import printable
 from sparklag_schemas.settings import RegistrySettings
 
 _PREFIX: Final = struct.Struct(">bI")
@@ -113,7 +114,8 @@ def _read(data: bytes, schema: AvroSchema) -> Any:
         found = fastavro.schemaless_reader(buffer, schema.parsed, None)
     except Exception as error:  # by how corrupt bytes happen to read, it can be any
         cause = str(error) or type(error).__name__
-        raise MalformedMessage(f"not Avro of schema {schema.name}: {cause}") from error
+        text = printable(f"not Avro of schema {schema.name}: {cause}")
+        raise MalformedMessage(text) from error
     left = len(data) - buffer.tell()
     if left:
         raise MalformedMessage(f"{left} bytes more than its schema {schema.name} says")

@@ -11,6 +11,7 @@ import fastavro
 
 from sparklag_schemas.avro.sources import declared, without_logical_types
 from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.printable import printable
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,49 @@ def parse_schema(text: str) -> AvroSchema:
     """Raises MalformedMessage for what is no Avro schema of a record."""
     try:
         parsed = fastavro.parse_schema(without_logical_types(json.loads(text)))
-    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
-        raise MalformedMessage(f"not an Avro schema: {error}") from error
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise MalformedMessage(f"an Avro schema of a record is needed, it is {text[:60]}")
+        if not isinstance(parsed, dict) or parsed.get("type") != "record":
+            raise MalformedMessage(
+                f"an Avro schema of a record is needed, it is {printable(text, 60)}"
+            )
+        _takes_no_bytes(parsed, {})
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        fastavro.schema.SchemaParseException,
+    ) as error:
+        raise MalformedMessage(printable(f"not an Avro schema: {error}")) from error
     return AvroSchema(parsed["name"], text, parsed)
+
+
+def _takes_no_bytes(kind: Any, named: dict[str, bool]) -> bool:
+    """Whether a value of that type is written as nothing. `named`: the same of types by name.
+
+    Raises MalformedMessage for an array of such: a few bytes could say that it has 2⁶² items.
+    """
+    if isinstance(kind, list):  # a union, which begins with its index
+        for one in kind:
+            _takes_no_bytes(one, named)
+        return False
+    if isinstance(kind, str):
+        return kind == "null" or named.get(kind, False)
+    match kind["type"]:
+        case "record" | "error":
+            named[kind["name"]] = False
+            empty = [_takes_no_bytes(field["type"], named) for field in kind["fields"]]
+            named[kind["name"]] = all(empty)
+            return all(empty)
+        case "fixed":
+            named[kind["name"]] = kind["size"] == 0
+            return named[kind["name"]]
+        case "enum":
+            return False
+        case "array":
+            if _takes_no_bytes(kind["items"], named):
+                raise MalformedMessage("not a schema of ours: an array of items without a size")
+            return False
+        case "map":
+            _takes_no_bytes(kind["values"], named)
+            return False
+    return _takes_no_bytes(kind["type"], named)
