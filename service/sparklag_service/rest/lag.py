@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query, Response
 from sparklag_schemas import Status
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
-from sparklag_service.rest.listing import MAX_PAGE, BadCursor, Filter, page
+from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED, ref
 
 
@@ -30,15 +30,12 @@ def add_lag(app: FastAPI, pipeline: Pipeline) -> None:
         cluster: Annotated[str | None, Query(description="Only queries of it.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
         cursor: Annotated[
-            str | None, Query(description="`next_cursor` of the page before.")
+            str | None, Query(description="`next_cursor` of the page before.", pattern=CURSOR)
         ] = None,
     ) -> Response:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`."""
         events = (entry.event for entry in view)
-        try:
-            found = page(events, Filter(status, topic, cluster), limit, cursor)
-        except BadCursor as error:
-            raise problems.invalid_parameter("cursor", str(error)) from error
+        found = page(events, Filter(status, topic, cluster), limit, cursor)
         return Response(msgspec.json.encode(found), media_type=JSON)
 
     @app.get(
