@@ -88,6 +88,9 @@ lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: o
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
 	@$(WITH_JAVA) && $(BIN)/pytest -m "faults or long_fault" tests/faults tests $(ARGS)
 
+fuzz: $(DEV) ## Every parser on bytes and values of others, for minutes each (ARGS="-k avro")
+	$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n auto $(ARGS)
+
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
 

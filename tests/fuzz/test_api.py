@@ -1,0 +1,56 @@
+"""The REST interface keeps what its OpenAPI document says, whatever is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_schemas import StoreSettings
+from tests.messages import seen
+from tests.second_client import SecondClient
+from tests.service.conftest import RunningService, settings_for
+from tests.service.instances import instance
+
+pytestmark = pytest.mark.kafka
+
+SETTINGS = Path(__file__).with_name("schemathesis.toml")
+_MOST_CASES = 2_000
+"""Of an operation and a phase."""
+
+
+async def test_schemathesis_finds_nothing_with_all_its_checks(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+) -> None:
+    second_client.create(topic_name, 1)
+    settings = settings_for(
+        kafka.bootstrap_servers, store=StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db")
+    )
+    async with instance(settings) as (pipeline, port):
+        service = RunningService(pipeline, second_client)
+        for name in ("orders", "returns"):
+            query = seen(topic_name, {0: 0}, query=name)
+            service.observe(query)
+            await service.shows(query.query_id, lambda event: event.total_lag == 0, "it is there")
+        cases = min(hypothesis_settings().max_examples, _MOST_CASES)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(SETTINGS)),
+            *("run", f"http://127.0.0.1:{port}/openapi.json", "--max-examples", str(cases)),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        text = output.decode()
+        assert process.returncode == 0, text
+        tried = re.search(r"(\d[\d,]*) generated", text)
+        assert tried is not None, text
+        assert int(tried[1].replace(",", "")) > cases, text
+        # It is well afterwards, too.
+        assert pipeline.not_ready() == {}
+        assert pipeline.counters.reads_failed == 0

@@ -1,0 +1,199 @@
+"""Whatever bytes come from outside, a parser reads them, or says in one line why it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sparklag_listener.observer import Observer
+from sparklag_listener.progress import completed_batch
+from sparklag_listener.query_events import Progressed
+from sparklag_offsets.brokers.metadata_request import MetadataAnswer
+from sparklag_offsets.brokers.offset_requests import read_offsets
+from sparklag_offsets.brokers.wire import AnswerUnreadable
+from sparklag_offsets.checkpoints import offset_log
+from sparklag_offsets.errors import CheckpointError
+from sparklag_schemas import LagEvent, Observation, SparklagError
+from sparklag_schemas.avro import form
+from sparklag_schemas.avro.schema import parse_schema, schema_of
+from sparklag_schemas.codec import JsonDecoder
+from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsError
+from sparklag_schemas.message_examples import MessageType, example_value
+from sparklag_schemas.settings_reading import load_settings
+from tests import samples
+from tests.fuzz.edits import as_json, changed, edited
+from tests.schemas.test_untrusted_batches import Reading, batch, checksum_of
+
+NO_FIXTURES_RESET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
+"""A temporary folder is written anew for each case."""
+
+
+def fails_in_one_line(
+    parse: Callable[[bytes], object], data: bytes, *errors: type[Exception]
+) -> object:
+    """What `parse` makes of it. It may raise one of `errors`, which say why in a line."""
+    try:
+        return parse(data)
+    except errors as error:
+        if isinstance(error, SparklagError):
+            text = str(error)
+            assert text
+            assert len(text) < 2_000
+            assert "\n" not in text
+        return None
+
+
+# Progress of a query.
+
+PROGRESS = [samples.progress_document(name) for name in samples.PROGRESS if "2000p" not in name]
+
+
+def observed(text: str) -> None:
+    """What a driver makes of a progress every service takes."""
+    completed_batch(text)
+    observation = Observer("default").observe(Progressed(text, 1_790_000_000_000))
+    if observation is not None:
+        written = msgspec.json.encode(observation)
+        assert JsonDecoder(Observation).decode(written) == observation
+
+
+@given(st.sampled_from(PROGRESS).flatmap(changed))
+def test_a_progress_in_which_values_are_others(document: Any) -> None:
+    text = as_json(document).decode("utf-8", "surrogatepass")
+    fails_in_one_line(lambda _: observed(text), b"", MalformedMessage)
+
+
+@given(st.sampled_from(PROGRESS).map(as_json).flatmap(edited))
+@example(b'{"id":' + b"[" * 2_000)
+@example(b'{"id":"a","runId":"b","endOffset":' + b"[" * 2_000)
+def test_a_progress_of_which_bytes_are_others(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    fails_in_one_line(lambda _: observed(text), b"", MalformedMessage)
+
+
+# Files of a checkpoint.
+
+CHECKPOINT_FILES = {
+    "offsets": offset_log.parse_offsets,
+    "commits": offset_log.parse_commit,
+    "metadata": offset_log.parse_metadata,
+    "sources": offset_log.parse_initial_offsets,
+}
+
+
+def files_of(kind: str) -> list[bytes]:
+    folder = samples.FOLDER / "checkpoints"
+    found = [
+        path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and kind in path.relative_to(folder).parts and path.suffix != ".crc"
+    ]
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("kind", CHECKPOINT_FILES)
+@given(st.data())
+def test_a_file_of_a_checkpoint(kind: str, data: st.DataObject) -> None:
+    content = data.draw(st.sampled_from(files_of(kind)).flatmap(edited))
+    parse = CHECKPOINT_FILES[kind]
+    fails_in_one_line(lambda found: parse(found, kind), content, CheckpointError)
+
+
+# Messages.
+
+MESSAGES = (Observation, LagEvent)
+each_message = pytest.mark.parametrize("message", MESSAGES, ids=lambda one: one.__name__)
+
+
+@each_message
+@given(st.data())
+def test_a_message_in_json(message: MessageType, data: st.DataObject) -> None:
+    document = json.loads(json.dumps(example_value(message)))
+    written = data.draw(changed(document).map(as_json) | edited(as_json(document)))
+    found = fails_in_one_line(JsonDecoder(message).decode, written, ContractError)
+    if found is not None:
+        assert JsonDecoder(message).decode(msgspec.json.encode(found)) == found
+
+
+@each_message
+@given(st.data())
+def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
+    schema = schema_of(message)
+    written = BytesIO(b"\0\0\0\0\1")
+    written.seek(5)
+    fastavro.schemaless_writer(written, schema.parsed, example_value(message))
+    content = data.draw(edited(written.getvalue()))
+    fails_in_one_line(lambda found: form._read(found, schema), content, MalformedMessage)
+
+
+@given(st.sampled_from(MESSAGES).flatmap(lambda one: changed(json.loads(schema_of(one).text))))
+def test_a_schema_of_a_registry(document: Any) -> None:
+    text = json.dumps(document)
+    fails_in_one_line(lambda _: parse_schema(text), b"", MalformedMessage)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@given(st.data())
+def test_a_batch_of_records(codec: str, data: st.DataObject) -> None:
+    whole = batch(codec, b"one", b"two" * 50)
+    # What stands before has been checked by a broker, the sum with it.
+    content = data.draw(edited(whole[21:])).ljust(40, b"\0")
+    size = (9 + len(content)).to_bytes(4, "big")
+    head = whole[:8] + size + whole[12:17] + checksum_of(bytes(21) + content)
+    reading = Reading(head + content)
+    assert len(reading.unreadable) <= 1
+
+
+# Settings.
+
+
+@given(
+    st.binary(max_size=40)
+    | edited(
+        b'bootstrap_servers = "h:1"\n[kafka]\nsasl_mechanism = "PLAIN"\n[limits]\nqueries = 5\n'
+        b'[clusters.east]\nbootstrap_servers = "e:1"\n[thresholds."a.*"]\n[store]\nurl = "sqlite:///x"\n'
+    )
+)
+@settings(suppress_health_check=NO_FIXTURES_RESET)
+def test_a_settings_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "sparklag.toml"
+    path.write_bytes(content)
+    fails_in_one_line(lambda _: load_settings(config=path, environ={}), b"", SettingsError)
+
+
+# Answers of brokers. Those about groups: see their own tests.
+
+
+@given(
+    edited(
+        b"\0\0\0\0\0\0\0\1\0\6orders\0\0\0\1" + bytes(4) + bytes(2) + bytes(8) + b"\0" * 7 + b"F"
+    )
+)
+def test_where_logs_end_as_a_broker_says(content: bytes) -> None:
+    def read(answer: bytes) -> None:
+        for _, partitions in read_offsets(answer):
+            list(partitions)
+
+    fails_in_one_line(read, content, AnswerUnreadable)
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@given(st.data())
+def test_which_brokers_there_are_as_one_says(flexible: bool, data: st.DataObject) -> None:
+    content = data.draw(st.binary(max_size=200) | edited(bytes(60)))
+
+    def read(answer: bytes) -> None:
+        _, topics = MetadataAnswer(answer, flexible).read()
+        for topic in topics:
+            assert topic.name is not None
+
+    fails_in_one_line(read, content, AnswerUnreadable)

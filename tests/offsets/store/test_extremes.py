@@ -1,0 +1,48 @@
+"""No number that an observation may hold keeps any store from going on, now or after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.writer import StoreWriter
+from sparklag_schemas import Observation, Settings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.codec import JsonDecoder
+from sparklag_schemas.errors import ContractError
+from tests.fuzz.test_extremes import EXTREMES, LIMITS, cases, document_of, with_number
+from tests.offsets.store.batches import new_query, told
+from tests.waiting import DEADLINE_S
+
+
+def at_their_extremes() -> list[Observation]:
+    """Every field at each extreme that an observation may have, each of a query of its own."""
+    document = document_of(Observation)
+    found = []
+    for case in cases(Observation):
+        for number in EXTREMES.values():
+            try:
+                one = JsonDecoder(Observation).decode(with_number(document, case.values[0], number))
+                LIMITS.check(one, epoch_ms())
+            except ContractError:
+                continue
+            found.append(msgspec.structs.replace(one, query_id=new_query()))
+    return found
+
+
+async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) -> None:
+    extremes = at_their_extremes()
+    assert len(extremes) > 50
+    ordinary = told(0, query_id=new_query())
+    for _ in range(2):
+        # The second is one that is started anew, and goes on from what is in the store.
+        writer = StoreWriter(store, Settings(), None)
+        await asyncio.wait_for(writer.write([*extremes, ordinary]), DEADLINE_S)
+        assert writer.counts.failures == 0
+    assert await store.as_of(ordinary.query_id, None) is not None
+    for one in extremes:
+        # Also what it has taken can be read.
+        await store.as_of(one.query_id, None)
+    assert len(await store.queries()) > 1
