@@ -14,15 +14,17 @@ from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 
 _BACKLOG: Final = 128
-"""Connections that wait to be taken: asyncio takes as many at a time, whether there are files for
-them or not, and logs each for which there is none."""
+"""Connections that wait to be taken: asyncio tries as many at a time, whether there are files for
+them or not."""
 _LOG_INTERVAL_S: Final = 60.0
+_NO_FILES: Final = "socket.accept() out of system resource"
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""
 
 
 class _OnceInAWhile(logging.Filter):
-    """Of warnings that any stranger can cause, one of each a minute."""
+    """Of what any stranger can cause, one of each a minute: warnings, and asyncio's error for each
+    connection that finds no file left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,12 +32,13 @@ class _OnceInAWhile(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging."""
-        if record.levelno != logging.WARNING:
+        said = str(record.msg).partition("\n")[0]
+        if record.levelno != logging.WARNING and said != _NO_FILES:
             return True
         now_s = time.monotonic()
-        if now_s - self._logged_s.get(str(record.msg), -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
+        if now_s - self._logged_s.get(said, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             return False
-        self._logged_s[str(record.msg)] = now_s
+        self._logged_s[said] = now_s
         return True
 
 
@@ -49,7 +52,8 @@ class HttpServer(uvicorn.Server):
     def __init__(self, pipeline: Pipeline) -> None:
         timeout_s = pipeline.settings.shutdown_timeout_s
         limits = ConnectionLimits(pipeline.settings.limits, pipeline.counters)
-        logging.getLogger("uvicorn.error").addFilter(_once_in_a_while)
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(_once_in_a_while)
         super().__init__(
             uvicorn.Config(
                 create_app(pipeline),
