@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 from sparklag_schemas import Settings
@@ -153,12 +154,15 @@ class LiveHub:
 
     def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
         """What stands now; or, to one that comes back, nothing, if the ring has what it missed."""
+        query_id = reader.query_id
         if last_id is None:
-            return self._state(reader.query_id, {}, b"")
+            # It knows of no query that could be forgotten. If it loses this on the way, it comes
+            # back as one who does, and has seen nothing to the end.
+            return chain([frames.with_id(format_id({}), b"\n")], self._state(query_id, {}, []))
         since = parse_id(last_id)
         if since is not None:
-            partition = self._partition_of(reader.query_id)
-            if partition is not None and partition not in since:
+            partition = self._partition_of(query_id)
+            if since and partition is not None and partition not in since:
                 # An id of another query.
                 since = None
             elif self._ring.reaches(since, partition):
@@ -172,28 +176,27 @@ class LiveHub:
             places = self._ring.places
             # Who has seen more than there is has read another topic, or an instance ahead of this.
             since = {p: o for p, o in since.items() if o <= places.get(p, NOTHING_SEEN)}
-        return self._state(reader.query_id, since, frames.gap(last_id, reason))
+        gone = _later(self._tombstones, since)
+        return chain([frames.gap(last_id, reason)], self._state(query_id, since, gone))
 
     def _partition_of(self, query_id: str | None) -> int | None:
         place = self._newest.get(query_id) if query_id is not None else None
         return place[0] if place is not None else None
 
-    def _state(self, query_id: str | None, since: Mapping[int, int], gap: bytes) -> Iterator[bytes]:
+    def _state(
+        self, query_id: str | None, since: Mapping[int, int], gone: list[str]
+    ) -> Iterator[bytes]:
         """The newest event of every query that changed after those places. The last one carries
         the id: one who loses its connection before begins again."""
         if query_id is not None:
             place = self._newest.get(query_id)
             after = {} if place is None else {place[0]: place[1]}
-            return self._state_frames(gap, [], [query_id], after)
-        # One who comes for the first time knows of no query that could be forgotten.
-        gone = _later(self._tombstones, since) if gap else []
-        return self._state_frames(gap, gone, _later(self._newest, since), self._ring.places)
+            return self._state_frames([], [query_id], after)
+        return self._state_frames(gone, _later(self._newest, since), self._ring.places)
 
     def _state_frames(
-        self, gap: bytes, gone: list[str], changed: list[str], after: Mapping[int, int]
+        self, gone: list[str], changed: list[str], after: Mapping[int, int]
     ) -> Iterator[bytes]:
-        if gap:
-            yield gap
         for query_id in gone:
             yield frames.forgotten(query_id)
         held = b""
@@ -203,11 +206,7 @@ class LiveHub:
                 if held:
                     yield held
                 held = frames.lag(entry.document)
-        place = format_id(after)
-        if held:
-            yield frames.with_id(place, held) if place else held
-        elif place:
-            yield frames.with_id(place, b"\n")
+        yield frames.with_id(format_id(after), held or b"\n")
 
 
 def _later(places: Mapping[str, tuple[int, int]], since: Mapping[int, int]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklag_schemas import Settings, encode
@@ -25,7 +25,8 @@ def test_an_id_is_the_places_in_it() -> None:
     places = {3: 1207, 0: 88}
     assert format_id(places) == b"0:88,3:1207"
     assert parse_id("0:88,3:1207") == places
-    assert format_id({0: -1}) == b""
+    assert format_id({0: -1}) == b"-"
+    assert parse_id("-") == {}
 
 
 def test_what_is_no_id_is_told_apart() -> None:
@@ -148,6 +149,7 @@ steps = st.lists(
 @given(
     steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
 )
+@example([(0, "small")] * 3 + [(1, "small"), (0, "forget")], [(4, False, 2)])
 @settings(max_examples=60)
 def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
     steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
