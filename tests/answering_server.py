@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklag_pipeline.child_process import ChildProcess
 from sparklag_pipeline.startable import Startable
-from tests.free_ports import lasting_port
+from tests.free_ports import free_port
 from tests.waiting import wait_until_up
 
 _START_S: Final = 180.0
@@ -24,7 +24,7 @@ class AnsweringServer(Startable):
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=f"sparklag-{self.name}-"))
-        self._port = lasting_port()
+        self._port = free_port()
         self._process: ChildProcess | None = None
 
     @abstractmethod

@@ -1,13 +1,17 @@
-"""Ports of this machine that nobody listens on now; somebody may by the time they are used."""
+"""Ports of this machine that nobody listens on now; somebody may by the time they are used.
+
+They are below those that systems give to outgoing connections: of those another process may be
+given one before it is used. A client that keeps trying while a server is away could even be given
+the server's own, connect to itself, and keep the server from coming back.
+"""
 
 from __future__ import annotations
 
 import random
 import socket
-from contextlib import ExitStack
 from typing import Final
 
-_LASTING: Final = range(20_000, 30_000)
+_RANGE: Final = range(20_000, 30_000)
 
 
 def free_port() -> int:
@@ -18,26 +22,14 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """So many different ones."""
-    with ExitStack() as held:
-        # All at once, so that they differ.
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def lasting_port() -> int:
-    """One for a server that goes and comes back.
-
-    It is below those that systems give to outgoing connections: a client that keeps trying while
-    the server is away could otherwise be given the server's own, connect to itself, and keep the
-    server from coming back.
-    """
-    for port in random.sample(_LASTING, 100):
+    ports: list[int] = []
+    for port in random.sample(_RANGE, 100 * count):
         with socket.socket() as candidate:
             try:
                 candidate.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise OSError(f"of {_LASTING} none is free")
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"of {_RANGE} too few are free")

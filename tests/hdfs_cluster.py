@@ -47,7 +47,7 @@ class HdfsCluster(Startable):
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="sparklag-hdfs-"))
-        self._rpc_port, self._http_port, *self._data_ports = free_ports(5)
+        self._rpc_port, self._http_port = free_ports(2)
         self._nodes: list[ChildProcess] = []
 
     @property
@@ -104,15 +104,15 @@ class HdfsCluster(Startable):
         wait_until_up(self._nodes, self._takes_files, _START_S)
 
     def _configuration(self) -> str:
-        data, ipc, http = self._data_ports
         properties = {
             "fs.defaultFS": f"hdfs://{self.name_node}",
             "dfs.namenode.name.dir": (self._folder / "names").as_uri(),
             "dfs.datanode.data.dir": (self._folder / "blocks").as_uri(),
             "dfs.namenode.http-address": self.webhdfs,
-            "dfs.datanode.address": f"{HOST}:{data}",
-            "dfs.datanode.ipc.address": f"{HOST}:{ipc}",
-            "dfs.datanode.http.address": f"{HOST}:{http}",
+            # The NameNode is told which ones they are.
+            "dfs.datanode.address": f"{HOST}:0",
+            "dfs.datanode.ipc.address": f"{HOST}:0",
+            "dfs.datanode.http.address": f"{HOST}:0",
             "dfs.replication": "1",
             "dfs.namenode.safemode.extension": "0",
         }

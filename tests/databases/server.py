@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_end
 from sparklag_pipeline.startable import Startable
-from tests.free_ports import lasting_port
+from tests.free_ports import free_port
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for, wait_until_up
 
@@ -44,7 +44,7 @@ class DatabaseServer(Startable):
     stop_signal = signal.SIGTERM
 
     def __init__(self) -> None:
-        self._port = lasting_port()
+        self._port = free_port()
         self._folder: Path | None = None
         self._process: ChildProcess | None = None
         self._is_frozen = False

@@ -23,7 +23,7 @@ from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag, tail
-from tests.free_ports import lasting_port
+from tests.free_ports import free_port
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.instances import instance
@@ -42,7 +42,7 @@ REASON = f"it was refused by jdbc:postgresql://me:{PLANTED}@h/d, password={PLANT
 
 def with_secrets(settings: Settings) -> Settings:
     """One in every part that may have one; what each of them belongs to does not answer."""
-    away = f"127.0.0.1:{lasting_port()}"
+    away = f"127.0.0.1:{free_port()}"
     login = KafkaSettings(
         security_protocol="SASL_PLAINTEXT", sasl_username="me", sasl_password=PLANTED
     )

@@ -23,7 +23,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.redaction import shown_url
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
 from tests.databases.test_servers import SERVERS
-from tests.free_ports import lasting_port
+from tests.free_ports import free_port
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import check_whole, record, spans, told
 from tests.offsets.store.test_stores import places
@@ -81,7 +81,7 @@ async def test_a_server_that_is_away_is_told_in_one_line(
     scheme: str, opened: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promise(monkeypatch)
-    url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{lasting_port()}/offsets"
+    url = f"{scheme}://sparklag:{quote(PASSWORD, safe='')}@{HOST}:{free_port()}/offsets"
     store = opened_store(url, opened)
 
     for call in CALLS.values():
