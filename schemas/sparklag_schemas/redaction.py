@@ -25,7 +25,9 @@ _FIRST_LINE: Final = 300
 _NAME: Final = (
     r"(?<![\w.\-])(?![\w.]*(?:Exception|Error)\b)"
     # Parts of a name, wherever in it they are.
-    r"(?:[\w.\-]{0,60}?(?:passw(?:or[dt]|d)|passphrase|passcode|secret|token|credential"
+    r"(?:[\w.\-]{0,60}?(?:passw(?:or[dt]|d)|passphrase|passcode|secret|token"
+    # Kafka's own words for a wrong password.
+    r"|credential(?!s with SASL mechanism (?:PLAIN|SCRAM-SHA-\d{3}|GSSAPI|OAUTHBEARER)\b)"
     r"|private[._ -]?key|api[._ -]?key|access[._ -]?key|account[._ -]?key|shared[._-]?access"
     r"|client[._ -]?key|signing[._ -]?key|encryption[._ -]?key|master[._ -]?key|license[._ -]?key"
     r"|[._-]key(?!\.\w{0,10}serializer)|signature|jaas[._-]?config|authorization|basic[._-]?auth"
@@ -35,7 +37,7 @@ _NAME: Final = (
     r"(?:pwd|pw|pass|sig|sas|auth|pat|pin|psk|dsn|hmac|otp|salt)(?![A-Za-z])"
     r"|key(?=[\"']?\s{0,3}[:=])(?!\W{1,4}[\w.\-]{0,60}(?:passw|secret|token|key)))"
 )
-_TO: Final = r"[\"'\])\\]{0,4}(?:\W{0,12}\b(?:is|was|has|with)\b)?"
+_TO: Final = r"[\"'\])\\]{0,4}(?:\s{1,3}(?:is|was|has|with)\b)?"
 _QUOTED: Final = (
     r"[^\w(\[]{0,8}?(?:'{3}.*?'{3}|\"{3}.*?\"{3}"
     r"|\\?\"(?:[^\"\\]|\\.)*(?:\"|$)|\\?'(?:[^'\\]|\\.)*(?:'|$))(?!\s*[:=])"
@@ -49,7 +51,8 @@ _OPEN: Final = (
 _PEM: Final = re.compile(r"-----BEGIN [^-\n]*-----.*?(?:-----END [^-\n]*-----|\Z)", re.DOTALL)
 _TAGGED: Final = re.compile(rf"(<({_NAME})\b[^>]*>)[^<]*", re.IGNORECASE)
 _NAMED: Final = re.compile(rf"({_NAME}{_TO})(?:{_QUOTED}|{_OPEN})", re.IGNORECASE)
-_OPTION: Final = re.compile(r"(?<!\S)(-[uap]|--user)(?:\s+|=)\S+")
+_OPTION: Final = re.compile(r"(?<!\S)(-[uap]|--user)(?:\s+|=)\S+|(?<!\S)(-p)\S+")
+_WITH_KEY: Final = re.compile(r"(\b(?:using|with)(?: the)? key )\S+", re.IGNORECASE)
 _ENCODED: Final = re.compile(r"(%2F%2F)\S*?(?=%40)", re.IGNORECASE)
 _DIGEST: Final = re.compile(r"(\bresponse=)\"[^\"]*\"")
 _SCHEME: Final = re.compile(
@@ -91,7 +94,8 @@ def redact(text: str) -> str:
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
     text = _SCHEME.sub(rf"\1{HIDDEN}", text)
     text = _TAGGED.sub(rf"\1{HIDDEN}", text)
-    text = _OPTION.sub(rf"\1 {HIDDEN}", text)
+    text = _OPTION.sub(lambda found: f"{found[1] or found[2]} {HIDDEN}", text)
+    text = _WITH_KEY.sub(rf"\1{HIDDEN}", text)
     text = _ENCODED.sub(rf"\1{HIDDEN}", text)
     text = _DIGEST.sub(rf"\1{HIDDEN}", text)
     text = _NAMED.sub(rf"\1={HIDDEN}", text)

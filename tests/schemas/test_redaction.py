@@ -58,6 +58,8 @@ mongodb+srv://u:<PLAIN>@host/db
 amqp://u:<PLAIN>@h
 Server=h;Database=d;Uid=u;Pwd=<ODD>;
 pwd=<ODD>
+mysql -u root -p<PLAIN>
+using key <PLAIN>
 pw: <ODD>
 --password <PLAIN>
 --token=<PLAIN>
@@ -163,6 +165,8 @@ def test_a_secret_is_taken_out_in_whatever_form_it_is_written(form: str) -> None
         "OffsetOutOfRangeException: FetchPosition{offset=5, leader=h:9092 (id: 1)} is out of range",
         "java.net.ConnectException: namenode:8020 failed on: Connection refused",
         "GroupAuthorizationException: Not authorized to access group: spark-kafka-source-1",
+        "SaslAuthenticationException: Authentication failed during authentication due to invalid"
+        " credentials with SASL mechanism SCRAM-SHA-512\n\tat org.apache.kafka.x(Y.java:1)",
     ],
 )
 def test_other_text_is_left_as_it_is(text: str) -> None:
@@ -174,13 +178,19 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
         ["password", "ssl.key.password", "api_key", "Pwd", "AccountKey", "client-secret", "token"]
     ),
     st.sampled_from(["=", ": ", " -> ", " => ", " = ", '="', "='", '": "', "' : '"]),
+    # What looks like a name and its value ends a value without quotes.
     st.text(
-        st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\"'\\"), min_size=8
+        st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\"'\\=:>"),
+        min_size=8,
     ),
 )
-def test_whatever_follows_the_name_of_a_secret_is_gone(name: str, to: str, secret: str) -> None:
+def test_what_is_left_does_not_depend_on_the_secret(name: str, to: str, secret: str) -> None:
     quote = to[-1] if to[-1] in "\"'" else ""
-    assert f"{to}{secret}" not in redact(f"failed with {name}{to}{secret}{quote}")
+
+    def left(value: str) -> str:
+        return redact(f"failed with {name}{to}{value}{quote} at host")
+
+    assert left(secret) == left("x" * 8)
 
 
 @pytest.mark.parametrize(
