@@ -21,6 +21,7 @@ NAMES = (
     "checkpoint_delay",
     "publishing",
     "live_stream",
+    "slow_clients",
     "history_memory",
     "limits_memory",
     "offset_store",

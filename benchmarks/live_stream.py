@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import re
 import socket
 import time
 import urllib.request
@@ -45,6 +46,7 @@ _ARRIVED_S: Final = 20.0
 _SETTLED_S: Final = 1.0
 _SMALL_BYTES: Final = 4 * 1024
 _MARK: Final = b'"event_id":"'
+_PLACE: Final = re.compile(rb"^id: \d", re.MULTILINE)
 
 
 def run() -> list[Row]:
@@ -54,7 +56,7 @@ def run() -> list[Row]:
         service = stack.enter_context(
             service_process(kafka.bootstrap_servers, publish_interval_s=1)
         )
-        wait_for(lambda: _is_ready(service))
+        wait_for(lambda: is_ready(service))
         return asyncio.run(_measure(kafka.bootstrap_servers, service))
 
 
@@ -189,14 +191,14 @@ async def _produce(
     begin_s = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, begin_s + number / rate - time.monotonic()))
-        event = _event(number % _QUERIES, "x" * 20_000 if wide else None)
+        event = lag_event(number % _QUERIES, "x" * 20_000 if wide else None)
         # Not waited for: the next one is due however long this one takes.
         await producer.send("consumer-lag", encode(event), key=key_of(event.query_id))
     await producer.flush()
     return count
 
 
-def _event(query: int, reason: str | None) -> LagEvent:
+def lag_event(query: int, reason: str | None) -> LagEvent:
     now_ms = epoch_ms()
     return LagEvent(
         # A wide one is not measured.
@@ -289,8 +291,8 @@ class _Reader(asyncio.Protocol):
         else:
             at = max(at, len(data) - len(_MARK))
         self._rest = data[at:]
-        # Of what it is told first the last event carries the id.
-        if b"id: " in data:
+        # Of what it is told first the last event carries a place.
+        if _PLACE.search(data):
             self.told_first.set()
 
 
@@ -298,7 +300,7 @@ def _counter(service: ServiceProcess, name: str) -> int:
     return int(_health(service)["counters"][name])
 
 
-def _is_ready(service: ServiceProcess) -> bool | None:
+def is_ready(service: ServiceProcess) -> bool | None:
     try:
         return True if _health(service)["status"] == "ready" else None
     except OSError:
