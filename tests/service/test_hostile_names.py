@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from io import StringIO
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -13,7 +15,7 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli import lag, tail
-from sparklag_service.cli.markup import escape
+from sparklag_service.cli.markup import ascii_json, escape
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import page
 from sparklag_service.view import Entry
@@ -67,6 +69,14 @@ def test_on_a_terminal(name: str) -> None:
     assert isinstance(plain.file, StringIO)
     if name.isprintable():
         assert plain.file.getvalue() == name
+
+
+@each
+def test_in_json_on_a_terminal(name: str) -> None:
+    text = ascii_json(msgspec.json.encode({"query": name}))
+    assert text.isascii()
+    assert text.isprintable()
+    assert json.loads(text) == {"query": name}
 
 
 @each

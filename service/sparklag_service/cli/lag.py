@@ -13,7 +13,7 @@ from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.printable import printable
 from sparklag_service.cli import lag_text
-from sparklag_service.cli.markup import escape
+from sparklag_service.cli.markup import ascii_json, escape
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
@@ -55,7 +55,7 @@ def lag(
     event, document = get_lag(url, query)
     now_ms = epoch_ms()
     if json:
-        typer.echo(document)
+        typer.echo(ascii_json(document))
     else:
         console = Console(highlight=False)
         console.print(_headline(event, now_ms))

@@ -14,6 +14,7 @@ from sparklag_schemas.connection import explain_failure, quiet_client_logs
 from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_schemas.printable import printable
+from sparklag_service.cli.markup import ascii_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
 from sparklag_service.errors import ServiceError
 from sparklag_service.words import records
@@ -52,7 +53,7 @@ async def _follow(
                 continue
             if query is not None and query not in (event.query, event.query_id):
                 continue
-            typer.echo(as_json(record.value, event).decode() if json else _line(event))
+            typer.echo(ascii_json(as_json(record.value, event)) if json else _line(event))
             shown += 1
             if shown == count:
                 return
