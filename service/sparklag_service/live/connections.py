@@ -8,7 +8,6 @@ response that is given up is closed only once the reader has taken all that was 
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import struct
 from collections import Counter
@@ -66,6 +65,10 @@ class ConnectionLimits:
 
 
 def _files() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return _PLENTY
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):
