@@ -23,6 +23,7 @@ from sparklag_service.evaluation.moment import Moment
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page
 from sparklag_service.view import Entry, View
+from tests.message_types import options_of
 from tests.messages import QUERY_ID
 from tests.service.metrics.scraped import scrape
 from tests.service.states import Follower, said
@@ -91,12 +92,6 @@ def fill(value: Any, kind: inspect.Type) -> None:
 
 def may_be_number(kind: inspect.Type) -> bool:
     return any(isinstance(one, inspect.IntType | inspect.FloatType) for one in options_of(kind))
-
-
-def options_of(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    while isinstance(kind, inspect.Metadata):
-        kind = kind.type
-    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
 def cases(message: type[Observation] | type[LagEvent]) -> list[Any]:

@@ -37,9 +37,9 @@ class Checkpoint:
             (folder / log).mkdir(parents=True)
         self._put("metadata", json.dumps({"id": self.query_id}))
 
-    def plan(self, batch_id: int, offset: int) -> None:
+    def plan(self, batch_id: int, offset: int, partition: int = 0) -> None:
         """A batch begins."""
-        line = json.dumps({"orders": {"0": offset}})
+        line = json.dumps({"orders": {str(partition): offset}})
         self._put(f"offsets/{batch_id}", f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 
     def commit(self, batch_id: int, offset: int) -> Checkpoint:
@@ -320,7 +320,7 @@ async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(place: Path
     locations = [str(one.folder) for one in (pipe, large, orders)]
     async with Watching(locations=locations, timeout_s=30).running() as watching:
         await watching.fails(str(pipe.folder), "no metadata")
-        await watching.fails(str(large.folder), "268,435,456 bytes")
+        await watching.fails(str(large.folder), "more than 33,554,432 bytes")
         await watching.tells(orders, 0, 10)
         orders.commit(1, 20)
         await watching.tells(orders, 1, 20)
@@ -446,3 +446,19 @@ def test_settings_are_shown_without_the_stores_secrets() -> None:
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in repr(Settings(checkpoints=settings))
     assert msgspec.structs.asdict(settings)["storage"] == {"s3": {"secret": "hunter2"}}
+
+
+async def test_partitions_beyond_the_limits_are_refused_until_they_are_gone(place: Path) -> None:
+    checkpoint = Checkpoint(place / "q").commit(0, 5)
+    watching = Watching(locations=[f"{place}/*"])
+    async with watching.running():
+        await watching.tells(checkpoint, 0, 5)
+        checkpoint.plan(1, 9, partition=100_000)
+        await watching.fails(str(checkpoint.folder), "partition 100000", "limits.partitions")
+        told = len(watching.of(checkpoint))
+        await watching.looked()
+        assert watching.intake.failing
+        assert len(watching.of(checkpoint)) == told
+        checkpoint.commit(1, 9)
+        await watching.tells(checkpoint, 1, 9)
+        await watching.is_well()

@@ -9,17 +9,19 @@ from io import StringIO
 
 import msgspec
 import pytest
+from msgspec import inspect
 from rich.console import Console
 
 from sparklag_schemas import LagEvent
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.message_examples import example_value
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.markup import ascii_json, escape
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import page
 from sparklag_service.view import Entry
-from tests.messages import lag_event
+from tests.message_types import with_texts
 from tests.service.metrics.scraped import parse_text, settings
 from tests.service.pipelines import pipeline_of
 
@@ -47,7 +49,9 @@ def is_harmless(text: str) -> bool:
 
 
 def hostile_event(name: str) -> LagEvent:
-    return lag_event(query=name, reason=f"why: {name}", exception=name)
+    """Every text in it is `name`: query, topics, cluster, ids, reasons, patterns."""
+    document = with_texts(example_value(LagEvent), inspect.type_info(LagEvent), name)
+    return msgspec.convert(document, LagEvent)
 
 
 each = pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)

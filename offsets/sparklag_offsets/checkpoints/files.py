@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
+
+from sparklag_offsets.errors import MalformedCheckpoint
 
 Log = Literal["offsets", "commits"]
+LONGEST_FILE: Final = 32 * 1024 * 1024
+"""Bytes. Those of a million partitions are shorter."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class CheckpointFiles(Protocol):
         """Its batches now; none where the folder is not there."""
 
     def read(self, name: str) -> bytes:
-        """`metadata`, `offsets/5`. Raises FileNotFoundError."""
+        """`metadata`, `offsets/5`; no more than LONGEST_FILE is taken into memory. Raises
+        FileNotFoundError, MalformedCheckpoint."""
 
     def explain_absence(self) -> str:
         """What is at the location where there is no checkpoint: one clause."""
@@ -66,3 +71,10 @@ class FullListing:
 
     def facts(self, number: int) -> FileFacts | None:
         return self.found.get(number)
+
+
+def too_long(name: str) -> MalformedCheckpoint:
+    """The error for a file of more than LONGEST_FILE."""
+    return MalformedCheckpoint(
+        f"{name} has more than {LONGEST_FILE:,} bytes, and Spark writes no file so long"
+    )

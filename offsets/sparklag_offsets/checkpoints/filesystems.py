@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from sparklag_offsets.checkpoints.files import LONGEST_FILE, too_long
 from sparklag_offsets.errors import CheckpointAway
 
 _EXTRAS: Final = {
@@ -50,6 +51,8 @@ def open_filesystem(
     named |= {"skip_instance_cache": True, "use_listings_cache": False}
     if scheme == "hdfs":
         return _open_native_hdfs(kind, named)
+    if scheme == "s3":
+        return _with_bounded_reads(kind)(**named)
     if scheme == "webhdfs":
         if "port" in named:
             named["port"] = int(named["port"])
@@ -96,11 +99,26 @@ def _s3_defaults(timeout_s: float, given: Mapping[str, Any]) -> dict[str, Any]:
         "max_pool_connections": _CONNECTIONS,
         "retries": {"max_attempts": 2, "mode": "standard"},
     }
-    return {
-        # Several would first ask how long the file is.
-        "max_concurrency": given.get("max_concurrency", 1),
-        "config_kwargs": {**limits, **given.get("config_kwargs", {})},
-    }
+    return {"config_kwargs": {**limits, **given.get("config_kwargs", {})}}
+
+
+def _with_bounded_reads(kind: Any) -> Any:
+    """s3fs, told by the answer itself how long an object is: to ask before, where most objects that
+    are asked for are not there yet, would be two requests more for each."""
+
+    class BoundedS3(kind):  # type: ignore[misc]
+        async def _cat_file(self, path: str) -> bytes:
+            bucket, key, _ = self.split_path(path)
+            answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
+            try:
+                if answer["ContentLength"] > LONGEST_FILE:
+                    raise too_long(path)
+                content: bytes = await answer["Body"].read()
+                return content
+            finally:
+                answer["Body"].close()
+
+    return BoundedS3
 
 
 def _address(webhdfs: str, given: dict[str, Any]) -> str:

@@ -10,13 +10,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from sparklag_offsets.checkpoints.files import FileFacts, Log
+from sparklag_offsets.checkpoints.files import LONGEST_FILE, FileFacts, Log, too_long
 from sparklag_offsets.checkpoints.location import fixed_prefix
 from sparklag_offsets.checkpoints.offset_log import batch_number
-from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound, MalformedCheckpoint
+from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound
 
-_LONGEST_FILE: Final = 32 * 1024 * 1024
-"""Bytes. Those of a million partitions are shorter."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe would keep us for ever, and a symbolic link leads anywhere."""
 
@@ -69,12 +67,9 @@ class LocalFiles:
                 found = os.fstat(file.fileno())
                 if not stat.S_ISREG(found.st_mode):
                     raise FileNotFoundError(name)
-                if found.st_size > _LONGEST_FILE:
-                    raise MalformedCheckpoint(
-                        f"{self.location}/{name} has {found.st_size:,} bytes, and Spark writes"
-                        f" none of more than {_LONGEST_FILE:,}"
-                    )
-                return file.read(_LONGEST_FILE)
+                if found.st_size > LONGEST_FILE:
+                    raise too_long(f"{self.location}/{name}")
+                return file.read(LONGEST_FILE)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise FileNotFoundError(name) from error
         except OSError as error:

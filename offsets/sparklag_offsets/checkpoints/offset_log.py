@@ -17,6 +17,7 @@ import msgspec
 
 from sparklag_offsets.errors import MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
+from sparklag_schemas.bounds import MAX_INT64, MAX_NAME, MAX_PARTITION, MAX_TOPIC_NAME
 
 _FORMATS: Final = (b"v1", b"v2")
 _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
@@ -24,8 +25,6 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
 _KAFKA: Final = msgspec.json.Decoder(dict[str, dict[str, int]])
 _ANY: Final = msgspec.json.Decoder()
-_LARGEST_PARTITION: Final = 2**31 - 1
-_LARGEST_OFFSET: Final = 2**63 - 1
 
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -100,7 +99,7 @@ def parse_metadata(content: bytes, name: str) -> str:
     except _NOT_JSON:
         found = None
     query_id = found.get("id") if isinstance(found, dict) else None
-    if not isinstance(query_id, str) or not query_id.strip():
+    if not isinstance(query_id, str) or not query_id.strip() or len(query_id) > MAX_NAME:
         raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
     return query_id
 
@@ -173,14 +172,14 @@ def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
 def _kafka_offsets(shaped: dict[str, dict[str, int]]) -> Offsets | None:
     found: Offsets = {}
     for topic, partitions in shaped.items():
-        if not topic or not partitions:
+        if not 0 < len(topic) <= MAX_TOPIC_NAME or not partitions:
             return None
         offsets = found[topic] = {}
         for partition, offset in partitions.items():
             if not (partition.isascii() and _NUMBER.fullmatch(partition)):
                 return None
             number = int(partition)
-            if number > _LARGEST_PARTITION or not 0 <= offset <= _LARGEST_OFFSET:
+            if number > MAX_PARTITION or not 0 <= offset <= MAX_INT64:
                 return None
             offsets[number] = offset
     return found or None

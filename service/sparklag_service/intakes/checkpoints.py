@@ -19,7 +19,10 @@ from sparklag_offsets.checkpoints import (
 )
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation, Settings, SourcePosition
+from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.errors import OutOfBounds
+from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.redaction import redact_location
 from sparklag_service.clusters import checkpoint_patterns
@@ -59,6 +62,7 @@ class CheckpointIntake:
         self.owns = owns
         self.queries = queries
         self.failing: dict[str, str] = {}
+        self._limits = MessageLimits(settings.limits)
         self._patterns = checkpoint_patterns(settings)
         self._allowed = [normal_location(prefix) for prefix in settings.checkpoints.follow]
         self._queue = queue
@@ -95,6 +99,17 @@ class CheckpointIntake:
         """A query is not watched there any more."""
         if query_id is not None and self._holders.get(query_id) == location:
             del self._holders[query_id]
+
+    def out_of_bounds(self, answer: Looked, location: str) -> str | None:
+        """Why a position is not taken: its partitions pass what `limits` say."""
+        if isinstance(answer, CheckpointPosition):
+            try:
+                # The store's clock may be ahead.
+                observation = observation_of(answer, location, "", "checkpoint")
+                self._limits.check(observation, MAX_EPOCH_MS)
+            except OutOfBounds as error:
+                return f"{redact_location(location)}: {error}"
+        return None
 
     def put(self, observation: Observation) -> None:
         """On the queue, where it has anything to do with Kafka."""
@@ -217,7 +232,12 @@ class _Watched:
     def looked(self, answer: Looked) -> float | None:
         if not self._intake.watches(self):
             return None
-        if isinstance(answer, CheckpointError):
+        out_of_bounds = self._intake.out_of_bounds(answer, self.location)
+        if out_of_bounds is not None:
+            # The reader tells it once: what was there before stands no more.
+            self._position = None
+            self._fail(out_of_bounds)
+        elif isinstance(answer, CheckpointError):
             self._fail(str(answer))
         else:
             self._take(answer)

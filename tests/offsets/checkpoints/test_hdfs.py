@@ -9,7 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
-from sparklag_offsets.errors import CheckpointAway, CheckpointGone, CheckpointNotFound
+from sparklag_offsets.checkpoints.files import LONGEST_FILE
+from sparklag_offsets.errors import (
+    CheckpointAway,
+    CheckpointGone,
+    CheckpointNotFound,
+    MalformedCheckpoint,
+)
 from tests.hdfs_cluster import HdfsCluster
 from tests.offsets.checkpoints.folders import COMMIT, SAMPLES, upload
 
@@ -71,6 +77,9 @@ def test_what_cannot_be_read_is_one_line_each(hdfs: HdfsCluster, folder: str) ->
         read_checkpoint(store, location)
     with pytest.raises(CheckpointNotFound, match=re.escape(f"{location}/x*: no checkpoint")):
         store.find(f"{location}/x*")
+    hdfs.client().pipe(f"{folder}/cps/batch_fails/offsets/1", bytes(LONGEST_FILE + 1))
+    with pytest.raises(MalformedCheckpoint, match="batch_fails/offsets/1 has more than 33,554,4"):
+        read_checkpoint(store, f"{location}/batch_fails")
     hdfs.client().chmod(f"{folder}/cps", "700")
     other = CheckpointStore(hdfs.storage(user="somebody-else"), 60.0)
     with pytest.raises(CheckpointAway, match="no right to read there"):

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore, read_checkpoint
+from sparklag_offsets.checkpoints.files import LONGEST_FILE
 from sparklag_offsets.checkpoints.filesystems import open_filesystem
-from sparklag_offsets.errors import CheckpointAway, CheckpointGone, CheckpointNotFound
+from sparklag_offsets.errors import (
+    CheckpointAway,
+    CheckpointGone,
+    CheckpointNotFound,
+    MalformedCheckpoint,
+)
 from tests.offsets.checkpoints.folders import COMMIT, METADATA, SAMPLES, Line, upload, v1
 from tests.s3_server import KEY, SECRET, RequestCounter, S3Server
 from tests.waiting import wait_for
@@ -148,6 +154,24 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
     assert position is not None
     assert (position.batch_id, position.planned_batch_id) == (12, None)
     assert requests.take() == {LIST: 2, GET: 1}
+
+
+def test_of_a_huge_file_no_more_is_read_than_shows_that(
+    bucket: Bucket, store: CheckpointStore
+) -> None:
+    location = bucket.put("batch_fails", "cp")
+    bucket.write("cp/offsets/1", bytes(2 * LONGEST_FILE))
+    reader = store.reader(location)
+    with pytest.raises(MalformedCheckpoint, match=f"^{location}: .*/offsets/1 has more than"):
+        reader.look()
+
+
+def test_a_plan_that_is_still_empty_is_none(bucket: Bucket, store: CheckpointStore) -> None:
+    location = bucket.put("batch_fails", "cp")
+    bucket.write("cp/offsets/1", b"")
+    position = store.reader(location).look()
+    assert position is not None
+    assert (position.batch_id, position.planned_batch_id) == (0, None)
 
 
 def test_neither_state_nor_sources_is_ever_listed(bucket: Bucket, store: CheckpointStore) -> None:
