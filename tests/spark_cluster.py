@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyspark
 
 from sparklag_pipeline.child_process import ChildProcess, stop_all
+from sparklag_pipeline.free_ports import free_ports
 from sparklag_pipeline.startable import Startable
-from tests.free_ports import free_ports
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0

@@ -15,6 +15,7 @@ from typing import Final
 from sparklag_pipeline.child_process import ChildProcess, stop_all
 from sparklag_pipeline.demo_story import Step, Story
 from sparklag_pipeline.errors import ProcessFailed
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.maven import kafka_jars
@@ -150,7 +151,7 @@ class DemoParts:
         port = self._http_port
         note = f"http://{HOST}:{port}"
         if self._port_attempts > 0 or not _is_free(port):
-            port = _free_port()
+            port = free_port()
             note = f"http://{HOST}:{port} (port {self._http_port} is taken)"
         self._port_attempts += 1
         self._story.http_url = f"http://{HOST}:{port}"
@@ -208,9 +209,3 @@ def _is_free(port: int) -> bool:
         except (OSError, OverflowError):
             return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as candidate:
-        candidate.bind((HOST, 0))
-        return int(candidate.getsockname()[1])

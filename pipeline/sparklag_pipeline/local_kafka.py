@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import random
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +23,7 @@ from sparklag_pipeline.broker_properties import (
 )
 from sparklag_pipeline.child_process import STOP_TIMEOUT_S, ChildProcess, log_end
 from sparklag_pipeline.errors import BrokerFailed
+from sparklag_pipeline.free_ports import free_ports
 from sparklag_pipeline.java import find_java
 from sparklag_pipeline.maven import kafka_jars
 from sparklag_pipeline.startable import Startable
@@ -35,10 +34,6 @@ START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STARTED: Final = "Kafka Server started"
 _PORT_ATTEMPTS: Final = 5
-# Below the range from which systems take the ports of outgoing connections: while the broker is
-# down, a client that keeps trying could otherwise be given the broker's own port, connect to
-# itself and keep the broker from coming back.
-_PORT_RANGE: Final = (20_000, 30_000)
 
 
 class LocalKafka(Startable):
@@ -149,7 +144,7 @@ class LocalKafka(Startable):
         first_start = self._ports is None
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             if self._ports is None:
-                self._ports = _free_ports()
+                self._ports = Ports(*free_ports(len(Ports._fields)))
             log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             try:
                 self._start_once(deadline, log_start)
@@ -275,20 +270,3 @@ class LocalKafka(Startable):
         with self.log_path.open("rb") as log:
             log.seek(since)
             return text.encode() in log.read()
-
-
-def _free_ports() -> Ports:
-    sockets: list[socket.socket] = []
-    try:
-        # All are held at once, so that they differ.
-        while len(sockets) < len(Ports._fields):
-            candidate = socket.socket()
-            sockets.append(candidate)
-            try:
-                candidate.bind((HOST, random.randrange(*_PORT_RANGE)))
-            except OSError:
-                sockets.pop().close()
-        return Ports(*(held.getsockname()[1] for held in sockets))
-    finally:
-        for held in sockets:
-            held.close()

@@ -12,8 +12,8 @@ import httpx
 import yaml
 
 from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.free_ports import free_port
 from tests.deploy.programs import Programs
-from tests.free_ports import free_port
 from tests.post_receiver import PostReceiver
 from tests.waiting import wait_until_up
 

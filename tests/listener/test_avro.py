@@ -11,10 +11,10 @@ import fastavro
 import msgspec
 import pytest
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.sources import declared
-from tests.free_ports import free_port
 from tests.listener.test_publisher import publishing_with
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer

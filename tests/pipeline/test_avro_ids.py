@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.history.avro_ids import AvroIds, learned
 from sparklag_schemas import RegistrySettings
 from sparklag_schemas.avro.sources import declared
@@ -14,7 +15,6 @@ from sparklag_schemas.errors import RegistryUnavailable
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.settings import Settings
-from tests.free_ports import free_port
 from tests.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.kafka

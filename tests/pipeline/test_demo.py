@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.local_kafka import HOST
-from tests.free_ports import free_port
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from sparklag_pipeline import local_kafka
 from sparklag_pipeline.broker_answer import broker_answers
 from sparklag_pipeline.broker_properties import Ports
 from sparklag_pipeline.errors import BrokerFailed
+from sparklag_pipeline.free_ports import free_ports
 from sparklag_pipeline.local_kafka import LocalKafka
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
@@ -93,17 +95,16 @@ def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_
 def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    free_ports = local_kafka._free_ports
     with socket.socket() as squatter:
         squatter.bind((local_kafka.HOST, 0))
         squatter.listen()
         taken = squatter.getsockname()[1]
-        offered = [free_ports()._replace(client=taken)]
+        offered = [Ports(*free_ports(len(Ports._fields)))._replace(client=taken)]
 
-        def ports() -> Ports:
-            return offered.pop() if offered else free_ports()
+        def ports(count: int) -> Sequence[int]:
+            return offered.pop() if offered else free_ports(count)
 
-        monkeypatch.setattr(local_kafka, "_free_ports", ports)
+        monkeypatch.setattr(local_kafka, "free_ports", ports)
         with LocalKafka() as broker:
             assert broker.bootstrap_servers != f"{local_kafka.HOST}:{taken}"
             _create(broker.bootstrap_servers, "there")

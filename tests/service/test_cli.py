@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.free_ports import free_port
 from tests.messages import QUERY_ID, observation, position
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_schemas import (
     CheckpointSettings,
     ClusterSettings,
@@ -23,7 +24,6 @@ from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag, tail
-from tests.free_ports import free_port
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.instances import instance

@@ -19,11 +19,11 @@ from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.opening import open_store
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
+from sparklag_pipeline.free_ports import free_port
 from sparklag_schemas import Settings
 from sparklag_schemas.redaction import shown_url
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
 from tests.databases.test_servers import SERVERS
-from tests.free_ports import free_port
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import check_whole, record, spans, told
 from tests.offsets.store.test_stores import places

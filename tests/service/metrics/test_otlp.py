@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from benchmarks.service_process import service_process
 
+from sparklag_pipeline.free_ports import free_port
 from sparklag_pipeline.local_kafka import LocalKafka
 from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode
@@ -23,7 +24,6 @@ from sparklag_service.metrics.native import AGES, NATIVE
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view import Entry
-from tests.free_ports import free_port
 from tests.logged import logged
 from tests.messages import QUERY_ID, lag_event, seen
 from tests.second_client import SecondClient
