@@ -7,7 +7,6 @@ from msgspec import Struct, field
 
 from sparklag_listener.kafka_source import KafkaSource, named_source
 from sparklag_listener.progress_batch import (
-    NOT_JSON,
     epoch_ms_of,
     event_time,
     offsets_of,
@@ -23,6 +22,7 @@ from sparklag_schemas.bounds import (
     Name,
     bounded,
 )
+from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.printable import printable
 
 _NULL = msgspec.Raw(b"null")

@@ -14,10 +14,9 @@ from msgspec import Raw, Struct
 
 from sparklag_schemas import Offsets
 from sparklag_schemas.bounds import Count, bounded
+from sparklag_schemas.codec import NOT_JSON
 
 _NULL: Final = b"null"
-NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError)
-"""What decoding a text raises that is not what it was taken for."""
 
 
 class EventTime(Struct, frozen=True):

@@ -12,13 +12,13 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from sparklag_listener.kafka_source import QueryDescription
-from sparklag_listener.progress_batch import NOT_JSON
 from sparklag_listener.progress_text import ProgressText
 from sparklag_listener.queries import ActiveQuery, ConnectionLost, Look, Unanswered, activity_of
 from sparklag_listener.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.spark_session import await_events, brief, describe
 from sparklag_schemas import Activity
 from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.codec import NOT_JSON
 
 
 class _Status(msgspec.Struct):

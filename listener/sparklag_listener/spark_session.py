@@ -14,8 +14,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sparklag_listener.errors import NoListener
 from sparklag_listener.kafka_source import KafkaSource, QueryDescription
-from sparklag_listener.progress_batch import NOT_JSON
 from sparklag_listener.py4j_listener import Py4jListener
+from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.redaction import redact, redact_location
 
 

@@ -16,6 +16,8 @@ JSON: Final = "application/json"
 AVRO: Final = "application/avro"
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Larger messages are refused before they are parsed: about 100,000 partitions in one query."""
+NOT_JSON: Final = (msgspec.DecodeError, RecursionError, ValueError)
+"""What decoding raises for a text that is not what it was taken for."""
 
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
@@ -43,7 +45,7 @@ class JsonDecoder(Generic[Message]):
             raise OutOfBounds(f"{len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
         try:
             message = self._decoder.decode(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             # A newer major version may well break the shape too: then that is the thing to say.
             _refuse_newer(_version_of(data))
             raise MalformedMessage(printable(str(error))) from error
@@ -90,7 +92,7 @@ def decode_lag_event(data: bytes) -> LagEvent:
 def _version_of(data: bytes) -> str:
     try:
         return _versions.decode(data).schema_version
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         return SCHEMA_VERSION
 
 

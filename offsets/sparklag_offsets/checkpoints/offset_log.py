@@ -18,6 +18,7 @@ import msgspec
 from sparklag_offsets.errors import MalformedCheckpoint, UnsupportedCheckpoint
 from sparklag_schemas import Offsets
 from sparklag_schemas.bounds import MAX_INT64, MAX_NAME, MAX_PARTITION, MAX_TOPIC_NAME
+from sparklag_schemas.codec import NOT_JSON
 
 _FORMATS: Final = (b"v1", b"v2")
 _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
@@ -25,8 +26,6 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
 _KAFKA: Final = msgspec.json.Decoder(dict[str, dict[str, int]])
 _ANY: Final = msgspec.json.Decoder()
-
-_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def parse_metadata(content: bytes, name: str) -> str:
     """The query's id. Raises MalformedCheckpoint."""
     try:
         found: Any = _ANY.decode(content)
-    except _NOT_JSON:
+    except NOT_JSON:
         found = None
     query_id = found.get("id") if isinstance(found, dict) else None
     if not isinstance(query_id, str) or not query_id.strip() or len(query_id) > MAX_NAME:
@@ -193,5 +192,5 @@ def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
     """None where it cannot be decoded; no line that is asked about is `null`."""
     try:
         return decode(line)
-    except _NOT_JSON:
+    except NOT_JSON:
         return None
