@@ -176,7 +176,7 @@ class LiveHub:
             places = self._ring.places
             # Who has seen more than there is has read another topic, or an instance ahead of this.
             since = {p: o for p, o in since.items() if o <= places.get(p, NOTHING_SEEN)}
-        gone = _later(self._tombstones, since)
+        gone = _later(self._tombstones, since) if query_id is None else []
         return chain([frames.gap(last_id, reason)], self._state(query_id, since, gone))
 
     def _partition_of(self, query_id: str | None) -> int | None:
@@ -191,7 +191,7 @@ class LiveHub:
         if query_id is not None:
             place = self._newest.get(query_id)
             after = {} if place is None else {place[0]: place[1]}
-            return self._state_frames([], [query_id], after)
+            return self._state_frames(gone, [query_id], after)
         return self._state_frames(gone, _later(self._newest, since), self._ring.places)
 
     def _state_frames(
