@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 from hypothesis import strategies as st
+
+Path = tuple[Any, ...]
+"""Keys and indices."""
 
 _PIECES = (
     b"",
@@ -79,11 +83,11 @@ def edited(seed: bytes) -> st.SearchStrategy[bytes]:
 
 def changed(document: Any) -> st.SearchStrategy[Any]:
     """`document` with another value in one to three of its places, or without them."""
-    places = list(_places(document))
+    places = [path for path, _ in places_in(document) if path]
     value = st.sampled_from(VALUES) | st.integers() | st.text(max_size=20)
     edit = st.tuples(st.sampled_from(places), value, st.booleans())
 
-    def apply(edits: list[tuple[tuple[Any, ...], Any, bool]]) -> Any:
+    def apply(edits: list[tuple[Path, Any, bool]]) -> Any:
         found = copy.deepcopy(document)
         for place, put_in, leave_out in edits:
             _change(found, place, put_in, leave_out=leave_out)
@@ -97,19 +101,19 @@ def as_json(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
+def places_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Each place of a document, itself the first, with what is there."""
+    yield path, value
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, list):
         items = enumerate(value)
     for name, part in items:
-        found += _places(part, (*path, name))
-    return found
+        yield from places_in(part, (*path, name))
 
 
-def _change(document: Any, place: tuple[Any, ...], put_in: Any, *, leave_out: bool) -> None:
+def _change(document: Any, place: Path, put_in: Any, *, leave_out: bool) -> None:
     part = document
     try:
         for step in place[:-1]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from sparklag_service.evaluation.moment import Moment
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page
 from sparklag_service.view import Entry, View
+from tests.fuzz.edits import Path, places_in
 from tests.message_types import options_of
 from tests.messages import QUERY_ID
 from tests.service.metrics.scraped import scrape
@@ -44,19 +44,6 @@ EXTREMES = {
 }
 LIMITS = MessageLimits(LimitSettings())
 events = JsonDecoder(LagEvent)
-
-Path = tuple[str | int, ...]
-
-
-def numbers_in(value: Any, path: Path = ()) -> Iterator[Path]:
-    if isinstance(value, dict):
-        for name, part in value.items():
-            yield from numbers_in(part, (*path, name))
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            yield from numbers_in(part, (*path, index))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path
 
 
 def with_number(document: dict[str, Any], paths: list[Path], number: float) -> bytes:
@@ -97,7 +84,9 @@ def may_be_number(kind: inspect.Type) -> bool:
 def cases(message: type[Observation] | type[LagEvent]) -> list[Any]:
     """One for each field: in every source, topic and partition at once, so that sums are too."""
     found: dict[str, list[Path]] = {}
-    for path in numbers_in(document_of(message)):
+    for path, value in places_in(document_of(message)):
+        if type(value) not in (int, float):
+            continue
         steps = ("*" if isinstance(step, int) or step.isdigit() else step for step in path)
         found.setdefault(".".join(steps), []).append(path)
     return [pytest.param(paths, id=name) for name, paths in found.items()]

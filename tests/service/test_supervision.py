@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,6 +20,16 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "_LONGEST_PAUSE_S", 0.04)
 
 
+@asynccontextmanager
+async def kept(supervisor: Supervisor, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """The task is kept; at the end it is cancelled."""
+    task = asyncio.create_task(supervisor.keep("the task", run))
+    yield
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_task_that_fails_is_started_again_and_named() -> None:
     supervisor = Supervisor()
     runs = 0
@@ -29,13 +41,10 @@ async def test_a_task_that_fails_is_started_again_and_named() -> None:
             raise ZeroDivisionError(f"run {runs}\x1b[2J")
         await asyncio.get_running_loop().create_future()
 
-    task = asyncio.create_task(supervisor.keep("the task", run))
-    await holds(lambda: runs == 4, "it runs again")
-    assert +supervisor.restarts == {"the task": 3}
-    assert supervisor.failing == {"the task": r"ZeroDivisionError: run 3\x1b[2J"}
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    async with kept(supervisor, run):
+        await holds(lambda: runs == 4, "it runs again")
+        assert +supervisor.restarts == {"the task": 3}
+        assert supervisor.failing == {"the task": r"ZeroDivisionError: run 3\x1b[2J"}
 
 
 async def test_a_task_that_somebody_else_cancels_is_started_again() -> None:
@@ -51,12 +60,9 @@ async def test_a_task_that_somebody_else_cancels_is_started_again() -> None:
             await stopped
         await asyncio.get_running_loop().create_future()
 
-    task = asyncio.create_task(supervisor.keep("the task", run))
-    await holds(lambda: runs == 2, "it runs again")
-    assert "nobody has asked for that" in supervisor.failing["the task"]
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    async with kept(supervisor, run):
+        await holds(lambda: runs == 2, "it runs again")
+        assert "nobody has asked for that" in supervisor.failing["the task"]
 
 
 async def test_a_cancelled_task_ends_what_it_runs_however_long_that_cleans_up() -> None:
@@ -70,12 +76,9 @@ async def test_a_cancelled_task_ends_what_it_runs_however_long_that_cleans_up() 
             await asyncio.sleep(0.05)
             steps.append("clean")
 
-    task = asyncio.create_task(Supervisor().keep("the task", run))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    async with kept(Supervisor(), run):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
     assert steps == ["cleaning up", "clean"]
 
 
