@@ -81,9 +81,15 @@ async def test_a_consumer_stops_though_what_it_has_cancelled_says_so(
 async def test_a_consumer_whose_stop_is_cancelled_leaves_nothing(
     consumer: ContractConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer._coordinator, "_maybe_leave_group", _endless)
+    leaves = asyncio.Event()
+
+    async def leave() -> None:
+        leaves.set()
+        await _endless()
+
+    monkeypatch.setattr(consumer._coordinator, "_maybe_leave_group", leave)
     stopping = asyncio.create_task(consumer.stop())
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(leaves.wait(), DEADLINE_S)
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping

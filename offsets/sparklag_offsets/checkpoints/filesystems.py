@@ -106,7 +106,7 @@ def _with_bounded_reads(kind: Any) -> Any:
     """s3fs, told by the answer itself how long an object is: to ask before, where most objects that
     are asked for are not there yet, would be two requests more for each."""
 
-    class BoundedS3(kind):  # type: ignore[misc]
+    class BoundedS3(kind):  # type: ignore[misc]  # known only once the package is loaded
         async def _cat_file(self, path: str) -> bytes:
             bucket, key, _ = self.split_path(path)
             answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
