@@ -10,13 +10,14 @@ from typing import Final, Generic, TypeVar
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_schemas import ContractError, Settings
+from sparklag_schemas import ContractError, LagEvent, Settings, encode
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_error
 from sparklag_schemas.errors import RegistryError
-from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.portions import by_size
+from sparklag_schemas.redaction import redacted
 from sparklag_schemas.signatures import Signatures
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
@@ -55,11 +56,15 @@ class ContractRecords(Generic[Message]):
     ) -> AsyncIterator[list[ConsumerRecord]]:
         """The records, in parts that can be decoded, and without holding the loop for long.
 
-        Raises RegistryError where nobody can tell what they are written in.
+        Raises RegistryError: see `learn`.
         """
         for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
-            await self._reader.learn(record.value for record in turn)
+            await self.learn(turn)
             yield turn
+
+    async def learn(self, records: Iterable[ConsumerRecord]) -> None:
+        """What they are written in. Raises RegistryError where nobody can tell."""
+        await self._reader.learn(record.value for record in records)
 
     def decoded(self, record: ConsumerRecord) -> Message | None:
         """The message in `record`; None where it is refused."""
@@ -94,6 +99,13 @@ class ContractRecords(Generic[Message]):
         """Records that cannot be told apart are not taken: see ContractConsumer."""
         what = f"{after - first} messages of {self._topic}, at offsets from {first}"
         self._refusals.add(self._topic, "batch", f"{what}: {why}", None)
+
+
+def shown(event: LagEvent, written: bytes) -> tuple[LagEvent, bytes]:
+    """What is shown of an event that stood on the topic as `written`, and the JSON of it, whatever
+    the topic speaks: nothing in it may be a secret."""
+    safe = redacted(event)
+    return safe, as_json(written, event) if safe is event else encode(safe)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:

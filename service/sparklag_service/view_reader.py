@@ -12,13 +12,12 @@ import time
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_schemas import LagEvent, Settings, encode
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.errors import OverLimit, WrongPlace
-from sparklag_schemas.formats import MessageFormats, as_json
-from sparklag_schemas.redaction import redacted
-from sparklag_service.contract_records import ContractRecords, keep_reading
+from sparklag_schemas.formats import MessageFormats
+from sparklag_service.contract_records import ContractRecords, keep_reading, shown
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.live.feed import Arrival, Feed
@@ -201,10 +200,7 @@ class ViewReader:
             if event.query_id != query_id:
                 self._records.refuse(record, WrongPlace("its key is not its query's id"))
                 return
-            # REST and live stream speak JSON, whatever the topic does.
-            safe = redacted(event)
-            document = as_json(record.value, event) if safe is event else encode(safe)
-            event = safe
+            event, document = shown(event, record.value)
             try:
                 is_newest = self._view.put(Entry(event, document, time.monotonic()))
             except OverLimit as error:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent, Observation, Settings, StoreSettings
+from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.topics import key_of
 from sparklag_service import supervision
 from sparklag_service.pipeline import Pipeline
-from tests.messages import seen
+from tests.fuzz.extremes import extremes_of
+from tests.messages import QUERY_ID, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, starting
-from tests.waiting import holds
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -136,6 +142,47 @@ async def test_what_the_topics_hold_keeps_no_instance_from_starting(
     async with running(service_settings, second_client) as service:
         service.observe(query)
         await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
+
+
+async def test_no_number_ends_an_instance_or_changes_another_query(
+    service_settings: Settings, second_client: SecondClient, topic_name: str, tmp_path: Path
+) -> None:
+    store = StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db")
+    settings = msgspec.structs.replace(service_settings, store=store)
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 9)
+    query = seen(topic_name, {0: 4})
+    async with running(settings, second_client) as service:
+        service.observe(query)
+        await service.shows(query.query_id, lambda e: e.total_lag == 5, "lag 5")
+        for topic, message in (
+            (settings.offsets_topic, Observation),
+            (settings.lag_topic, LagEvent),
+        ):
+            for extremes in extremes_of(message).values():
+                other = str(uuid.uuid4())
+                changed = [one.replace(QUERY_ID.encode(), other.encode()) for one in extremes]
+                second_client.produce(topic, changed, key=key_of(other))
+        moved = msgspec.structs.replace(
+            query, observed_at=epoch_ms(), sources=[position({topic_name: {0: 7}})]
+        )
+        service.observe(moved)
+        await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
+        refusals = service.pipeline.counters.refusals
+
+        async def of_both() -> bool:
+            topics = {settings.offsets_topic, settings.lag_topic}
+            return {topic for topic, _ in refusals.counts} == topics
+
+        await eventually(of_both, "messages of both topics are refused")
+        assert not +service.pipeline.supervisor.restarts
+    async with running(settings, second_client) as service:
+        await service.shows(query.query_id, lambda e: e.total_lag == 2, "lag 2")
+        second_client.produce(topic_name, [b"x"])
+        await service.shows(query.query_id, lambda e: e.total_lag == 3, "lag 3")
+        assert not +service.pipeline.supervisor.restarts
+        lags = [event.total_lag for event in service.published(query.query_id) if event is not None]
+    assert set(lags) <= {5, 2, 3}
 
 
 def write_and_abort(client: SecondClient, topic: str, partition: int, value: bytes) -> None:

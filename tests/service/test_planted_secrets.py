@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import uuid
+from collections.abc import Sequence
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -23,12 +27,14 @@ from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.topics import key_of
-from sparklag_service.cli import lag, tail
+from sparklag_service.cli import lag
+from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.instances import instance
 from tests.service.live.live_server import reading
-from tests.waiting import eventually
+from tests.service.test_cli import environment
+from tests.waiting import eventually, wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -37,6 +43,25 @@ WRITTEN = {
     "exception": f"java.io.IOException: fs.s3a.secret.key={PLANTED}: refused",
     "checkpoint_location": f"webhdfs://me:{PLANTED}@namenode:9870/cp?token={PLANTED}",
 }
+CONFIG = f"""
+log_level = "DEBUG"
+[registry]
+url = "http://{{closed}}"
+username = "me"
+password = "{PLANTED}"
+[clusters.east]
+bootstrap_servers = "{{closed}}"
+[clusters.east.kafka]
+security_protocol = "SASL_PLAINTEXT"
+sasl_username = "me"
+sasl_password = "{PLANTED}"
+[checkpoints]
+locations = ["webhdfs://me:{PLANTED}@{{closed}}/cp/*?token={PLANTED}"]
+[checkpoints.storage.webhdfs]
+password = "{PLANTED}"
+[store]
+url = "postgresql://me:{PLANTED}@{{closed}}/offsets"
+"""
 REASON = f"it was refused by jdbc:postgresql://me:{PLANTED}@h/d, password={PLANTED}"
 
 
@@ -87,9 +112,10 @@ async def test_no_output_shows_one(
         catch_up_reason=REASON,
         **WRITTEN,
     )
+    queries = (observed.query_id, foreign.query_id)
+    shown: list[str] = []
     async with instance(settings) as (pipeline, port):
-        shown: list[str] = []
-        async with reading(port, "/stream") as stream, httpx.AsyncClient() as client:
+        async with reading(port, "/stream") as stream:
             second_client.produce(
                 settings.offsets_topic, [encode(observed)], key=key_of(observed.query_id)
             )
@@ -97,7 +123,7 @@ async def test_no_output_shows_one(
                 settings.lag_topic, [encode(foreign)], key=key_of(foreign.query_id)
             )
             told: set[str] = set()
-            while told < {observed.query_id, foreign.query_id}:
+            while told < set(queries):
                 event = await stream.next()
                 assert event is not None
                 told.add(json.loads(event.data)["query_id"])
@@ -108,34 +134,101 @@ async def test_no_output_shows_one(
                 return all(part in found for part in ("east", "webhdfs", "postgresql"))
 
             await eventually(says_what_is_away, "each that is away is named")
-            for path in (
-                "/",
-                "/lag",
-                "/lag?details=true",
-                f"/lag/{observed.query_id}",
-                f"/lag/{foreign.query_id}",
-                f"/lag/{foreign.query_id}/history",
-                f"/offsets/{observed.query_id}",
-                "/metrics",
-                "/health/ready",
-                "/openapi.json",
-                f"/lag?api_key={PLANTED}&status={PLANTED}",
-            ):
-                answer = await client.get(f"http://127.0.0.1:{port}{path}")
-                shown += [answer.text.replace(f"status={PLANTED}", ""), str(answer.headers)]
-        for query_id in (observed.query_id, foreign.query_id):
-            entry = pipeline.view.get(query_id)
-            assert entry is not None
-            shown += [entry.document.decode(), tail._line(entry.event)]
-            shown.append(str(lag._headline(entry.event, epoch_ms())))
+            shown += await outputs(pipeline, port, queries)
         published = [
             (message.value() or b"").decode()
             for message in second_client.read_all(settings.lag_topic)
             if message.key() == key_of(observed.query_id)
         ]
-        shown += [*published, str(pipeline.degraded())]
+    # Another begins with what the topics hold.
+    async with instance(msgspec.structs.replace(settings, store=StoreSettings())) as (later, port):
+        found = await outputs(later, port, queries)
+        assert any("java.io.IOException" in text for text in found)
+        shown += found
+    shown += published
     assert published
     assert [text for text in shown if PLANTED in text] == []
     assert [line for line in lines_of(caplog.records) if PLANTED in line] == []
     # What is no secret is there still.
     assert any("java.io.IOException" in text for text in shown)
+
+
+async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list[str]:
+    """All that one shows of these queries, and of itself."""
+    shown = [str(pipeline.degraded())]
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        of_queries = (
+            f"/{path}"
+            for query in queries
+            for path in (f"lag/{query}", f"lag/{query}/history", f"offsets/{query}")
+        )
+        asked = f"/lag?api_key={PLANTED}&status={PLANTED}"
+        of_all = ("/", "/lag", "/lag?details=true", "/metrics", "/health/ready", "/openapi.json")
+        for path in (*of_all, *of_queries, asked):
+            answer = await client.get(path)
+            shown += [answer.text.replace(f"status={PLANTED}", ""), str(answer.headers)]
+    for query in queries:
+        entry = pipeline.view.get(query)
+        assert entry is not None
+        shown += [entry.document.decode(), str(lag._headline(entry.event, epoch_ms()))]
+    return shown
+
+
+COMMANDS = {
+    "check": ("check",),
+    "check of a login that is refused": ("check", "--bootstrap-servers", "{closed}"),
+    "topics": ("topics", "create"),
+    "tail": ("tail", "-n", "1"),
+    "tail in JSON": ("tail", "-n", "1", "--json"),
+    "checkpoint": ("checkpoint", f"webhdfs://me:{PLANTED}@{{closed}}/cp?token={PLANTED}"),
+    "offsets": ("offsets", "show", "orders"),
+    "offsets of a store that is named": (
+        *("offsets", "show", "orders", "--store"),
+        f"mysql://me:{PLANTED}@{{closed}}/offsets?ssl_key={PLANTED}",
+    ),
+    "queries": ("queries", "--url", f"http://me:{PLANTED}@{{closed}}"),
+    "queries of no address": ("queries", "--url", f"http://me:{PLANTED}"),
+    "lag": ("lag", "orders", "--url", f"http://me:{PLANTED}@{{closed}}/?token={PLANTED}"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_no_command_shows_one(
+    service_settings: Settings,
+    second_client: SecondClient,
+    tmp_path: Path,
+    command: Sequence[str],
+) -> None:
+    away = f"127.0.0.1:{free_port()}"
+    config = tmp_path / "sparklag.toml"
+    config.write_text(CONFIG.format(closed=away))
+    second_client.create(service_settings.offsets_topic, 2)
+    second_client.create(service_settings.lag_topic, 2)
+    event = lag_event(observed_at=epoch_ms(), measured_at=epoch_ms(), reason=REASON, **WRITTEN)
+    arguments = [argument.format(closed=away) for argument in command]
+    if "--url" not in command:
+        arguments += ["--config", str(config)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparklag_service", *arguments],
+        env=environment(service_settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    def has_ended() -> bool:
+        # Until `tail` follows, and then for it.
+        second_client.produce(
+            service_settings.lag_topic, [encode(event)], key=key_of(event.query_id)
+        )
+        return process.poll() is not None
+
+    with process:
+        try:
+            wait_for(has_ended, "the command has ended")
+        finally:
+            process.kill()
+        output = process.stdout.read() if process.stdout is not None else ""
+    assert output
+    assert PLANTED not in output
+    assert "Traceback" not in output

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from sparklag_schemas import LagEvent, decode_lag_event
+from sparklag_schemas.redaction import shown_url
 from sparklag_service.errors import ServiceError
 
 _TIMEOUT_S = 10.0
@@ -32,15 +33,17 @@ def list_lag(url: str, **conditions: str | None) -> list[dict[str, Any]]:
 
 
 def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
+    shown = shown_url(url)
     try:
         answer = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
     except httpx.InvalidURL as error:
-        raise ServiceError(f"{url} is not an address of a service: {error}") from error
+        # Neither it nor the error is quoted: what stands for a port may be a password.
+        raise ServiceError("--url is no address of a service: expected http://host:port") from error
     except httpx.TimeoutException as error:
-        raise ServiceError(f"the service at {url} did not answer in {_TIMEOUT_S:g} s") from error
+        raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
     except httpx.HTTPError as error:
         raise ServiceError(
-            f"no service at {url} ({error}):"
+            f"no service at {shown} ({error}):"
             " start one with `sparklag serve`, or say where with --url"
         ) from error
     if answer.is_success:
@@ -53,4 +56,4 @@ def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
         document = {}
     if "query_ids" in document:
         detail += ": " + ", ".join(document["query_ids"])
-    raise ServiceError(f"{url}: {detail}")
+    raise ServiceError(f"{shown}: {detail}")

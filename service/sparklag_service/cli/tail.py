@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 from aiokafka.errors import KafkaError
 
-from sparklag_schemas import ContractError, LagEvent, Settings
+from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.connection import explain_failure, quiet_client_logs
 from sparklag_schemas.consumer import ContractConsumer
-from sparklag_schemas.formats import MessageFormats, as_json
+from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.printable import printable
 from sparklag_service.cli.markup import ascii_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
+from sparklag_service.contract_records import ContractRecords, shown
 from sparklag_service.errors import ServiceError
+from sparklag_service.refusals import Refusals
 from sparklag_service.words import records
 
 
@@ -36,26 +38,27 @@ def tail(
 async def _follow(
     settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
 ) -> None:
-    reader = MessageFormats(settings).reader(LagEvent)
-    consumer = ContractConsumer(settings, bootstrap_servers, _pass_over, auto_offset_reset="latest")
+    records = ContractRecords(
+        LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PassedOver()
+    )
+    consumer = ContractConsumer(
+        settings, bootstrap_servers, records.refuse_batch, auto_offset_reset="latest"
+    )
     consumer.subscribe([settings.lag_topic])
-    shown = 0
+    told = 0
     try:
         await consumer.start()
         async for record in consumer:
             if record.value is None:
                 continue
-            try:
-                await reader.learn([record.value])
-                event = reader.decode(record.value)
-            except ContractError as error:
-                _pass_over(record.offset, record.offset + 1, str(error))
+            await records.learn([record])
+            event = records.decoded(record)
+            if event is None or (query is not None and query not in (event.query, event.query_id)):
                 continue
-            if query is not None and query not in (event.query, event.query_id):
-                continue
-            typer.echo(ascii_json(as_json(record.value, event)) if json else _line(event))
-            shown += 1
-            if shown == count:
+            event, document = shown(event, record.value)
+            typer.echo(ascii_json(document) if json else _line(event))
+            told += 1
+            if told == count:
                 return
     except KafkaError as error:
         cause = await explain_failure(bootstrap_servers, settings.kafka)
@@ -64,9 +67,11 @@ async def _follow(
         await consumer.stop()
 
 
-def _pass_over(first: int, after: int, why: str) -> None:
-    count = f"{after - first} messages" if after > first + 1 else "a message"
-    typer.echo(f"sparklag: passed over {count} at {first}: {printable(why)}", err=True)
+class _PassedOver(Refusals):
+    """Each is said at once."""
+
+    def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
+        typer.echo(f"sparklag: passed over a {printable(what)}", err=True)
 
 
 def _line(event: LagEvent) -> str:

@@ -9,27 +9,19 @@ import msgspec
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.codec import JsonDecoder
-from sparklag_schemas.errors import ContractError
-from tests.fuzz.test_extremes import EXTREMES, LIMITS, cases, document_of, with_number
+from tests.fuzz.extremes import extremes_of, taken
 from tests.offsets.store.batches import new_query, told
 from tests.waiting import DEADLINE_S
 
 
 def at_their_extremes() -> list[Observation]:
     """Every field at each extreme that an observation may have, each of a query of its own."""
-    document = document_of(Observation)
-    found = []
-    for case in cases(Observation):
-        for number in EXTREMES.values():
-            try:
-                one = JsonDecoder(Observation).decode(with_number(document, case.values[0], number))
-                LIMITS.check(one, epoch_ms())
-            except ContractError:
-                continue
-            found.append(msgspec.structs.replace(one, query_id=new_query()))
-    return found
+    return [
+        msgspec.structs.replace(found, query_id=new_query())
+        for extremes in extremes_of(Observation).values()
+        for written in extremes
+        if (found := taken(Observation, written)) is not None
+    ]
 
 
 async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) -> None:
