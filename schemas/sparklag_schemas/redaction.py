@@ -82,6 +82,9 @@ _CONTAINER_FIRST: Final = ("abfs://", "abfss://", "wasb://", "wasbs://")
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 PublishExceptions = Literal["redacted", "type", "none"]
+_NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
+"""Where the host was forgotten this is a password."""
+
 Message = TypeVar("Message", bound=Observation | LagEvent)
 
 
@@ -127,7 +130,8 @@ def shown_url(url: str) -> str:
     credentials, at, place = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
     hidden = f"{user}:{HIDDEN}@" if colon else user + at
-    return f"{scheme}{separator}{hidden}{re.split('[?#]', place)[0]}"
+    hosts, slash, path = re.split("[?#]", place)[0].partition("/")
+    return f"{scheme}{separator}{hidden}{_NO_PORT.sub(f':{HIDDEN}', hosts)}{slash}{path}"
 
 
 def exception_line(text: str, publish: PublishExceptions) -> str | None:

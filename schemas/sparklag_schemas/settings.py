@@ -125,10 +125,10 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
         for url in (self.url or "").split(","):
             if self.url is not None and not url.strip().startswith(("http://", "https://")):
                 raise ValueError(f"registry.url = {shown_url(url)!r}: takes http(s)://host:port")
-            if "@" in url or "?" in url:
+            if "@" in url or shown_url(url) != url:
                 raise ValueError(
-                    f"registry.url = {shown_url(url)!r} has a user or a query in it: set"
-                    " registry.username and registry.password"
+                    f"registry.url = {shown_url(url)!r} is more than http(s)://host:port: a user is"
+                    " set by registry.username and registry.password"
                 )
 
 

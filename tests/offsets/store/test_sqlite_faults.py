@@ -240,6 +240,8 @@ def test_who_reads_makes_no_file(file: Path) -> None:
         ("mongodb://a:1,b:2/d?replicaSet=r", "mongodb://a:1,b:2/d"),
         ("sqlite:////var/offsets.db", "sqlite:////var/offsets.db"),
         ("u:p@h/d", "u:***@h/d"),
+        ("http://u:p", "http://u:***"),
+        ("http://[::1]:80/d", "http://[::1]:80/d"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
