@@ -22,6 +22,7 @@ _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
 _USUAL_RATIO: Final = 16
 _LEAST_ROOM: Final = 65_536
+_MORE_ROOM: Final = 4
 
 _INT32 = Struct(">i")
 
@@ -55,16 +56,16 @@ def _gunzip(data: bytes, most_bytes: int) -> bytes:
 
 
 def _into_room(into: Callable[[bytes, bytearray], int], data: bytes, most_bytes: int) -> bytes:
-    """Its size is not known before: most is small, so a small room is tried first."""
-    small = min(most_bytes, _LEAST_ROOM + _USUAL_RATIO * len(data))
-    room = bytearray(small)
-    try:
-        return bytes(room[: into(data, room)])
-    except cramjam.DecompressionError:
-        if small == most_bytes:
-            raise
-    room = bytearray(most_bytes)
-    return bytes(room[: into(data, room)])
+    """Its size is not known before. All the room there may be costs as much as its bytes."""
+    size = min(most_bytes, _LEAST_ROOM + _USUAL_RATIO * len(data))
+    while True:
+        room = bytearray(size)
+        try:
+            return bytes(memoryview(room)[: into(data, room)])
+        except cramjam.DecompressionError:
+            if size == most_bytes:
+                raise
+        size = min(most_bytes, size * _MORE_ROOM)
 
 
 def _unsnap(data: bytes, most_bytes: int) -> bytes:
