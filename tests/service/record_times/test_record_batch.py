@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 
+import aiokafka.codec
 import pytest
 
 from sparklag_schemas.decompression import Undecodable, decompress
@@ -129,6 +131,14 @@ def test_what_becomes_too_large_is_not_taken_out(codec: str) -> None:
     assert time_of(near, 1) == 5, "they are near together"
     at_log = batch(0, [5, HOUR_MS], codec=codec, value=bytes(6_000_000), flags=LOG_APPEND_TIME)
     assert time_of(at_log, 1) == HOUR_MS
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_537, 300_000, 3_000_000])
+def test_what_compresses_well_comes_out_whole(codec: str, size: int) -> None:
+    compress: Callable[[bytes], bytes] = getattr(aiokafka.codec, f"{codec}_encode")
+    compressed = compress(bytes(size))
+    assert decompress(CODECS[codec], compressed, max(size, 1)) == bytes(size)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
