@@ -80,11 +80,10 @@ of classes it is below 0.3; in random text 0.45 or more."""
 _CONTAINER_FIRST: Final = ("abfs://", "abfss://", "wasb://", "wasbs://")
 """Azure's: what stands before `@` is no user there."""
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
-
-PublishExceptions = Literal["redacted", "type", "none"]
 _NO_PORT: Final = re.compile(r":(?!\d{1,5}(?:,|$))[^:,\]]+(?=,|$)")
 """Where the host was forgotten this is a password."""
 
+PublishExceptions = Literal["redacted", "type", "none"]
 Message = TypeVar("Message", bound=Observation | LagEvent)
 
 

@@ -38,11 +38,11 @@ def tail(
 async def _follow(
     settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
 ) -> None:
-    records = ContractRecords(
+    contract_records = ContractRecords(
         LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PassedOver()
     )
     consumer = ContractConsumer(
-        settings, bootstrap_servers, records.refuse_batch, auto_offset_reset="latest"
+        settings, bootstrap_servers, contract_records.refuse_batch, auto_offset_reset="latest"
     )
     consumer.subscribe([settings.lag_topic])
     told = 0
@@ -51,8 +51,8 @@ async def _follow(
         async for record in consumer:
             if record.value is None:
                 continue
-            await records.learn([record])
-            event = records.decoded(record)
+            await contract_records.learn([record])
+            event = contract_records.decoded(record)
             if event is None or (query is not None and query not in (event.query, event.query_id)):
                 continue
             event, document = shown(event, record.value)
