@@ -90,7 +90,8 @@ def changed(document: Any) -> st.SearchStrategy[Any]:
     def apply(edits: list[tuple[Path, Any, bool]]) -> Any:
         found = copy.deepcopy(document)
         for place, put_in, leave_out in edits:
-            _change(found, place, put_in, leave_out=leave_out)
+            # An edit after this one may change what it put in.
+            _change(found, place, copy.deepcopy(put_in), leave_out=leave_out)
         return found
 
     return st.lists(edit, min_size=1, max_size=3).map(apply)
