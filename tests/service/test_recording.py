@@ -55,12 +55,14 @@ async def has_batch(url: str, query_id: str, batch_id: int) -> bool:
 
 def batches(topic: str, count: int) -> list[Observation]:
     """Of one query, each 10 records on."""
-    first = seen(topic, {0: 10}, batch_id=0, processed_at=1_000)
+    # Not long ago: what is past `store.keep_s` is pruned, at any moment of the first minutes.
+    first_ms = epoch_ms() - 1_000 * count
+    first = seen(topic, {0: 10}, batch_id=0, processed_at=first_ms)
     return [first] + [
         msgspec.structs.replace(
             first,
             batch_id=number,
-            processed_at=1_000 * (number + 1),
+            processed_at=first_ms + 1_000 * number,
             observed_at=first.observed_at + number,
             sources=[position({topic: {0: 10 * (number + 1)}}, began={topic: {0: 10 * number}})],
         )
