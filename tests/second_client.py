@@ -34,8 +34,11 @@ class SecondClient:
             {
                 **self._options,
                 "linger.ms": 0,
-                # A record that is sent again, as on a topic just made, keeps its place.
+                # A record that is sent again, as on a topic just made, keeps its place. Of two
+                # requests in flight the broker may take the second alone, and call the first one,
+                # when it comes again, a duplicate: then its records are lost.
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
                 "message.max.bytes": 64 * 1024 * 1024,
                 # Kafka's own: librdkafka has another by default.
                 "partitioner": "murmur2_random",
