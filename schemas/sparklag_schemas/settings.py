@@ -20,9 +20,9 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
     for pattern in patterns:
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(
-                f"{pattern!r} is not a regular expression of {of_what}: {error}"
+                f"{pattern!r:.200} is not a regular expression of {of_what}: {error}"
             ) from None
 
 

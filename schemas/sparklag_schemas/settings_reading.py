@@ -75,7 +75,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"no settings file at {path}") from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    # ValueError: neither TOML nor UTF-8, or a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
     _refuse_unknown(found, Settings, str(path))
     return found

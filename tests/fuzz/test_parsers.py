@@ -163,6 +163,11 @@ def test_a_batch_of_records(codec: str, data: st.DataObject) -> None:
         b'[clusters.east]\nbootstrap_servers = "e:1"\n[thresholds."a.*"]\n[store]\nurl = "sqlite:///x"\n'
     )
 )
+@example(b"queries = " + b"9" * 5_000)
+@example(b'[thresholds."a{99999999999999999999}"]')
+@example(b'[thresholds."' + b"(" * 5_000 + b'"]')
+# Of a pattern that a later Python may read in another way. It is still a pattern.
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @settings(suppress_health_check=NO_FIXTURES_RESET)
 def test_a_settings_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "sparklag.toml"
