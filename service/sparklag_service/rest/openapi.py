@@ -26,6 +26,8 @@ JSON = "application/json"
 REFUSED = refused("A parameter is not what it may be")
 NO_SUCH_QUERY = refused("No query has this name or id")
 AMBIGUOUS = refused("More than one query has this name")
+_NO_NUL = "^[^\\u0000]*$"
+"""RequestRules refuses others: no name has a NUL in it."""
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -60,6 +62,11 @@ def document(app: FastAPI) -> dict[str, Any]:
                 "query_ids": {"type": "array", "items": {"type": "string"}},
             },
         }
+        for item in found["paths"].values():
+            for parameter in (one for told in item.values() for one in told.get("parameters", [])):
+                for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
+                    if schema.get("type") == "string":
+                        schema.setdefault("pattern", _NO_NUL)
         app.openapi_schema = found
     return app.openapi_schema
 
