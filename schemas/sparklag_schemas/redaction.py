@@ -18,8 +18,11 @@ from sparklag_schemas.observation import Observation
 from sparklag_schemas.printable import printable
 
 HIDDEN: Final = "***"
-_MOST_READ: Final = 4_000
-"""Characters. The rest of a longer text is not looked at, and does not leave."""
+_MAX_TEXT: Final = 1_000
+"""Characters. The rest of a longer text does not leave: patterns take quadratic time at worst."""
+_MAX_LOCATION: Final = 4_000
+_MAX_REASONS: Final = 50
+"""Distinct reasons of one event's partitions, numbers aside. Honest events have a few."""
 _FIRST_LINE: Final = 300
 
 _NAME: Final = (
@@ -87,10 +90,14 @@ PublishExceptions = Literal["redacted", "type", "none"]
 Message = TypeVar("Message", bound=Observation | LagEvent)
 
 
-@lru_cache(1_024)
 def redact(text: str) -> str:
-    """`text` without what may be a secret in it."""
-    text = _PEM.sub(HIDDEN, text[:_MOST_READ])
+    """The first 1,000 characters of `text`, without what may be a secret in it."""
+    return _redact(text[:_MAX_TEXT])
+
+
+@lru_cache(1_024)
+def _redact(text: str) -> str:
+    text = _PEM.sub(HIDDEN, text)
     text = _USER.sub(f"{HIDDEN}@", text)
     text = _BARE_USER.sub(f"{HIDDEN}@", text)
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
@@ -108,7 +115,7 @@ def redact(text: str) -> str:
 @lru_cache(1_024)
 def redact_location(location: str) -> str:
     """A path or URL without user, query and fragment."""
-    location = location[:_MOST_READ]
+    location = location[:_MAX_LOCATION]
     if location.lower().startswith(_CONTAINER_FIRST):
         location = _PASSWORD.sub(r"\1@", location)
     else:
@@ -144,8 +151,29 @@ def exception_line(text: str, publish: PublishExceptions) -> str | None:
         found = re.match(r"[\w.$]+", text)
         return found[0] if found is not None else "exception"
     # Redacted with what follows: a value may begin on the first line, and end on another.
-    first = redact(text[:_MOST_READ]).splitlines() or [""]
+    first = redact(text).splitlines() or [""]
     return printable(first[0], _FIRST_LINE)
+
+
+class _PartitionReasons:
+    """Redacts the reasons of one event's partitions. Of thousands most differ in numbers alone."""
+
+    def __init__(self) -> None:
+        self._clean: set[str] = set()
+        self._left = _MAX_REASONS
+
+    def redact(self, reason: str) -> str:
+        """HIDDEN, once there were too many distinct ones: each takes up to 5 ms."""
+        template = _NUMBER.sub("0", reason)
+        if template in self._clean:
+            return reason
+        if self._left == 0:
+            return HIDDEN
+        self._left -= 1
+        if redact(template) == template:
+            self._clean.add(template)
+            return reason
+        return redact(reason)
 
 
 def redacted(message: Message) -> Message:
@@ -158,17 +186,19 @@ def redacted(message: Message) -> Message:
         changed["checkpoint_location"] = redact_location(message.checkpoint_location)
     if isinstance(message, LagEvent):
         for name in ("reason", "catch_up_reason"):
-            changed[name] = _redacted_reason(getattr(message, name))
-        changed["topics"] = [_redacted_topic(topic) for topic in message.topics]
+            reason = getattr(message, name)
+            changed[name] = None if reason is None else redact(reason)
+        reasons = _PartitionReasons()
+        changed["topics"] = [_redacted_topic(topic, reasons) for topic in message.topics]
     changed = {name: value for name, value in changed.items() if value != getattr(message, name)}
     return msgspec.structs.replace(message, **changed) if changed else message
 
 
-def _redacted_topic(topic: TopicLag) -> TopicLag:
+def _redacted_topic(topic: TopicLag, reasons: _PartitionReasons) -> TopicLag:
     safe = {
         place: reason
         for place, one in enumerate(topic.partitions)
-        if one.reason is not None and (reason := _redacted_reason(one.reason)) != one.reason
+        if one.reason is not None and (reason := reasons.redact(one.reason)) != one.reason
     }
     if not safe:
         return topic
@@ -176,14 +206,6 @@ def _redacted_topic(topic: TopicLag) -> TopicLag:
     for place, reason in safe.items():
         partitions[place] = msgspec.structs.replace(partitions[place], reason=reason)
     return msgspec.structs.replace(topic, partitions=partitions)
-
-
-def _redacted_reason(reason: str | None) -> str | None:
-    if reason is None:
-        return None
-    # Thousands of partitions say the same with other numbers: that is looked at once.
-    template = _NUMBER.sub("0", reason)
-    return reason if redact(template) == template else redact(reason)
 
 
 def _without_random(found: re.Match[str]) -> str:

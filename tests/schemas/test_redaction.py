@@ -263,3 +263,17 @@ def test_reasons_of_partitions_are_redacted_and_no_number_of_them_is_lost() -> N
         ]
     assert redacted(safe) is safe
     assert redacted(lag_event(topics=[topic, topic])).topics == safe.topics
+
+
+def test_of_partitions_with_many_distinct_reasons_few_are_told() -> None:
+    """Each takes milliseconds at worst, and a message has room for thousands."""
+    numbered = [f"lost {n} records" for n in range(1_000)]
+    distinct = [f"{n}a.b://" * 500 for n in range(1_000)]
+    secret = [f"{n} token=hunter2" for n in range(1_000)]
+    for reasons, told in ((numbered, 1_000), (distinct, 50), (secret, 50)):
+        partitions = [PartitionLag(partition=n, reason=reason) for n, reason in enumerate(reasons)]
+        event = lag_event(topics=[TopicLag(topic="orders", source=0, partitions=partitions)])
+        safe = redacted(event)
+        assert b"hunter2" not in msgspec.json.encode(safe)
+        shown = [one.reason for one in safe.topics[0].partitions]
+        assert len(reasons) - shown.count("***") == told
