@@ -51,6 +51,7 @@ def parse_schema(text: str) -> AvroSchema:
         ValueError,
         TypeError,
         KeyError,
+        OverflowError,
         RecursionError,
         fastavro.schema.SchemaParseException,
     ) as error:
