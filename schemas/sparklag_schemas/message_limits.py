@@ -5,7 +5,7 @@ Those of single fields are part of their types: see `bounds`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from sparklag_schemas.errors import FutureTime, OutOfBounds
@@ -13,7 +13,7 @@ from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.settings import LimitSettings
 
-_SOURCES: Final = 1_000
+_MAX_SOURCES: Final = 100
 """Kafka sources of one query."""
 
 
@@ -32,11 +32,12 @@ class MessageLimits:
         numbers: Iterator[Iterable[int]]
         times: tuple[int | None, ...]
         if isinstance(message, Observation):
-            if len(message.sources) > _SOURCES:
-                raise OutOfBounds(f"{len(message.sources)} sources, at most {_SOURCES} are taken")
+            _check_sources([source.source for source in message.sources])
             numbers = _observed_partitions(message)
             times = (message.observed_at, message.processed_at, _batch_time(message))
         elif isinstance(message, LagEvent):
+            _check_sources({topic.source for topic in message.topics})
+            _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
             numbers = iter([[p.partition for p in topic.partitions] for topic in message.topics])
             times = (
                 message.observed_at,
@@ -60,6 +61,7 @@ class MessageLimits:
         count, highest = 0, -1
         for of_topic in numbers:
             listed = list(of_topic)
+            _check_distinct(listed, "a partition")
             count += max(1, len(listed))
             highest = max(highest, max(listed, default=-1))
         if count > self._partitions:
@@ -72,6 +74,18 @@ class MessageLimits:
                 f"partition {highest}: a number below {self._partitions:,} is taken"
                 " (limits.partitions)"
             )
+
+
+def _check_sources(sources: Collection[int]) -> None:
+    if len(sources) > _MAX_SOURCES:
+        raise OutOfBounds(f"{len(sources)} sources, at most {_MAX_SOURCES} are taken")
+    _check_distinct(sources, "a source")
+
+
+def _check_distinct(named: Collection[object], what: str) -> None:
+    # It would be two series of one name in Prometheus, and count twice in sums.
+    if len(set(named)) < len(named):
+        raise OutOfBounds(f"{what} is named twice")
 
 
 def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sparklag_schemas import Activity, Batch, IsolationLevel, LagEvent, Observation, Origin
+from sparklag_schemas import (
+    Activity,
+    Batch,
+    IsolationLevel,
+    LagEvent,
+    Observation,
+    Origin,
+    TopicLag,
+)
 
 
 @dataclass(frozen=True)
@@ -126,49 +134,36 @@ def restored(event: LagEvent) -> QueryState:
 
 
 def _sources_of(event: LagEvent) -> tuple[SourceState, ...]:
-    by_source: dict[int, SourceState] = {}
+    by_source: dict[int, list[TopicLag]] = {}
     for topic in event.topics:
-        source = by_source.setdefault(
-            topic.source,
-            SourceState(
-                topic.source,
-                topic.isolation_level,
-                None,
-                topics=(),
-                assigned={} if topic.assigned else None,
-                cluster=topic.cluster,
-            ),
-        )
-        processed = {
-            partition.partition: partition.processed_offset
-            for partition in topic.partitions
-            if partition.processed_offset is not None
-        }
-        planned = {
-            partition.partition: partition.planned_offset
-            for partition in topic.partitions
-            if partition.planned_offset is not None
-        }
-        assigned = source.assigned
-        if assigned is not None:
-            assigned = {**assigned, topic.topic: [p.partition for p in topic.partitions]}
-        by_source[topic.source] = replace(
-            source,
-            processed=_with_topic(source.processed, topic.topic, processed),
-            planned=_with_topic(source.planned, topic.topic, planned),
-            topics=(*(source.topics or ()), topic.topic),
-            assigned=assigned,
-        )
-        if by_source[topic.source].processed is None and topic.total_lag is not None:
-            # Counted without a position: it has begun, in none of the partitions there are now.
-            by_source[topic.source] = replace(by_source[topic.source], processed={})
-    return tuple(by_source[index] for index in sorted(by_source))
+        by_source.setdefault(topic.source, []).append(topic)
+    return tuple(_source_of(index, by_source[index]) for index in sorted(by_source))
 
 
-def _with_topic(
-    offsets: dict[str, dict[int, int]] | None, topic: str, of_topic: dict[int, int]
-) -> dict[str, dict[int, int]] | None:
-    return {**(offsets or {}), topic: of_topic} if of_topic else offsets
+def _source_of(index: int, topics: Sequence[TopicLag]) -> SourceState:
+    first = topics[0]
+    processed: dict[str, dict[int, int]] = {}
+    planned: dict[str, dict[int, int]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            number = partition.partition
+            if partition.processed_offset is not None:
+                processed.setdefault(topic.topic, {})[number] = partition.processed_offset
+            if partition.planned_offset is not None:
+                planned.setdefault(topic.topic, {})[number] = partition.planned_offset
+    # Counted without a position: it has begun, in none of the partitions there are now.
+    has_begun = bool(processed) or any(topic.total_lag is not None for topic in topics)
+    return SourceState(
+        index,
+        first.isolation_level,
+        processed if has_begun else None,
+        topics=tuple(topic.topic for topic in topics),
+        assigned={t.topic: [p.partition for p in t.partitions] for t in topics}
+        if first.assigned
+        else None,
+        cluster=first.cluster,
+        planned=planned or None,
+    )
 
 
 def fitting(

@@ -114,6 +114,26 @@ def test_an_event_with_a_partition_too_far_is_refused() -> None:
         MessageLimits(LimitSettings()).check(event, event.measured_at)
 
 
+def test_what_is_named_twice_or_too_often_is_refused() -> None:
+    limits = MessageLimits(LimitSettings())
+    source, topic = observation().sources[0], lag_event().topics[0]
+    partition = topic.partitions[0]
+    many = [msgspec.structs.replace(source, source=index) for index in range(101)]
+    wide = [msgspec.structs.replace(topic, source=index) for index in range(101)]
+    twice = msgspec.structs.replace(topic, partitions=[partition, partition])
+    for message, why in (
+        (msgspec.structs.replace(observation(), sources=[source, source]), "a source is named"),
+        (msgspec.structs.replace(observation(), sources=many), "101 sources"),
+        (msgspec.structs.replace(lag_event(), topics=[topic, topic]), "a topic is named twice"),
+        (msgspec.structs.replace(lag_event(), topics=[twice]), "a partition is named twice"),
+        (msgspec.structs.replace(lag_event(), topics=wide), "101 sources"),
+    ):
+        with pytest.raises(OutOfBounds, match=why):
+            limits.check(message, _NOW_MS)
+    limits.check(msgspec.structs.replace(observation(), sources=many[:100]), _NOW_MS)
+    limits.check(msgspec.structs.replace(lag_event(), topics=wide[:100]), _NOW_MS)
+
+
 @pytest.mark.parametrize("field", ["observed_at", "processed_at"])
 def test_a_time_is_no_later_than_a_few_minutes_after_it_was_written(field: str) -> None:
     limits = MessageLimits(LimitSettings())
