@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.printable import printable
 from sparklag_service.mirror.plan import MirrorPlan, Position
 from sparklag_service.view import View
 
 _OVER: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
+_NAMED: Final = 3
+_MAX_NAME: Final = 100
 
 
 class Claims:
@@ -53,14 +56,18 @@ class Claims:
         events = (entry.event for entry in self._view.find(position.name))
         return [event.query_id for event in events if self._is_rival(event, position)]
 
-    def called(self, query_ids: Iterable[str]) -> str:
-        """Queries by id and name, for people."""
-        return " and ".join(self._called(query_id) for query_id in sorted(query_ids))
+    def called(self, query_ids: Collection[str]) -> str:
+        """Queries by id and name, for people: a few, since thousands may share a name."""
+        named = [self._called(query_id) for query_id in sorted(query_ids)[:_NAMED]]
+        if len(query_ids) > _NAMED:
+            named.append(f"{len(query_ids) - _NAMED} more")
+        return " and ".join(named)
 
     def _called(self, query_id: str) -> str:
         entry = self._view.get(query_id)
         name = entry.event.query if entry is not None else None
-        return f"{name} ({query_id})" if name is not None else query_id
+        shown_id = printable(query_id, _MAX_NAME)
+        return f"{printable(name, _MAX_NAME)} ({shown_id})" if name is not None else shown_id
 
     def _is_rival(self, event: LagEvent, position: Position) -> bool:
         return (

@@ -202,6 +202,18 @@ def test_where_neither_of_two_live_queries_has_committed_neither_does() -> None:
     assert "would share it: nothing is committed to it" in refused
 
 
+def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
+    """Each of thousands has a reason of its own, so that one may not name all."""
+    view = View()
+    ids = [f"id-{number}" for number in range(5)]
+    for query_id in ids:
+        view.put(Entry(lag_event(query_id=query_id, query="x" * 1_000 + "\n"), b"", 0))
+    called = Claims(plan(), view, "default", 30).called(ids)
+    assert called.endswith("(id-2) and 2 more")
+    assert len(called) < 400
+    assert called.isprintable()
+
+
 def test_each_attempt_says_when_the_next_is_due() -> None:
     attempts = Attempts(interval_s=5.0)
     at_5 = Position(ME, "orders", "g", 100, {"t": {0: 5}})
