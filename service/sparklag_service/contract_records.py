@@ -11,9 +11,10 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_schemas import ContractError, LagEvent, Settings, encode
+from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.connection import explain_error
-from sparklag_schemas.errors import RegistryError
+from sparklag_schemas.errors import RegistryError, WrongPlace
 from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.portions import by_size
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _TURN_BYTES = 256 * 1024
 _LOG_APPEND_TIME: Final = 1
+_MAX_KEY_BYTES: Final = 4 * MAX_NAME
+"""UTF-8 takes up to 4 for a character."""
 
 Message = TypeVar("Message")
 
@@ -86,6 +89,13 @@ class ContractRecords(Generic[Message]):
             return False
         return True
 
+    def query_id(self, record: ConsumerRecord) -> str | None:
+        """The query that `record` is of, by its key; None where it is refused."""
+        query_id = _query_of(record)
+        if query_id is None:
+            self.refuse(record, WrongPlace(f"its key is no id of up to {MAX_NAME:,} characters"))
+        return query_id
+
     def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
         """It is not taken."""
         self._refusals.add(
@@ -117,7 +127,8 @@ def _written_at_ms(record: ConsumerRecord) -> int:
 
 
 def _query_of(record: ConsumerRecord) -> str | None:
-    return None if record.key is None else record.key.decode(errors="replace")
+    key = record.key
+    return None if key is None or len(key) > _MAX_KEY_BYTES else key.decode(errors="replace")
 
 
 async def keep_reading(

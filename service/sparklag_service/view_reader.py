@@ -185,9 +185,9 @@ class ViewReader:
             await asyncio.sleep(0)
 
     def _take(self, record: ConsumerRecord) -> None:
-        if record.key is None:
+        query_id = self._records.query_id(record)
+        if query_id is None:
             return
-        query_id = record.key.decode(errors="replace")
         event, document = None, b""
         if record.value is None:
             if not self._records.is_genuine(record):

@@ -88,3 +88,20 @@ async def test_an_empty_topic_is_read_at_once(
             return view.get("first") is not None
 
         await eventually(seen, "what is written later is seen")
+
+
+async def test_a_key_that_is_no_query_id_is_refused_and_not_remembered(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    """Keys are as long as their writers like, and thousands are remembered."""
+    topic = service_settings.lag_topic
+    second_client.create(topic)
+    long = b"k" * 500_000
+    second_client.produce(topic, [None], key=long)
+    second_client.produce(topic, [b"nothing"], key=long)
+    second_client.produce(topic, [encode(lag_event())], key=None)
+    write(second_client, service_settings, "mine", epoch_ms())
+    async with read(service_settings) as (view, counters):
+        assert [entry.event.query_id for entry in view] == ["mine"]
+        assert counters.refusals.counts[topic, "place"] == 3
+        assert counters.refusals.of_query(long.decode(), 0.0) is None

@@ -168,14 +168,12 @@ class Refill:
                 await asyncio.sleep(0.01)
 
     def _take(self, record: ConsumerRecord) -> None:
-        if record.key is None:
+        query_id = self._records.query_id(record)
+        if query_id is None:
             return
         if record.value is None:
-            if not self._records.is_genuine(record):
-                return
-            self._history.forget_before(
-                record.key.decode(errors="replace"), min(record.timestamp, epoch_ms())
-            )
+            if self._records.is_genuine(record):
+                self._history.forget_before(query_id, min(record.timestamp, epoch_ms()))
             return
         totals = self._records.decoded(record)
         if totals is None:
