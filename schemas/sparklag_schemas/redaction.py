@@ -92,7 +92,11 @@ Message = TypeVar("Message", bound=Observation | LagEvent)
 
 def redact(text: str) -> str:
     """The first 1,000 characters of `text`, without what may be a secret in it."""
-    return _redact(text[:_MAX_TEXT])
+    if len(text) > _MAX_TEXT:
+        # Half of a word may be half of a secret, and the `@` behind it is what tells.
+        words = text[:_MAX_TEXT].rsplit(maxsplit=1)
+        text = f"{words[0]} {HIDDEN}" if len(words) > 1 else HIDDEN
+    return _redact(text)
 
 
 @lru_cache(1_024)

@@ -265,10 +265,21 @@ def test_reasons_of_partitions_are_redacted_and_no_number_of_them_is_lost() -> N
     assert redacted(lag_event(topics=[topic, topic])).topics == safe.topics
 
 
+@pytest.mark.parametrize(
+    "secret", ["http://bob:hunter2@host", "bob:hunter2@host", 'response="hunter2"', "token=hunter2"]
+)
+def test_where_a_long_text_is_cut_no_half_of_a_secret_is_left(secret: str) -> None:
+    for before in range(1_001 - len(secret), 1_000):
+        text = redact(("word " * 200)[: before - 1] + f" {secret} and more")
+        assert "hun" not in text
+        assert text.startswith("word word")
+    assert redact("http://bob:" + "hunter2" * 200 + "@host") == "***"
+
+
 def test_of_partitions_with_many_distinct_reasons_few_are_told() -> None:
     """Each takes milliseconds at worst, and a message has room for thousands."""
     numbered = [f"lost {n} records" for n in range(1_000)]
-    distinct = [f"{n}a.b://" * 500 for n in range(1_000)]
+    distinct = [f"{n}a.b://" * 90 for n in range(1_000)]
     secret = [f"{n} token=hunter2" for n in range(1_000)]
     for reasons, told in ((numbered, 1_000), (distinct, 50), (secret, 50)):
         partitions = [PartitionLag(partition=n, reason=reason) for n, reason in enumerate(reasons)]
