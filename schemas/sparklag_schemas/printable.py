@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 _LONGEST_LINE: Final = 10_000
+_LISTED: Final = 3
 
 
 def printable(text: str, at_most: int = 500) -> str:
@@ -20,6 +22,18 @@ def printable(text: str, at_most: int = 500) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def first_few(
+    names: Sequence[str],
+    separator: str = ", ",
+    *,
+    rest: str = "more",
+    show: Callable[[str], str] = str,
+) -> str:
+    """Three of `names`, as `show` gives them, and how many more there are."""
+    more = f" and {len(names) - _LISTED} {rest}" if len(names) > _LISTED else ""
+    return separator.join(map(show, names[:_LISTED])) + more
 
 
 class PrintableFormatter(logging.Formatter):

@@ -13,6 +13,7 @@ from sparklag_offsets.brokers.log_bounds import TopicBounds
 from sparklag_offsets.errors import KafkaAway, PositionDeleted, TopicChanged
 from sparklag_offsets.restore.kept_position import KeptPosition, TopicPosition
 from sparklag_schemas import Offsets
+from sparklag_schemas.printable import first_few
 
 OnDeleted = Literal["error", "earliest", "unchecked"]
 """Where retention has deleted what comes next: refuse, or begin with what is left. `unchecked`:
@@ -21,7 +22,6 @@ Kafka is not asked, and partitions that were added since are not known."""
 Edge = Literal["starting", "ending"]
 
 EARLIEST: Final = -2
-_NAMED: Final = 3
 
 
 def checked(
@@ -109,9 +109,7 @@ class _Check:
         """What retention has deleted, in one line."""
         if not self._deleted:
             return None
-        named = ", ".join(self._deleted[:_NAMED])
-        more = len(self._deleted) - _NAMED
-        named += f" and {more} more partitions" if more > 0 else ""
+        named = first_few(self._deleted, rest="more partitions")
         return f"{self._shown}: retention has deleted records after the position kept: {named}"
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from aiokafka.errors import for_code
 
+from sparklag_schemas.printable import first_few
+
 _log = logging.getLogger(__name__)
-_NAMED: Final = 3
 
 LOADING, NO_COORDINATOR, NOT_COORDINATOR, FORBIDDEN, NO_SUCH_GROUP = 14, 15, 16, 30, 69
 _REASONS: Final[Mapping[int, str]] = {
@@ -60,9 +61,7 @@ class Failures:
                 new.setdefault(reason, []).append(group)
             self.reasons[self.group(group)] = f"{self._where}: group {group}: {reason}"
         for reason, groups in new.items():
-            named = ", ".join(sorted(groups)[:_NAMED])
-            more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-            _log.warning("%s: group %s%s: %s", self._where, named, more, reason)
+            _log.warning("%s: group %s: %s", self._where, first_few(sorted(groups)), reason)
 
     def end(self, what: str) -> None:
         """It fails no more."""

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from sparklag_schemas import LagEvent, Status
-from sparklag_schemas.printable import printable
+from sparklag_schemas.printable import first_few, printable
 from sparklag_service.mirror.plan import MirrorPlan, Position
 from sparklag_service.view import View
 
 _OVER: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
-_NAMED: Final = 3
-_MAX_NAME: Final = 100
+_MAX_SHOWN: Final = 100
+"""Characters of a name, or an id."""
 
 
 class Claims:
@@ -58,16 +58,13 @@ class Claims:
 
     def called(self, query_ids: Collection[str]) -> str:
         """Queries by id and name, for people: a few, since thousands may share a name."""
-        named = [self._called(query_id) for query_id in sorted(query_ids)[:_NAMED]]
-        if len(query_ids) > _NAMED:
-            named.append(f"{len(query_ids) - _NAMED} more")
-        return " and ".join(named)
+        return first_few(sorted(query_ids), " and ", show=self._called)
 
     def _called(self, query_id: str) -> str:
         entry = self._view.get(query_id)
         name = entry.event.query if entry is not None else None
-        shown_id = printable(query_id, _MAX_NAME)
-        return f"{printable(name, _MAX_NAME)} ({shown_id})" if name is not None else shown_id
+        shown_id = printable(query_id, _MAX_SHOWN)
+        return f"{printable(name, _MAX_SHOWN)} ({shown_id})" if name is not None else shown_id
 
     def _is_rival(self, event: LagEvent, position: Position) -> bool:
         return (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sparklag_schemas import Offsets
+from sparklag_schemas.printable import first_few
 from sparklag_service.group_offsets.failures import (
     FORBIDDEN,
     LOADING,
@@ -21,7 +22,6 @@ _MISSING: Final = -1
 _MEMBERS: Final = frozenset({22, 23, 25, 27, 82, 110, 111, 113})
 """Generation, member or epoch are not those of a member: it has some, and the mirror is none."""
 _MOVED: Final = frozenset({NO_COORDINATOR, NOT_COORDINATOR})
-_NAMED: Final = 3
 
 _OF_GROUP: Final[Mapping[int, str]] = {
     FORBIDDEN: "no right to it: the mirror needs Read on the group",
@@ -87,6 +87,5 @@ def commit_outcome(asked: Offsets, codes: CommitCodes) -> Outcome:
         for code, topics in failed.items()
         for topic in dict.fromkeys(topics)
     ]
-    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    reason = f"{count} of {total} partitions not committed: {'; '.join(said[:_NAMED])}{more}"
+    reason = f"{count} of {total} partitions not committed: {first_few(said, '; ')}"
     return Outcome(count < total, reason)
