@@ -13,6 +13,7 @@ RUN python -m venv /opt/tools \
 FROM tools AS wheel
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY schemas schemas
+COPY kafka kafka
 COPY offsets offsets
 COPY listener listener
 COPY service service
@@ -59,7 +60,7 @@ RUN apt-get update -q \
 FROM java AS connector
 COPY --from=pipeline-environment /opt/sparklag /opt/sparklag
 ENV XDG_CACHE_HOME=/var/cache
-RUN python -c "from sparklag_pipeline.maven import spark_kafka_jars; spark_kafka_jars()" \
+RUN python -c "from sparklag_pipeline.broker.maven import spark_kafka_jars; spark_kafka_jars()" \
     && rm -rf /var/cache/sparklag/ivy
 
 FROM java AS pipeline
@@ -69,7 +70,7 @@ ENV XDG_CACHE_HOME=/var/cache
 RUN install -d -o sparklag -g sparklag /var/lib/sparklag /var/lib/sparklag/checkpoint
 USER 10001:10001
 VOLUME ["/var/lib/sparklag/checkpoint"]
-CMD ["python", "-m", "sparklag_pipeline.order_totals", "--help"]
+CMD ["python", "-m", "sparklag_pipeline.demo.order_totals", "--help"]
 
 FROM runtime AS service
 COPY --from=service-environment /opt/sparklag /opt/sparklag

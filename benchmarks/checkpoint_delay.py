@@ -23,7 +23,7 @@ from tests.s3_server import S3Server
 
 from benchmarks.comparison import Row, print_table, say
 from sparklag_schemas import CheckpointSettings, Settings
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 

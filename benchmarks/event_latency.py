@@ -20,19 +20,19 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
-from sparklag_listener.background_loop import BackgroundLoop
-from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import DriverPipeline, Sink
-from sparklag_listener.kafka_source import QueryDescription
-from sparklag_listener.publisher import OffsetsPublisher
-from sparklag_listener.query_events import Progressed
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.query_events import Progressed
+from sparklag_listener.publishing.background_loop import BackgroundLoop
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.driver_pipeline import DriverPipeline, Sink
+from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, decode_lag_event
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import lag_event_headers
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.embedded import serve_embedded
 

@@ -28,16 +28,16 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.comparison import Row, at_most, ms, print_table, say
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
-from sparklag_offsets.brokers.broker_link import BrokerLink
-from sparklag_offsets.brokers.wire import PreparedRequest, Versions, string
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.clients.connection import TrustedBrokers, client_options, quiet_client_logs
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
+from sparklag_kafka.protocol.groups import FindCoordinatorRequest
+from sparklag_kafka.protocol.offset_fetch import GroupAnswer, OffsetFetchRequest
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import GroupSettings, KafkaSettings
-from sparklag_schemas.connection import TrustedBrokers, client_options, quiet_client_logs
 from sparklag_schemas.topics import TopicSpec
-from sparklag_service.group_offsets.group_reader import GroupReader
-from sparklag_service.group_offsets.group_requests import FindCoordinatorRequest
-from sparklag_service.group_offsets.offset_fetch import GroupAnswer, OffsetFetchRequest
+from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 from sparklag_service.intakes.groups import group_query_id
 
 READ_BUDGET: Final = 1.5

@@ -28,14 +28,14 @@ from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.comparison import Row, in_turn, print_table, say, times
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_pipeline.history.kafka_options import kafka_options
+from sparklag_pipeline.history.lag_history import build_session, create_tables
 from sparklag_pipeline.history.queries import ingest, roll_ups
 from sparklag_pipeline.history.rollups import STEPS_S
 from sparklag_pipeline.history.tables import Tables, tables
 from sparklag_pipeline.history.wire_schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
-from sparklag_pipeline.lag_history import build_session, create_tables
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.topics import lag_topic
 
@@ -189,7 +189,7 @@ def _rolled(spark: SparkSession, kept: Tables, name: str) -> Row:
 
 
 def _reported(kept: Tables) -> Row:
-    command = [sys.executable, "-m", "sparklag_pipeline.lag_report", "--format", "json"]
+    command = [sys.executable, "-m", "sparklag_pipeline.report.lag_report", "--format", "json"]
     command += ["--since", str(_START_MS), "--table", kept.location]
     samples_s = []
     for _ in range(_REPORTS):

@@ -27,18 +27,18 @@ from aiokafka.structs import TopicPartition
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
 from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
-from sparklag_service.enricher import Enricher, Measured
+from sparklag_service.enrichment.enricher import Enricher, Measured
 from sparklag_service.evaluation.evaluator import Evaluator
-from sparklag_service.evaluation.moment import Moment
-from sparklag_service.query_state import QueryState
-from sparklag_service.tracker import Tracker
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracker import Tracker
 
 CPU_BUDGET_MS: Final = 100.0
 STALL_BUDGET_MS: Final = 25.0

@@ -23,11 +23,11 @@ from aiokafka import AIOKafkaProducer
 from tests.schema_registry import SchemaRegistryServer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.clients.connection import client_options
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
 from sparklag_schemas.avro.schema import schema_of
-from sparklag_schemas.connection import client_options
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
 from sparklag_schemas.message_examples import example

@@ -22,19 +22,19 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
-from sparklag_offsets.brokers.broker_link import BrokerLink
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.clients.connection import TrustedBrokers, quiet_client_logs
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import KafkaSettings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import TrustedBrokers, quiet_client_logs
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec
-from sparklag_service.record_times.batch_sizes import BatchSizes
-from sparklag_service.record_times.byte_budget import ByteBudget
-from sparklag_service.record_times.counts import RecordTimeCounts
-from sparklag_service.record_times.leader_reader import LeaderReader
-from sparklag_service.record_times.search import Search
-from sparklag_service.record_times.time_lookup import Behind, look_up
+from sparklag_service.enrichment.record_times.batch_sizes import BatchSizes
+from sparklag_service.enrichment.record_times.byte_budget import ByteBudget
+from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
+from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
+from sparklag_service.enrichment.record_times.search import Search
+from sparklag_service.enrichment.record_times.time_lookup import Behind, look_up
 
 REACH: Final = 0.5
 """Times what the consumer takes."""

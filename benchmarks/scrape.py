@@ -32,8 +32,9 @@ from prometheus_client.registry import Collector
 from benchmarks.comparison import Row, ms, print_table, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import (
     LagEvent,
     Observation,
@@ -44,14 +45,13 @@ from sparklag_schemas import (
     decode_lag_event,
     encode,
 )
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of, own_topics
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.native import NATIVE
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.view import Entry
+from sparklag_service.view.view import Entry
 
 TIME_BUDGET_MS: Final = 25.0
 CPU_BUDGET_MS: Final = 15.0

@@ -26,10 +26,10 @@ from benchmarks.comparison import Row, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
 from sparklag_listener import observe
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec
 
 TOPIC: Final = "orders"

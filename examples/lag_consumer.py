@@ -20,13 +20,13 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.clients.connection import client_options
 from sparklag_schemas import (
     ContractError,
     LagEvent,
     MessageFormats,
     RegistryError,
     Settings,
-    client_options,
     load_settings,
 )
 

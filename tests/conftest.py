@@ -14,7 +14,7 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.certificates import Certificates, make_certificates
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.mongo_protocol import MongoProtocolServer
@@ -46,13 +46,13 @@ _stderr = pytest.StashKey[int]()
 _LONGEST_FIRST = (
     "tests/lanes/",
     "tests/faults/",
-    "tests/pipeline/test_history.py",
+    "tests/pipeline/history/test_history.py",
     "tests/pipeline/test_lag_history",
     "tests/listener/test_driver_endings.py",
     "tests/listener/test_connect.py",
-    "tests/service/test_group_faults.py",
+    "tests/service/intakes/test_group_faults.py",
     "tests/test_exactly_once.py",
-    "tests/pipeline/test_demo.py",
+    "tests/pipeline/demo/test_demo.py",
     "tests/deploy/test_alarm_chain.py",
     "tests/examples/",
 )

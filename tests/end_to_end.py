@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, decode_lag_event
 from tests.second_client import SecondClient
 from tests.waiting import wait_for

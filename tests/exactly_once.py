@@ -21,8 +21,8 @@ from typing import Final
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from sparklag_pipeline.child_process import ChildProcess
-from sparklag_pipeline.maven import spark_kafka_jars
+from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.maven import spark_kafka_jars
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.maven import default_cache_dir
+from sparklag_pipeline.broker.maven import default_cache_dir
 
 _LOCK: Final = "package-lock.json"
 _INSTALL_S: Final = 240.0

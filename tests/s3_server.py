@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparklag_offsets.checkpoints import CheckpointReader
-from sparklag_pipeline.java import find_java
-from sparklag_pipeline.maven import Module, resolve_jars
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.answering_server import AnsweringServer
 
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_pipeline.java import find_java
-from sparklag_pipeline.maven import Module, default_cache_dir, resolve_jars
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import Module, default_cache_dir, resolve_jars
 from tests.answering_server import AnsweringServer
 from tests.commands import run_command
 

@@ -22,7 +22,7 @@ from sparklag_offsets.checkpoints import (
     normal_location,
     read_checkpoint,
 )
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Offsets
 from tests.hdfs_cluster import HdfsCluster
 from tests.listener.drivers import build_session, read_kafka

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -27,7 +27,7 @@ def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path)
     return process(
         topics,
         log,
-        "sparklag_pipeline.order_totals",
+        "sparklag_pipeline.demo.order_totals",
         "--bootstrap-servers",
         kafka.bootstrap_servers,
         "--orders-topic",

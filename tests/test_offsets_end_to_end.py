@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.databases.postgresql import PostgreSQLServer
 from tests.drivers.restarting import NAME
 from tests.end_to_end import START_S, Topics, answer, service

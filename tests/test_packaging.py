@@ -18,6 +18,7 @@ pytestmark = pytest.mark.packaging
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "schemas/sparklag_schemas",
+    "kafka/sparklag_kafka",
     "offsets/sparklag_offsets",
     "listener/sparklag_listener",
     "service/sparklag_service",

@@ -13,16 +13,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from sparklag_listener.background_loop import BackgroundLoop
-from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_listener.errors import NoListener
+from sparklag_listener.events.queries import already_running
+from sparklag_listener.events.query_events import QueryEvent
 from sparklag_listener.observed_session import ObservedSession
-from sparklag_listener.process_end import CLOSE_TIMEOUT_S, process_end
-from sparklag_listener.queries import already_running
-from sparklag_listener.query_events import QueryEvent
+from sparklag_listener.publishing.background_loop import BackgroundLoop
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.driver_pipeline import DriverPipeline, Record, Sink
+from sparklag_listener.publishing.process_end import CLOSE_TIMEOUT_S, process_end
 from sparklag_schemas import Origin, Settings
-from sparklag_schemas.connection import quiet_client_logs
 
 Result = TypeVar("Result")
 

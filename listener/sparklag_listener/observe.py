@@ -6,13 +6,12 @@ import threading
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sparklag_listener.connect_session import (
+from sparklag_listener.classic.jvm_session import JvmSession, require_jvm_session
+from sparklag_listener.connect.session import (
     ConnectSession,
     is_connect_session,
     require_connect_session,
 )
-from sparklag_listener.counters import Stats
-from sparklag_listener.driver_pipeline import Record, Sink
 from sparklag_listener.errors import (
     ListenerError,
     MissingService,
@@ -20,13 +19,14 @@ from sparklag_listener.errors import (
     UnsupportedSession,
 )
 from sparklag_listener.handle import ObserverHandle
-from sparklag_listener.jvm_session import JvmSession, require_jvm_session
-from sparklag_listener.offset_recorder import OffsetRecorder
-from sparklag_listener.publisher import OffsetsPublisher
-from sparklag_offsets.store.opening import open_store
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.driver_pipeline import Record, Sink
+from sparklag_listener.publishing.offset_recorder import OffsetRecorder
+from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 
 Method = Literal["listener", "connect", "poll"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sparklag_listener.listener_watch import Listener
-from sparklag_listener.queries import Queries
-from sparklag_listener.query_events import QueryEvent
+from sparklag_listener.classic.listener_watch import Listener
+from sparklag_listener.events.queries import Queries
+from sparklag_listener.events.query_events import QueryEvent
 from sparklag_schemas import Origin
 
 HandOver = Callable[[QueryEvent], None]

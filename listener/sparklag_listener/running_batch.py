@@ -8,11 +8,11 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
-from sparklag_listener.connect_session import is_connect_session
+from sparklag_listener.classic.jvm_files import JvmFiles
+from sparklag_listener.classic.spark_session import brief, describe_execution
+from sparklag_listener.connect.session import is_connect_session
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
-from sparklag_listener.jvm_files import JvmFiles
-from sparklag_listener.source_positions import positions
-from sparklag_listener.spark_session import brief, describe_execution
+from sparklag_listener.events.source_positions import positions
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_initial_offsets,
@@ -21,7 +21,7 @@ from sparklag_offsets.checkpoints.offset_log import (
 from sparklag_offsets.checkpoints.position import NOTHING
 from sparklag_offsets.errors import CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 
 # As Spark names them; they are its own threads', so nobody else sees another batch's.
 _QUERY_ID: Final = "sql.streaming.queryId"

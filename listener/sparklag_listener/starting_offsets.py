@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_listener.publishing.background_loop import BackgroundLoop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
-from sparklag_offsets.restore.restoring import Restored, Wanted, from_checkpoint, from_store
+from sparklag_offsets.restore.restoration import Restored, Wanted, from_checkpoint, from_store
 from sparklag_offsets.restore.spark_offsets import OnDeleted
-from sparklag_offsets.store.opening import opened_store
+from sparklag_offsets.store.stores import opened_store
 from sparklag_schemas import Settings, load_settings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
-from sparklag_schemas.moments import datetime_ms, moment_ms
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import datetime_ms, moment_ms
 
 At = str | int | datetime | timedelta
 

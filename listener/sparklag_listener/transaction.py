@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.publishing.background_loop import BackgroundLoop
 from sparklag_listener.running_batch import observe_batch
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.topic_ids import TopicIds

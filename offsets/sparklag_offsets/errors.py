@@ -1,7 +1,6 @@
 """The errors of this package.
 
 OffsetsError
-├── KafkaAway                  no broker answers
 ├── StoreError                 of the offset store
 │   ├── UnusableStore          a URL that is none, or whose package is missing
 │   │   └── StoreMissing       an SQLite file that is not there
@@ -34,10 +33,6 @@ from sparklag_schemas import SparklagError
 
 class OffsetsError(SparklagError):
     """Offsets cannot be read, kept or given back; the text says why."""
-
-
-class KafkaAway(OffsetsError):
-    """No broker answers; the text says which were asked, and why they do not."""
 
 
 class CheckpointError(OffsetsError):

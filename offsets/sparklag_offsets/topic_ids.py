@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from sparklag_offsets.brokers.log_bounds import read_topic_ids
+from sparklag_kafka.brokers.log_bounds import read_topic_ids
 from sparklag_schemas import Observation, Settings, SparklagError
 from sparklag_schemas.clusters import Brokers, ClusterNames
 

@@ -1,7 +1,17 @@
 """The contracts: what is said on the two topics, and how both halves reach Kafka."""
 
 from sparklag_schemas.codec import decode_lag_event, decode_observation, encode
-from sparklag_schemas.connection import client_options
+from sparklag_schemas.enumerations import (
+    SCHEMA_VERSION,
+    Activity,
+    Cause,
+    IsolationLevel,
+    MeasuredBy,
+    Offsets,
+    Origin,
+    Status,
+    TimeLagMethod,
+)
 from sparklag_schemas.errors import (
     ContractError,
     MalformedMessage,
@@ -32,17 +42,6 @@ from sparklag_schemas.settings import (
     TimeLagSettings,
 )
 from sparklag_schemas.settings_reading import load_settings
-from sparklag_schemas.vocabulary import (
-    SCHEMA_VERSION,
-    Activity,
-    Cause,
-    IsolationLevel,
-    MeasuredBy,
-    Offsets,
-    Origin,
-    Status,
-    TimeLagMethod,
-)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -82,7 +81,6 @@ __all__ = [
     "TimeLagSettings",
     "TopicLag",
     "UnsupportedVersion",
-    "client_options",
     "decode_lag_event",
     "decode_observation",
     "encode",

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.codec import AVRO, JSON
+from sparklag_schemas.enumerations import SCHEMA_VERSION
 from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.message_examples import (
@@ -26,7 +27,6 @@ from sparklag_schemas.message_examples import (
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic
-from sparklag_schemas.vocabulary import SCHEMA_VERSION
 
 FOLDER: Final = Path(__file__).parent / "documents"
 

@@ -18,7 +18,7 @@ from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.settings import Settings
 
 if TYPE_CHECKING:
-    from sparklag_schemas.avro.form import AvroForm
+    from sparklag_schemas.avro.codec import AvroForm
 
 _AVRO_BEGINS: Final = b"\0"
 
@@ -146,7 +146,7 @@ def _avro_form(settings: Settings) -> AvroForm | None:
     if settings.registry.url is None:
         return None
     try:
-        from sparklag_schemas.avro.form import AvroForm
+        from sparklag_schemas.avro.codec import AvroForm
     except ImportError as missing:
         raise MissingPackage(
             f"registry.url is set, and {missing.name or missing} is missing:"

@@ -24,14 +24,14 @@ from sparklag_schemas.bounds import (
     Text,
     TopicName,
 )
-from sparklag_schemas.query_message import QueryMessage
-from sparklag_schemas.vocabulary import (
+from sparklag_schemas.enumerations import (
     Cause,
     IsolationLevel,
     MeasuredBy,
     Status,
     TimeLagMethod,
 )
+from sparklag_schemas.query_message import QueryMessage
 
 
 class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are thousands

@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparklag_schemas.bounds import Index, Name, PartitionNumber, Text, TopicName
+from sparklag_schemas.enumerations import Cause, IsolationLevel, Offsets
 from sparklag_schemas.query_message import QueryMessage
-from sparklag_schemas.vocabulary import Cause, IsolationLevel, Offsets
 
 
 class SourcePosition(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from sparklag_schemas.bounds import Count, EpochMs, Index, Name, TopicName
+from sparklag_schemas.enumerations import SCHEMA_VERSION, Status
 from sparklag_schemas.lag_event import PartitionLag
-from sparklag_schemas.vocabulary import SCHEMA_VERSION, Status
 
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):

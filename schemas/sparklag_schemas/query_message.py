@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Int64, Name, Text
-from sparklag_schemas.vocabulary import SCHEMA_VERSION, Activity, Origin
+from sparklag_schemas.enumerations import SCHEMA_VERSION, Activity, Origin
 
 
 class Batch(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.errors import PortInUse
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.pipeline import Pipeline

@@ -17,44 +17,44 @@ from aiokafka.errors import KafkaError
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, MeasuredBy, Observation, Settings
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import end, run_together
 from sparklag_service.clusters import burrow_clusters
 from sparklag_service.counters import Counters
-from sparklag_service.enricher import Enricher
-from sparklag_service.evaluation.course import resumed
+from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.moment import Moment
-from sparklag_service.evaluation.unknown import unknown_event
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import resumed
+from sparklag_service.evaluation.unknown_event import unknown_event
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
-from sparklag_service.kept_offsets import KeptOffsets
-from sparklag_service.live.feed import Feed
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publishing.cadence import Cadence
 from sparklag_service.publishing.lag_publisher import LagPublisher
-from sparklag_service.query_limits import (
+from sparklag_service.publishing.topic_keeper import TopicKeeper
+from sparklag_service.recording.store_recording import make_recording
+from sparklag_service.rest.kept_offsets import KeptOffsets
+from sparklag_service.supervision import QueryFailures, Supervisor
+from sparklag_service.tracking.liveness import Silence
+from sparklag_service.tracking.pending_observations import Unpublished
+from sparklag_service.tracking.query_limits import (
     QueryLimits,
     measured_partitions,
     near_limits,
     observed_partitions,
 )
-from sparklag_service.query_state import QueryState, unplaced
-from sparklag_service.recording import make_recording
-from sparklag_service.silence import Silence
-from sparklag_service.supervision import QueryFailures, Supervisor
-from sparklag_service.tasks import end, run_together
-from sparklag_service.topic_keeper import TopicKeeper
-from sparklag_service.tracker import Tracker
-from sparklag_service.unpublished import Unpublished
-from sparklag_service.view import Entry, View, has_ended
-from sparklag_service.view_reader import ViewReader
+from sparklag_service.tracking.query_state import QueryState, unplaced
+from sparklag_service.tracking.tracker import Tracker
+from sparklag_service.view.feed import Feed
+from sparklag_service.view.view import Entry, View, has_ended
+from sparklag_service.view.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
 _HAND_OVER_S = 5.0

@@ -12,14 +12,14 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError
-from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
-from sparklag_service.tasks import run_together
 
 _log = logging.getLogger(__name__)
 _SHARE_OF_DRAINING = 0.4

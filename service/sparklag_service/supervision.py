@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.printable import printable
-from sparklag_service.tasks import run_apart
+from sparklag_schemas.runtime.tasks import run_apart
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 1.0

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 from uv import find_uv_bin
 
-from sparklag_pipeline.maven import default_cache_dir
+from sparklag_pipeline.broker.maven import default_cache_dir
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 RULES: Final = DEPLOY / "prometheus" / "sparklag.rules.yml"

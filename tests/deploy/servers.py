@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from sparklag_pipeline.child_process import ChildProcess
-from sparklag_pipeline.free_ports import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.free_ports import free_port
 from tests.deploy.programs import Programs
 from tests.post_receiver import PostReceiver
 from tests.waiting import wait_until_up

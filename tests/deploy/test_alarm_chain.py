@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import Webhook, alertmanager

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy import dashboards
 from tests.deploy.manifests import ADAPTER, KEDA, adapter_query, document, triggers
 from tests.deploy.played_queries import played_queries

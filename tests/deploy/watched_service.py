@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, RULES, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer, prometheus

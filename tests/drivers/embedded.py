@@ -9,7 +9,7 @@ import sys
 import time
 
 from sparklag_listener import observe
-from sparklag_pipeline.order_totals import build_session
+from sparklag_pipeline.demo.order_totals import build_session
 
 if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint = sys.argv[1:]

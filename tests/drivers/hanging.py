@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from sparklag_listener import observe
-from sparklag_pipeline.order_totals import build_session
+from sparklag_pipeline.demo.order_totals import build_session
 
 if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint, hold = sys.argv[1:]

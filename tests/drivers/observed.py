@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from sparklag_listener import observe
-from sparklag_pipeline.order_totals import build_session
+from sparklag_pipeline.demo.order_totals import build_session
 
 if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint = sys.argv[1:]

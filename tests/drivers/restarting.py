@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from sparklag_listener import observe, starting_offsets
-from sparklag_pipeline.order_totals import build_session
+from sparklag_pipeline.demo.order_totals import build_session
 
 NAME = "restarted"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklag_pipeline.maven import spark_kafka_jars
+from sparklag_pipeline.broker.maven import spark_kafka_jars
 
 if __name__ == "__main__":
     bootstrap_servers, topic, folder, gate = sys.argv[1:]

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from sparklag_pipeline.child_process import ChildProcess
+from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of, partition_of
 from tests.examples.avro_values import in_avro

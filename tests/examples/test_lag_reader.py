@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from sparklag_pipeline.child_process import ChildProcess
-from sparklag_pipeline.free_ports import free_port
-from sparklag_pipeline.java import find_java
-from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
 from sparklag_schemas import PartitionLag, TopicLag, encode
 from sparklag_schemas.topics import key_of, partition_of
 from tests.examples.avro_values import in_avro

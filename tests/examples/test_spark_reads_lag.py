@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from spark_reads_lag import EVENT
-from sparklag_pipeline.child_process import ChildProcess
-from sparklag_pipeline.maven import spark_kafka_jars
+from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import LagEvent, encode
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.topics import key_of
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event

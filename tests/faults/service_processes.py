@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_pipeline.child_process import ChildProcess, stop_all
+from sparklag_pipeline.broker.child_process import ChildProcess, stop_all
 from tests.waiting import wait_for
 
 READY_S: Final = 240.0

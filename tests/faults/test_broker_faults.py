@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, scene
 from tests.faults.toxiproxy import Proxy, Toxiproxy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.report import Row
 from tests.faults.scene import HEARTBEAT_S, OWN_PARTITIONS, RECOVERY_S, Scene, scene
 from tests.faults.spark_driver import START_S, Checkpoint, Query, SparkDriver

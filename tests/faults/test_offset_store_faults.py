@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.databases.postgresql import PostgreSQLServer
 from tests.end_to_end import START_S, Checkpoint, Topics
 from tests.faults.report import Row

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.clock import SteppedClock
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, Scene, scene

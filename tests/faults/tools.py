@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.maven import default_cache_dir
+from sparklag_pipeline.broker.maven import default_cache_dir
 from tests.commands import run_command
 
 TOXIPROXY_VERSION: Final = "v2.12.0"

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from msgspec import inspect
 
 from sparklag_schemas.bounds import MAX_DURATION_S, MAX_EPOCH_MS
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError
 from sparklag_schemas.message_examples import MessageType, example_value
 from sparklag_schemas.message_limits import MessageLimits
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import LimitSettings
 from tests.fuzz.edits import Path, places_in
 from tests.message_types import options_of

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from sparklag_schemas import LagEvent, Observation, encode
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.message_examples import MessageType
-from sparklag_service.evaluation.moment import Moment
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page
-from sparklag_service.view import Entry, View
+from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import extremes_of, taken
 from tests.service.metrics.scraped import scrape
 from tests.service.states import Follower, said

@@ -16,7 +16,7 @@ from sparklag_schemas.redaction import redacted
 from sparklag_service.history.rows import pack, row_of
 from sparklag_service.metrics.series import QuerySeries
 from sparklag_service.rest import page
-from sparklag_service.view import Entry, View
+from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import LIMITS
 from tests.messages import QUERY_ID
 from tests.service.metrics.scraped import settings as scrape_settings

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sparklag_listener.observer import Observer
-from sparklag_listener.progress import completed_batch
-from sparklag_listener.query_events import Progressed
-from sparklag_offsets.brokers.metadata_request import MetadataAnswer
-from sparklag_offsets.brokers.offset_requests import read_offsets
-from sparklag_offsets.brokers.wire import AnswerUnreadable
+from sparklag_kafka.protocol.encoding import AnswerUnreadable
+from sparklag_kafka.protocol.list_offsets import read_offsets
+from sparklag_kafka.protocol.metadata import MetadataAnswer
+from sparklag_listener.events.observer import Observer
+from sparklag_listener.events.progress import completed_batch
+from sparklag_listener.events.query_events import Progressed
 from sparklag_offsets.checkpoints import offset_log
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import LagEvent, Observation, SparklagError
-from sparklag_schemas.avro import form
+from sparklag_schemas.avro import codec as avro_codec
 from sparklag_schemas.avro.schema import parse_schema, schema_of
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsError
@@ -31,7 +31,7 @@ from sparklag_schemas.message_examples import MessageType, example_value
 from sparklag_schemas.settings_reading import load_settings
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited
-from tests.schemas.test_untrusted_batches import Reading, batch, checksum_of
+from tests.kafka.test_untrusted_batches import Reading, batch, checksum_of
 
 NO_FIXTURES_RESET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 """A temporary folder is written anew for each case."""
@@ -132,7 +132,7 @@ def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
     written.seek(5)
     fastavro.schemaless_writer(written, schema.parsed, example_value(message))
     content = data.draw(edited(written.getvalue()))
-    fails_in_one_line(lambda found: form._read(found, schema), content, MalformedMessage)
+    fails_in_one_line(lambda found: avro_codec._read(found, schema), content, MalformedMessage)
 
 
 @given(st.sampled_from(MESSAGES).flatmap(lambda one: changed(json.loads(schema_of(one).text))))

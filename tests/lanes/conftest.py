@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation
 from tests.lanes.driver_process import LaneProcess, running
 from tests.lanes.lanes import LANES, Lane

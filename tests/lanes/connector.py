@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 from pyspark.version import __version__
 
-from sparklag_pipeline.maven import Module, resolve_jars, spark_kafka_jars
+from sparklag_pipeline.broker.maven import Module, resolve_jars, spark_kafka_jars
 
 _SPARK = "org.apache.spark"
 _CONNECTOR = "spark-sql-kafka-0-10_2.13"

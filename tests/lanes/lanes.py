@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from sparklag_pipeline.maven import default_cache_dir
+from sparklag_pipeline.broker.maven import default_cache_dir
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sparklag_listener.kafka_source import QueryDescription
-from sparklag_listener.queries import ActiveQuery, Look
-from sparklag_listener.query_events import Progressed, Terminated
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.queries import ActiveQuery, Look
+from sparklag_listener.events.query_events import Progressed, Terminated
 from sparklag_schemas import Activity
 
 

@@ -11,11 +11,11 @@ import fastavro
 import msgspec
 import pytest
 
-from sparklag_pipeline.free_ports import free_port
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, RegistrySettings, Settings
-from sparklag_schemas.avro.sources import declared
-from tests.listener.test_publisher import publishing_with
+from sparklag_schemas.avro.schema_files import declared
+from tests.listener.publishing.test_publisher import publishing_with
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import window
 
 from sparklag_listener import observe
-from sparklag_listener.session_queries import SessionQueries
+from sparklag_listener.classic.session_queries import SessionQueries
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.conftest import Driver

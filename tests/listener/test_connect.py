@@ -24,13 +24,13 @@ from sparklag_listener import (
     ServerAway,
     SessionStopped,
     UnsupportedSession,
-    connect_session,
     keep_offsets,
     observe,
 )
-from sparklag_listener.connect_client import ConnectClient
-from sparklag_listener.connect_queries import ConnectQueries
-from sparklag_listener.queries import ConnectionLost, Unanswered
+from sparklag_listener.connect import session as connect_session
+from sparklag_listener.connect.client import ConnectClient
+from sparklag_listener.connect.queries import ConnectQueries
+from sparklag_listener.events.queries import ConnectionLost, Unanswered
 from sparklag_schemas import Observation
 from tests.listener.connect_server import ConnectServer, Link
 from tests.listener.offsets_topic import OffsetsTopic

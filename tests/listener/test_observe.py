@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparklag_listener import observe
-from sparklag_listener.progress_text import ProgressText
+from sparklag_listener.classic.progress_text import ProgressText
 from sparklag_schemas import Observation, SourcePosition
 from tests import samples
 from tests.listener.conftest import Driver

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.stores import open_store
 
 
 @pytest.fixture

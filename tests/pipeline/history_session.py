@@ -20,17 +20,17 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_pipeline import query_process
+from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.events import events
 from sparklag_pipeline.history.kafka_options import kafka_options
+from sparklag_pipeline.history.lag_history import create_tables
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.history.unreadable import counted
-from sparklag_pipeline.lag_history import create_tables
-from sparklag_pipeline.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_schemas import Settings, Thresholds, encode
 from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sparklag_schemas.enumerations import Status
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.vocabulary import Status
 
 
 def lag_event(

@@ -10,16 +10,16 @@ import msgspec.inspect as inspect
 import pytest
 from fastavro.validation import validate
 
-from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, vocabulary
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, enumerations
 from sparklag_schemas.avro.schema import parse_schema, schema_of
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.message_examples import MessageType, example
 
 MESSAGES: list[MessageType] = [Observation, LagEvent, PartitionRecord]
 ENUMERATIONS = {
     frozenset(get_args(words)): name
-    for name, words in vars(vocabulary).items()
+    for name, words in vars(enumerations).items()
     if name[0].isupper() and get_args(words) and isinstance(get_args(words)[0], str)
 }
 MOMENT = {"type": "long", "logicalType": "timestamp-millis"}

@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, vocabulary
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, enumerations
 from sparklag_schemas.documents import FOLDER, documents
 from sparklag_schemas.headers import lag_event_headers, observation_headers
 from tests.messages import lag_event, observation
@@ -95,8 +95,8 @@ def test_every_field_of_the_schema_is_in_the_code_and_described(
 
 def test_every_word_of_the_vocabulary_is_in_the_schema() -> None:
     schema = document(LAG_EVENT)
-    assert set(schema["properties"]["status"]["enum"]) == set(get_args(vocabulary.Status))
-    assert set(schema["properties"]["cause"]["enum"]) == set(get_args(vocabulary.Cause))
+    assert set(schema["properties"]["status"]["enum"]) == set(get_args(enumerations.Status))
+    assert set(schema["properties"]["cause"]["enum"]) == set(get_args(enumerations.Cause))
 
 
 def test_the_asyncapi_document_refers_only_to_what_it_holds() -> None:

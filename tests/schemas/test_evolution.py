@@ -16,7 +16,7 @@ import pytest
 
 from sparklag_schemas import SCHEMA_VERSION, Observation
 from sparklag_schemas.avro.schema import parse_schema
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.codec import JsonDecoder, converted, encode
 from sparklag_schemas.documents import FOLDER as DOCUMENTS
 from sparklag_schemas.documents import MESSAGES

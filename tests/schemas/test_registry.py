@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
-from sparklag_schemas.avro.sources import declared
+from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.documents import MESSAGES
 from sparklag_schemas.errors import (
     ContractError,

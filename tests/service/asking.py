@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sparklag_kafka.brokers.leader_channel import Hold
 from sparklag_schemas import Settings
-from sparklag_service.enricher import Enricher
-from sparklag_service.log_offsets.leader_channel import Hold
-from sparklag_service.log_offsets.watched_cluster import WatchedCluster
-from sparklag_service.query_state import QueryState, SourceState
+from sparklag_service.enrichment.enricher import Enricher
+from sparklag_service.enrichment.watched_cluster import WatchedCluster
+from sparklag_service.tracking.query_state import QueryState, SourceState
 
 
 def query(processed: Mapping[str, list[int]], query_id: str = "query", **fields: Any) -> QueryState:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.topics import key_of
 from sparklag_service.pipeline import Pipeline

@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 
-from sparklag_offsets.brokers.broker_link import BrokerLink
-from sparklag_offsets.brokers.wire import PreparedRequest, Versions, compact_string, varint
+from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
-from sparklag_schemas.connection import TrustedBrokers, client_options
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import eventually

@@ -8,13 +8,13 @@ from typing import Any
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
-from sparklag_service.evaluation.course import resumed
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.moment import Moment
-from sparklag_service.offset_times import Latest
-from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
-from sparklag_service.query_state import QueryState, SourceState
-from sparklag_service.tracker import Tracker
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import resumed
+from sparklag_service.tracking.query_state import QueryState, SourceState
+from sparklag_service.tracking.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
 
 NO_LEADER = "the partition has no leader"

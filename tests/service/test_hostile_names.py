@@ -13,14 +13,14 @@ from msgspec import inspect
 from rich.console import Console
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.message_examples import example_value
 from sparklag_schemas.printable import PrintableFormatter
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.markup import ascii_json, escape
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import page
-from sparklag_service.view import Entry
+from sparklag_service.view.view import Entry
 from tests.message_types import with_texts
 from tests.service.metrics.scraped import parse_text, settings
 from tests.service.pipelines import pipeline_of

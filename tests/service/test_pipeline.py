@@ -7,9 +7,9 @@ import logging
 import msgspec
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from tests.logged import logged
 from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient

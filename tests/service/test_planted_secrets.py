@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import pytest
 
-from sparklag_pipeline.free_ports import free_port
+from sparklag_pipeline.broker.free_ports import free_port
 from sparklag_schemas import (
     CheckpointSettings,
     ClusterSettings,
@@ -23,17 +23,17 @@ from sparklag_schemas import (
     StoreSettings,
     encode,
 )
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.printable import PrintableFormatter
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag
 from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
+from tests.service.cli.test_cli import environment
 from tests.service.instances import instance
 from tests.service.live.live_server import reading
-from tests.service.test_cli import environment
 from tests.waiting import eventually, wait_for
 
 pytestmark = pytest.mark.kafka

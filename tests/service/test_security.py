@@ -14,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from sparklag_listener.counters import Stats
-from sparklag_listener.publisher import OffsetsPublisher
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_kafka.clients.connection import client_options, explain_failure
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     KafkaSettings,
     MirrorSettings,
@@ -24,10 +25,9 @@ from sparklag_schemas import (
     Settings,
     SettingsError,
 )
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import client_options, explain_failure
-from sparklag_schemas.queue import NewestQueue
-from sparklag_service.diagnosis import diagnose
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_service.cli.diagnosis import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparklag_offsets.brokers.log_bounds import TopicBounds
+from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_schemas import Offsets
 

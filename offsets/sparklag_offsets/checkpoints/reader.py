@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Final
 
 from sparklag_offsets.checkpoints.files import CheckpointFiles, Listing
-from sparklag_offsets.checkpoints.known import (
+from sparklag_offsets.checkpoints.listings import Listings
+from sparklag_offsets.checkpoints.offset_file_reader import OffsetFileReader
+from sparklag_offsets.checkpoints.offset_log import parse_commit, parse_metadata
+from sparklag_offsets.checkpoints.position import NOTHING, CheckpointPosition
+from sparklag_offsets.checkpoints.snapshot import (
     Commit,
     Known,
     leaves_holes,
     newest_commit,
     newest_file,
 )
-from sparklag_offsets.checkpoints.listings import Listings
-from sparklag_offsets.checkpoints.offset_file_reader import OffsetFileReader
-from sparklag_offsets.checkpoints.offset_log import parse_commit, parse_metadata
-from sparklag_offsets.checkpoints.position import NOTHING, CheckpointPosition
 from sparklag_offsets.errors import CheckpointGone, CheckpointNotFound, MalformedCheckpoint
 
 _BACK: Final = 10

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
-from sparklag_offsets.brokers.log_bounds import TopicBounds
-from sparklag_offsets.errors import KafkaAway, PositionDeleted, TopicChanged
+from sparklag_kafka.brokers.log_bounds import TopicBounds
+from sparklag_kafka.errors import KafkaUnavailable
+from sparklag_offsets.errors import PositionDeleted, TopicChanged
 from sparklag_offsets.restore.kept_position import KeptPosition, TopicPosition
 from sparklag_schemas import Offsets
 from sparklag_schemas.printable import first_few
@@ -32,7 +33,7 @@ def checked(
     topics: Collection[str] | None,
 ) -> tuple[Offsets, list[str]]:
     """The offsets, held against the logs as they are now, and warnings. `topics`: what the query is
-    to read; None: what it read. Raises PositionDeleted, TopicChanged, KafkaAway."""
+    to read; None: what it read. Raises PositionDeleted, TopicChanged, KafkaUnavailable."""
     check = _Check(position.shown, edge)
     kept = {topic.topic: topic for topic in position.topics}
     offsets = {
@@ -81,7 +82,7 @@ class _Check:
         if number not in bounds.partitions:
             raise TopicChanged(f"{where}: {bounds.reason(number)}: it was created anew since")
         if earliest is None or latest is None:
-            raise KafkaAway(
+            raise KafkaUnavailable(
                 f"{where}: nobody knows whether its position is still there:"
                 f" {bounds.reason(number)}"
             )
@@ -102,7 +103,7 @@ class _Check:
         earliest = bounds.earliest.get(number)
         if earliest is None:
             reason = bounds.reason(number)
-            raise KafkaAway(f"{self._shown}: topic {topic}, partition {number}: {reason}")
+            raise KafkaUnavailable(f"{self._shown}: topic {topic}, partition {number}: {reason}")
         return earliest
 
     def lost(self) -> str | None:

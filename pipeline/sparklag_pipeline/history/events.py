@@ -21,7 +21,7 @@ from pyspark.sql.functions import (
 from sparklag_pipeline.history.avro_ids import ASK, NO_AVRO, AvroIds
 from sparklag_pipeline.history.wire_schema import CORRUPT, avro_schema, event_schema
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
-from sparklag_schemas.vocabulary import SCHEMA_VERSION
+from sparklag_schemas.enumerations import SCHEMA_VERSION
 
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 _YEAR_10000_MS: Final = 253_402_300_800_000

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from sparklag_schemas.avro.sources import declared, without_logical_types
+from sparklag_schemas.avro.schema_files import declared, without_logical_types
 from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 
 EVENT_FIELDS: Final = (

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from sparklag_pipeline.report import words
+from sparklag_pipeline.report import formatting
 from sparklag_pipeline.report.episodes import Episode
 from sparklag_pipeline.report.query_report import QueryReport
 from sparklag_pipeline.report.windows import RolledWindow
@@ -40,7 +40,7 @@ def age_chart(report: QueryReport, since_ms: int, until_ms: int) -> str:
         since_ms,
         until_ms,
         top,
-        [(0.0, "0"), (highest, words.duration(highest))],
+        [(0.0, "0"), (highest, formatting.duration(highest))],
     )
 
 
@@ -98,7 +98,9 @@ def _chart(
     ]
     for episode in episodes:
         left, right = x(episode.from_ms), x(episode.to_ms)
-        told = f"{words.moment(episode.from_ms)}, for {words.duration(episode.duration_s)}"
+        told = (
+            f"{formatting.moment(episode.from_ms)}, for {formatting.duration(episode.duration_s)}"
+        )
         parts.append(
             f'<rect class="missed" x="{left:.1f}" y="{_TOP}" width="{max(right - left, 1):.1f}"'
             f' height="{HEIGHT - _TOP - _BOTTOM}"><title>{escape(told)}</title></rect>'
@@ -119,7 +121,7 @@ def _chart(
     for at_ms, anchor in ((since_ms, "start"), (until_ms, "end")):
         parts.append(
             f'<text x="{x(at_ms):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
-            f"{words.moment(at_ms)}</text>"
+            f"{formatting.moment(at_ms)}</text>"
         )
     return "".join([*parts, "</svg>"])
 

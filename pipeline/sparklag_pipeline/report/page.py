@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from sparklag_pipeline.report import words
+from sparklag_pipeline.report import formatting
 from sparklag_pipeline.report.charts import age_chart, target_chart
 from sparklag_pipeline.report.query_report import QueryReport
 
@@ -35,7 +35,7 @@ a { color: var(--mark) } figure { margin: .75rem 0; max-width: 60rem } .chart { 
 
 def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str:
     """The page. What it says of queries and topics is escaped."""
-    title = f"Lag from {words.moment(since_ms)} to {words.moment(until_ms)} UTC"
+    title = f"Lag from {formatting.moment(since_ms)} to {formatting.moment(until_ms)} UTC"
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -43,7 +43,7 @@ def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             f'<p class="dim">{len(reports)} queries, the worst first. Percentiles are of time, and'
-            f" upper bounds: put together from minutes. {words.UNKNOWN} is not known.</p>",
+            f" upper bounds: put together from minutes. {formatting.UNKNOWN} is not known.</p>",
             *_overview(reports),
             *(
                 part
@@ -60,14 +60,14 @@ def _overview(reports: Sequence[QueryReport]) -> Iterator[str]:
         [
             f'<a href="#q{number}">{escape(report.display_name)}</a>',
             _share(report),
-            words.duration(report.known_s),
+            formatting.duration(report.known_s),
             str(len(report.episodes)),
-            words.duration(report.longest.duration_s if report.longest else None),
-            words.duration(report.time_lag_s.p95 if report.time_lag_s else None),
-            words.records(report.lag.p95 if report.lag else None),
-            words.records(report.processed),
-            escape(words.trend(report)),
-            escape(words.capacity(report)),
+            formatting.duration(report.longest.duration_s if report.longest else None),
+            formatting.duration(report.time_lag_s.p95 if report.time_lag_s else None),
+            formatting.records(report.lag.p95 if report.lag else None),
+            formatting.records(report.processed),
+            escape(formatting.trend(report)),
+            escape(formatting.capacity(report)),
         ]
         for number, report in enumerate(reports)
     )
@@ -79,8 +79,8 @@ def _spreads(report: QueryReport) -> str:
     marks = ("p50", "p95", "p99", "max")
     ages, lags = report.time_lag_s, report.lag
     rows = [
-        ["age", *(words.duration(getattr(ages, mark, None)) for mark in marks)],
-        ["lag", *(words.records(getattr(lags, mark, None)) for mark in marks)],
+        ["age", *(formatting.duration(getattr(ages, mark, None)) for mark in marks)],
+        ["lag", *(formatting.records(getattr(lags, mark, None)) for mark in marks)],
     ]
     return _table(["of the time", *marks], iter(rows))
 
@@ -88,16 +88,17 @@ def _spreads(report: QueryReport) -> str:
 def _rates(report: QueryReport) -> str:
     found = report.capacity
     told = (
-        f"{words.records(report.produced)} records came,"
-        f" {words.records(report.processed)} were processed; at its peak"
-        f" {words.rate(found.peak_input_rate)} came, and it can do {words.rate(found.batch_rate)}."
+        f"{formatting.records(report.produced)} records came,"
+        f" {formatting.records(report.processed)} were processed; at its peak"
+        f" {formatting.rate(found.peak_input_rate)} came,"
+        f" and it can do {formatting.rate(found.batch_rate)}."
     )
     return f"<p>{escape(told)}</p>"
 
 
 def _share(report: QueryReport) -> str:
     value = report.share_within_target
-    shown = words.share(value)
+    shown = formatting.share(value)
     return f'<span class="bad">{shown}</span>' if value is not None and value < 0.95 else shown
 
 
@@ -121,8 +122,8 @@ def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> It
                 [
                     escape(f"{one.topic} {one.partition}"),
                     str(one.source),
-                    words.records(one.max_lag),
-                    words.duration(one.max_time_lag_s),
+                    formatting.records(one.max_lag),
+                    formatting.duration(one.max_time_lag_s),
                 ]
                 for one in report.worst
             ),
@@ -137,11 +138,11 @@ def _episodes(report: QueryReport) -> Iterator[str]:
         ["missed from", "to", "for", "worst lag", "worst age"],
         (
             [
-                words.moment(one.from_ms),
-                words.moment(one.to_ms),
-                words.duration(one.duration_s),
-                words.records(one.max_lag),
-                words.duration(one.max_time_lag_s),
+                formatting.moment(one.from_ms),
+                formatting.moment(one.to_ms),
+                formatting.duration(one.duration_s),
+                formatting.records(one.max_lag),
+                formatting.duration(one.max_time_lag_s),
             ]
             for one in longest
         ),

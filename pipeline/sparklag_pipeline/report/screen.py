@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from sparklag_pipeline.report import words
+from sparklag_pipeline.report import formatting
 from sparklag_pipeline.report.query_report import QueryReport
 from sparklag_schemas.printable import printable
 
@@ -23,7 +23,7 @@ def print_report(
 ) -> None:
     """Queries, the worst first, then the longest episodes of all."""
     console.print(
-        f"Lag from {words.moment(since_ms)} to {words.moment(until_ms)} UTC,"
+        f"Lag from {formatting.moment(since_ms)} to {formatting.moment(until_ms)} UTC,"
         f" {len(reports)} {'query' if len(reports) == 1 else 'queries'}, the worst first"
     )
     console.print(Group(*_tables(reports, wide=console.width >= _WIDE)))
@@ -59,17 +59,17 @@ def _queries(reports: Sequence[QueryReport], *, wide: bool) -> Table:
         cells: list[str | Text] = [
             escape(report.display_name),
             _coloured(report.share_within_target),
-            words.duration(report.known_s),
+            formatting.duration(report.known_s),
             f"{len(report.episodes)}×",
-            words.duration(longest.duration_s if longest else None),
-            words.duration(report.time_lag_s.p95 if report.time_lag_s else None),
-            words.duration(report.time_lag_s.max if report.time_lag_s else None),
-            words.records(report.lag.p95 if report.lag else None),
-            words.records(report.lag.max if report.lag else None),
-            words.records(report.processed),
+            formatting.duration(longest.duration_s if longest else None),
+            formatting.duration(report.time_lag_s.p95 if report.time_lag_s else None),
+            formatting.duration(report.time_lag_s.max if report.time_lag_s else None),
+            formatting.records(report.lag.p95 if report.lag else None),
+            formatting.records(report.lag.max if report.lag else None),
+            formatting.records(report.processed),
         ]
         if wide:
-            cells += [words.trend(report), words.capacity(report), _worst(report)]
+            cells += [formatting.trend(report), formatting.capacity(report), _worst(report)]
         table.add_row(*cells)
     return table
 
@@ -80,7 +80,10 @@ def _outlook(reports: Sequence[QueryReport]) -> Table:
     table.title_justify = "left"
     for report in reports:
         table.add_row(
-            escape(report.display_name), words.trend(report), words.capacity(report), _worst(report)
+            escape(report.display_name),
+            formatting.trend(report),
+            formatting.capacity(report),
+            _worst(report),
         )
     return table
 
@@ -95,24 +98,24 @@ def _episodes(reports: Sequence[QueryReport]) -> Table:
     for report, episode in every[:_EPISODES]:
         table.add_row(
             escape(report.display_name),
-            words.moment(episode.from_ms),
-            words.moment(episode.to_ms),
-            words.duration(episode.duration_s),
-            words.records(episode.max_lag),
-            words.duration(episode.max_time_lag_s),
+            formatting.moment(episode.from_ms),
+            formatting.moment(episode.to_ms),
+            formatting.duration(episode.duration_s),
+            formatting.records(episode.max_lag),
+            formatting.duration(episode.max_time_lag_s),
         )
     return table
 
 
 def _coloured(value: float | None) -> Text:
     if value is None:
-        return Text(words.UNKNOWN)
+        return Text(formatting.UNKNOWN)
     style = "green" if value >= 0.999 else "yellow" if value >= 0.95 else "red"
-    return Text(words.share(value), style=style)
+    return Text(formatting.share(value), style=style)
 
 
 def _worst(report: QueryReport) -> str:
     if not report.worst:
-        return words.UNKNOWN
+        return formatting.UNKNOWN
     one = report.worst[0]
-    return escape(printable(f"{one.topic} {one.partition}: {words.records(one.max_lag)}"))
+    return escape(printable(f"{one.topic} {one.partition}: {formatting.records(one.max_lag)}"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from sparklag_schemas.avro.sources import declared, without_logical_types
+from sparklag_schemas.avro.schema_files import declared, without_logical_types
 from sparklag_schemas.errors import MalformedMessage
 from sparklag_schemas.printable import printable
 

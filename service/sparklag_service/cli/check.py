@@ -7,10 +7,10 @@ import asyncio
 import typer
 from rich.console import Console
 
-from sparklag_schemas.connection import quiet_client_logs
+from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_service.cli.diagnosis import diagnose
 from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
-from sparklag_service.diagnosis import diagnose
 
 
 def check(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:

@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, load_settings
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.clusters import kafka_of
-from sparklag_schemas.connection import quiet_client_logs
+from sparklag_schemas.formatting import records, when
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
-from sparklag_service.words import records, when
 
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints import CheckpointPosition, SourceOffsets
@@ -67,7 +67,7 @@ def _only_one(locations: list[str]) -> str:
 def _lags(
     position: CheckpointPosition, bootstrap_servers: str, settings: Settings
 ) -> list[SourceLag]:
-    from sparklag_offsets.brokers.log_bounds import read_bounds
+    from sparklag_kafka.brokers.log_bounds import read_bounds
     from sparklag_offsets.checkpoints.lag import lag_of, topics_of
 
     quiet_client_logs()

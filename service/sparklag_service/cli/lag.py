@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.formatting import mark, records
 from sparklag_schemas.printable import printable
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli import lag_text
 from sparklag_service.cli.markup import ascii_json, escape
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
-from sparklag_service.words import mark, records
 
 _SHOWN = 20
 _COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sparklag_schemas import LagEvent, Origin, PartitionLag
-from sparklag_service.causes import causes, place
-from sparklag_service.words import ago, clock_time, per_second, records, span, trend
+from sparklag_schemas.formatting import ago, clock_time, per_second, records, span, trend
+from sparklag_service.view.lag_causes import causes, place
 
 _BY: dict[Origin, str] = {
     "listener": "its listener",

@@ -12,16 +12,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError, load_settings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.connection import quiet_client_logs
-from sparklag_schemas.moments import moment_ms
+from sparklag_schemas.formatting import records, when
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import moment_ms
 from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import BootstrapServers, Config, Json
-from sparklag_service.words import records, when
 
 if TYPE_CHECKING:
-    from sparklag_offsets.restore.restoring import Restored
+    from sparklag_offsets.restore.restoration import Restored
     from sparklag_offsets.store.batch_record import BatchRecord
     from sparklag_offsets.store.offset_store import OffsetStore
 
@@ -71,7 +71,7 @@ def diff(
 
     Exit code 0 when it is behind nowhere, 1 when it is, or a partition is in the first alone.
     """
-    from sparklag_offsets.restore.comparing import compare
+    from sparklag_offsets.restore.comparison import compare
 
     settings = _settings(config, store)
     one, other = _ask(settings, lambda kept: _find_both(kept, first, second, at))
@@ -121,7 +121,7 @@ def restore(
     With --json, nothing but that, for `.option("startingOffsets", …)`. A new checkpoint begins with
     it; one that is there goes on where it is.
     """
-    from sparklag_offsets.restore.restoring import Wanted, from_store
+    from sparklag_offsets.restore.restoration import Wanted, from_store
 
     if on_deleted not in ("error", "earliest", "unchecked"):
         raise typer.BadParameter("it takes error, earliest or unchecked", param_hint="--on-deleted")
@@ -166,7 +166,7 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer]]) -> _Answer:
     """The answer of the store. Raises OffsetsError."""
     # The other commands are to start without all this.
-    from sparklag_offsets.store.opening import opened_store
+    from sparklag_offsets.store.stores import opened_store
 
     quiet_client_logs()
 
@@ -178,7 +178,7 @@ def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer
 
 
 async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
-    from sparklag_offsets.restore.finding import find_record
+    from sparklag_offsets.restore.lookup import find_record
 
     return await find_record(store, query, _at_ms(at))
 

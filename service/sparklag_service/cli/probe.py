@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparklag_schemas import LagEvent
-from sparklag_service.words import ago, span
+from sparklag_schemas.formatting import ago, span
 
 _MEASURED_MAX_AGE_MS = 60_000
 """Queries are measured each second and told each ten; an older measurement says nothing of now."""

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.formatting import ago, catch_up, oldest, records, trend
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import list_lag
-from sparklag_service.words import ago, catch_up, oldest, records, trend
 
 _HEADINGS = ("query", "status", "lag", "oldest", "trend", "caught up in", "last batch", "heard of")
 _NUMBERS = ("lag", "oldest", "trend", "caught up in")

@@ -19,4 +19,6 @@ def report(context: typer.Context) -> None:
     if find_spec("pyspark") is None:
         raise ServiceError("the report needs pyspark: pip install 'sparklag[demo]'")
     # The service never imports what runs on Spark: the report takes this process over.
-    os.execv(sys.executable, [sys.executable, "-m", "sparklag_pipeline.lag_report", *context.args])
+    os.execv(
+        sys.executable, [sys.executable, "-m", "sparklag_pipeline.report.lag_report", *context.args]
+    )

@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 from aiokafka.errors import KafkaError
 
+from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
+from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_schemas import LagEvent, Settings
-from sparklag_schemas.connection import explain_failure, quiet_client_logs
-from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
 from sparklag_service.cli.markup import ascii_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
-from sparklag_service.contract_records import ContractRecords, shown
 from sparklag_service.errors import ServiceError
+from sparklag_service.intakes.contract_records import ContractRecords, shown
 from sparklag_service.refusals import Refusals
-from sparklag_service.words import records
 
 
 def tail(

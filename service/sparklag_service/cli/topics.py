@@ -8,10 +8,10 @@ import msgspec
 import typer
 from aiokafka.errors import KafkaError
 
+from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
+from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_schemas import Settings
-from sparklag_schemas.connection import explain_failure, quiet_client_logs
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.topic_setup import create_missing
 from sparklag_schemas.topics import own_topics
 from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
 from sparklag_service.errors import ServiceError

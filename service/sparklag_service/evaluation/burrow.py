@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Status, Thresholds, TopicLag
-from sparklag_service.evaluation.course import Place
+from sparklag_schemas.formatting import span
 from sparklag_service.evaluation.finding import Finding
-from sparklag_service.evaluation.moment import Moment
-from sparklag_service.query_state import QueryState
-from sparklag_service.words import span
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import Place
+from sparklag_service.tracking.query_state import QueryState
 
 _ENDS: Final = 10
 _ENDS_EVERY_S: Final = 10.0

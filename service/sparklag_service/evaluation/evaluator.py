@@ -18,17 +18,17 @@ from sparklag_schemas import (
     TopicLag,
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
+from sparklag_service.enrichment.cluster_offsets import Offsets
 from sparklag_service.evaluation.burrow import Window, window_of
-from sparklag_service.evaluation.course import Course, Place, advanced, begun
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.headroom import headroom
-from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import Course, Place, advanced, begun
 from sparklag_service.evaluation.query_measure import QueryMeasure
 from sparklag_service.evaluation.rates import catch_up, rates
 from sparklag_service.evaluation.status import past_findings, query_status
 from sparklag_service.evaluation.trends import Trends
-from sparklag_service.offsets import Offsets
-from sparklag_service.query_state import QueryState
+from sparklag_service.tracking.query_state import QueryState
 
 
 @dataclass(frozen=True)

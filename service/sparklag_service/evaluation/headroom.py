@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_schemas.bounds import MAX_EPOCH_MS
-from sparklag_service.evaluation.course import Course
-from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import Course
 
 
 @dataclass(frozen=True)

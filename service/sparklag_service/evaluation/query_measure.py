@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.bounds import bounded
-from sparklag_service.evaluation.course import Course
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
 from sparklag_service.evaluation.finding import Finding
-from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import Course
 from sparklag_service.evaluation.topic_measure import Before, TopicMeasure
-from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
-from sparklag_service.query_state import QueryState, SourceState
+from sparklag_service.tracking.query_state import QueryState, SourceState
 
 _NOTHING_SAID = ClusterOffsets()
 _UNSEEN = Topic()

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Final
 
 from sparklag_schemas import Batch, Status
-from sparklag_service.evaluation.course import Course
-from sparklag_service.words import KEEPS_PACE, NEVER
+from sparklag_schemas.formatting import KEEPS_PACE, NEVER
+from sparklag_service.evaluation.query_history import Course
 
 _LEAST_S: Final = 1.0
 """A rate over less says nothing."""

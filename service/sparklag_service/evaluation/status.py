@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sparklag_schemas import PartitionLag, Status, Thresholds
-from sparklag_service.evaluation.course import Course
+from sparklag_schemas.formatting import span
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.headroom import Headroom
-from sparklag_service.evaluation.moment import Moment
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.query_history import Course
 from sparklag_service.evaluation.topic_measure import NO_BATCH
-from sparklag_service.query_state import QueryState
-from sparklag_service.words import span
+from sparklag_service.tracking.query_state import QueryState
 
 # From good to bad: a query is as bad as its worst partition.
 _SEVERITY: tuple[Status, ...] = (

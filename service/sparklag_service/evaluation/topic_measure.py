@@ -9,13 +9,13 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, TimeLagMethod
 from sparklag_schemas.bounds import bounded_s
-from sparklag_service.evaluation.ages import TopicAges
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
-from sparklag_service.evaluation.moment import Moment
-from sparklag_service.offset_times import Latest
-from sparklag_service.offsets import ClusterOffsets, Topic
-from sparklag_service.query_state import SourceState
+from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.evaluation.time_lag import TopicAges
+from sparklag_service.tracking.query_state import SourceState
 
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"

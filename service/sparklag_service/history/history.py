@@ -8,14 +8,14 @@ from math import ceil
 from typing import Final
 
 from sparklag_schemas import LagEvent, Settings
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
-from sparklag_service.history.answer import HistoryPage, points, step_ms
 from sparklag_service.history.archive import Archive
-from sparklag_service.history.question import Question
+from sparklag_service.history.points import HistoryPage, points, step_ms
+from sparklag_service.history.query_params import Question
 from sparklag_service.history.rows import row_of
-from sparklag_service.live.feed import Arrival
-from sparklag_service.live.places import begins_anew
+from sparklag_service.live.event_ids import begins_anew
+from sparklag_service.view.feed import Arrival
 
 _MB: Final = 1024 * 1024
 _FINEST_HEARTBEATS: Final = 1.5

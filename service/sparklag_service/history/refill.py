@@ -15,15 +15,15 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_schemas import LagEvent, Settings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.formats import MessageFormats
-from sparklag_service.contract_records import ContractRecords, keep_reading
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
-from sparklag_service.view import View
+from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
+from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
 _WINDOWS_S: Final = (900, 3_600, 10_800, 21_600, 43_200)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sparklag_schemas import Observation
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 
 
 @dataclass(frozen=True)

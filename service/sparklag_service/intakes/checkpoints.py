@@ -20,16 +20,16 @@ from sparklag_offsets.checkpoints import (
 from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation, Settings, SourcePosition
 from sparklag_schemas.bounds import MAX_EPOCH_MS
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.message_limits import MessageLimits
-from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.redaction import redact_location
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
-from sparklag_service.query_state import QueryState
-from sparklag_service.tasks import run_together
+from sparklag_service.tracking.query_state import QueryState
 
 _log = logging.getLogger(__name__)
 _FOLLOW_S = 1.0

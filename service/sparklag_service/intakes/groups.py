@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
+from sparklag_kafka.protocol.offset_fetch import Committed, GroupAnswer
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation, SourcePosition
-from sparklag_schemas.queue import NewestQueue
-from sparklag_service.group_offsets.group_reader import GroupReader
-from sparklag_service.group_offsets.offset_fetch import Committed, GroupAnswer
-from sparklag_service.group_offsets.pauses import with_pauses
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes.group_offsets.group_reader import GroupReader
+from sparklag_service.intakes.group_offsets.pauses import with_pauses
 from sparklag_service.mirror.mark import is_mirrored
-from sparklag_service.tasks import run_together
 
 _LOOKS: Final = 4
 """How often in a heartbeat it is looked whose turn it is."""

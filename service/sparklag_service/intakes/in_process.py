@@ -6,7 +6,7 @@ import time
 from typing import Protocol
 
 from sparklag_schemas import Observation
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.intakes import Delivery
 
 

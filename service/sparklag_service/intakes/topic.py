@@ -12,20 +12,20 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.leave_group import leave_group
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.consumer import ContractConsumer
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.queue import NewestQueue
 from sparklag_schemas.redaction import redacted
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import end
 from sparklag_schemas.topics import partition_of
-from sparklag_service.commit_ledger import CommitLedger
-from sparklag_service.contract_records import ContractRecords, keep_reading
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, Successor
-from sparklag_service.leaving import leave_group
-from sparklag_service.tasks import end
+from sparklag_service.intakes.commit_ledger import CommitLedger
+from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sparklag_schemas import Settings
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.clusters import checkpoint_patterns, every_cluster
 from sparklag_service.intakes import Delivery, Watcher
-from sparklag_service.query_state import QueryState
+from sparklag_service.tracking.query_state import QueryState
 
 
 def make_watchers(

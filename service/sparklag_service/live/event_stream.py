@@ -10,11 +10,11 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sparklag_schemas.runtime.tasks import end
 from sparklag_service.live import frames
 from sparklag_service.live.connections import Wire
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, in_pieces
-from sparklag_service.tasks import end
 
 _CANCEL_AGAIN_S: Final = 3.0
 

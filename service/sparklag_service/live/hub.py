@@ -14,15 +14,15 @@ from itertools import chain
 from typing import Final
 
 from sparklag_schemas import Settings
+from sparklag_schemas.runtime.tasks import until_set, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.live import frames
 from sparklag_service.live.connections import Wire
-from sparklag_service.live.feed import Arrival
-from sparklag_service.live.places import NOTHING_SEEN, format_id, parse_id
+from sparklag_service.live.event_ids import NOTHING_SEEN, format_id, parse_id
 from sparklag_service.live.reader import Reader, SharedChunks
 from sparklag_service.live.ring import Ring
-from sparklag_service.tasks import until_set, with_pauses
-from sparklag_service.view import View
+from sparklag_service.view.feed import Arrival
+from sparklag_service.view.view import View
 
 _MB: Final = 1024 * 1024
 _SLICE: Final = 50

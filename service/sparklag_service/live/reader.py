@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
 from sparklag_service.live import frames
 from sparklag_service.live.connections import Wire
-from sparklag_service.live.places import NOTHING_SEEN, format_id
+from sparklag_service.live.event_ids import NOTHING_SEEN, format_id
 from sparklag_service.live.ring import Frame, Ring
 
 CHUNK_BYTES = 32 * 1024

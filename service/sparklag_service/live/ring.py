@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from sparklag_service.live.places import NOTHING_SEEN, begins_anew, format_id
+from sparklag_service.live.event_ids import NOTHING_SEEN, begins_anew, format_id
 
 _OVERHEAD_BYTES = 400
 """What Python takes for a frame beside its bytes, about."""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.metrics import negotiation
 from sparklag_service.metrics.own import OwnMetrics
 from sparklag_service.metrics.series import QuerySeries

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from sparklag_schemas import Settings, SettingsError
-from sparklag_schemas.daemon_threads import DaemonThreads
+from sparklag_schemas.runtime.daemon_threads import DaemonThreads
+from sparklag_schemas.runtime.tasks import keep_on
 from sparklag_service.metrics.scheme import Named
 from sparklag_service.metrics.selection import Selection
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.tasks import keep_on
 
 _log = logging.getLogger(__name__)
 _LONGEST_REQUEST_S = 10.0

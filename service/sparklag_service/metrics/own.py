@@ -12,8 +12,8 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from sparklag_service.counters import Counters
+from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.record_times.counts import RecordTimeCounts
 from sparklag_service.refusals import KINDS
 
 

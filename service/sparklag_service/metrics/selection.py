@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_service.metrics.scheme import Named, group_names
-from sparklag_service.name_patterns import NamePatterns
 
 _REMEMBERED = 16_384
 

@@ -8,7 +8,7 @@ from typing import Final
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.printable import first_few, printable
 from sparklag_service.mirror.plan import MirrorPlan, Position
-from sparklag_service.view import View
+from sparklag_service.view.view import View
 
 _OVER: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
 _MAX_SHOWN: Final = 100

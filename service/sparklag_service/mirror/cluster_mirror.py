@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from sparklag_offsets.brokers.broker_link import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.cluster_brokers import ClusterBrokers
+from sparklag_kafka.brokers.group_offsets import coordinators, fetch_offsets
+from sparklag_kafka.brokers.leader_channel import failure_text
+from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.protocol.offset_commit import OffsetCommitRequest
+from sparklag_kafka.protocol.offset_fetch import GroupAnswer
 from sparklag_schemas import KafkaSettings, Offsets
-from sparklag_schemas.connection import explain_failure
-from sparklag_schemas.portions import by_count
+from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.tasks import end, with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.group_offsets.cluster_brokers import ClusterBrokers
-from sparklag_service.group_offsets.failures import NO_SUCH_GROUP, Failures
-from sparklag_service.group_offsets.group_questions import coordinators, fetch_offsets
-from sparklag_service.group_offsets.offset_commit import OffsetCommitRequest
-from sparklag_service.group_offsets.offset_fetch import GroupAnswer
-from sparklag_service.log_offsets.leader_channel import failure_text
+from sparklag_service.intakes.group_offsets.failures import NO_SUCH_GROUP, Failures
 from sparklag_service.mirror.attempts import Attempts
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.commit_outcome import Outcome, commit_outcome, group_outcome
 from sparklag_service.mirror.mark import Mark
 from sparklag_service.mirror.plan import Position
 from sparklag_service.mirror.verdict import judge
-from sparklag_service.tasks import end, with_pauses
 
 _log = logging.getLogger(__name__)
 

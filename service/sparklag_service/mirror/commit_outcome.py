@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from sparklag_kafka.protocol.offset_commit import CommitCodes
 from sparklag_schemas import Offsets
 from sparklag_schemas.printable import first_few
-from sparklag_service.group_offsets.failures import (
+from sparklag_service.intakes.group_offsets.failures import (
     FORBIDDEN,
     LOADING,
     NO_COORDINATOR,
@@ -15,7 +16,6 @@ from sparklag_service.group_offsets.failures import (
     NOT_COORDINATOR,
     error_text,
 )
-from sparklag_service.group_offsets.offset_commit import CommitCodes
 
 _MISSING: Final = -1
 """Stands where the answer says nothing of a partition."""

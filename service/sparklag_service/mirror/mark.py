@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from sparklag_service.group_offsets.offset_fetch import TopicAnswer
+from sparklag_kafka.protocol.offset_fetch import TopicAnswer
 
 _WORD: Final = "sparklag"
 _MOST_DIGITS: Final = 19

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Final
 
 from sparklag_schemas import Settings
+from sparklag_schemas.runtime.tasks import keep_on, run_together, with_pauses
 from sparklag_service.clusters import every_cluster
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.cluster_mirror import ClusterMirror
 from sparklag_service.mirror.plan import MirrorPlan, Position
-from sparklag_service.query_state import QueryState
-from sparklag_service.tasks import keep_on, run_together, with_pauses
-from sparklag_service.view import View
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
 

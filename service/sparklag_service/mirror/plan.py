@@ -8,8 +8,8 @@ from typing import Final
 
 from sparklag_offsets.lowest import lowest
 from sparklag_schemas import MirrorSettings, Offsets
-from sparklag_service.name_patterns import NamePatterns
-from sparklag_service.query_state import QueryState
+from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_service.tracking.query_state import QueryState
 
 _REMEMBERED: Final = 16_384
 

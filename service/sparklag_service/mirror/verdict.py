@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sparklag_kafka.protocol.offset_fetch import TopicAnswer
 from sparklag_schemas import Offsets
-from sparklag_service.group_offsets.offset_fetch import TopicAnswer
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.mark import Mark, read_mark
 from sparklag_service.mirror.plan import Position

@@ -10,11 +10,11 @@ from typing import Final
 from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.topics import LagPartitions, key_of
 from sparklag_service.counters import Counters
 from sparklag_service.publishing.partition_publisher import PartitionPublisher
 from sparklag_service.publishing.topic_writer import TopicWriter
-from sparklag_service.tasks import run_together
 
 _CANCEL_AGAIN_S: Final = 3.0
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
+from sparklag_schemas.enumerations import Status
 from sparklag_schemas.partition_record import partition_key
-from sparklag_schemas.vocabulary import Status
 from sparklag_service.publishing.cadence import partition_changed
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from sparklag_schemas import LagEvent, PartitionRecord, Settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import partition_headers
-from sparklag_schemas.portions import by_count
+from sparklag_schemas.runtime.chunks import by_count
 from sparklag_service.counters import Counters
 from sparklag_service.publishing.partition_changes import Change, PartitionChanges
 from sparklag_service.publishing.topic_writer import TopicWriter

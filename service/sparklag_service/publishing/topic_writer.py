@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 from aiokafka.errors import KafkaError
 
+from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
 from sparklag_schemas import Settings, SparklagError
-from sparklag_schemas.connection import explain_error
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
-from sparklag_schemas.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0

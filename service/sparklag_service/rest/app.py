@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import FastAPI, Query, Response
 
-from sparklag_schemas.clock import epoch_ms
-from sparklag_service.history.answer import HistoryPage
-from sparklag_service.history.question import BadQuestion, question
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.history.points import HistoryPage
+from sparklag_service.history.query_params import BadQuestion, question
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from fastapi import FastAPI, Query, Response
 
+from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import (
     AmbiguousQuery,
     BeforeFirstBatch,
-    KafkaAway,
     OffsetsError,
     PositionDeleted,
     SourceNotNamed,
@@ -17,10 +17,11 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.restore.restoring import Wanted
+from sparklag_offsets.restore.restoration import Wanted
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.moments import moment_ms
+from sparklag_schemas import SparklagError
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import moment_ms
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
@@ -30,14 +31,14 @@ _OFFSETS: Final = {
     "description": "Topic, then partition, then offset; -2 is earliest.",
     "additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}},
 }
-_KINDS: Final[dict[type[OffsetsError], tuple[int, str, str]]] = {
+_KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
     UnknownQuery: (404, "unknown-query", "Unknown query"),
     BeforeFirstBatch: (404, "before-first-batch", "Nothing is known of that moment"),
     AmbiguousQuery: (409, "ambiguous-query-name", "More than one query has this name"),
     SourceNotNamed: (409, "source-not-named", "The query has several sources"),
     PositionDeleted: (409, "position-deleted", "Retention has deleted what comes next"),
     TopicChanged: (409, "topic-changed", "The topic is gone, or another one"),
-    KafkaAway: (503, "kafka-away", "Kafka does not answer"),
+    KafkaUnavailable: (503, "kafka-away", "Kafka does not answer"),
     StoreError: (503, "offset-store-away", "The offset store does not answer"),
 }
 
@@ -96,7 +97,7 @@ def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
             raise problems.invalid_parameter("at", str(error)) from error
         try:
             found = await pipeline.kept.restore(query, at_ms, Wanted(edge, on_deleted, source))
-        except OffsetsError as error:
+        except (OffsetsError, KafkaUnavailable) as error:
             raise _problem(error) from error
         response = Response(found.json, media_type=JSON)
         response.headers["Sparklag-Batch-Id"] = str(found.position.batch_id)
@@ -108,7 +109,7 @@ def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
         return response
 
 
-def _problem(error: OffsetsError) -> problems.Problem:
+def _problem(error: SparklagError) -> problems.Problem:
     for kind, (status, name, title) in _KINDS.items():
         if isinstance(error, kind):
             members = {"query_ids": error.query_ids} if isinstance(error, AmbiguousQuery) else {}

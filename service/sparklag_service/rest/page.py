@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import quote
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, trend
 from sparklag_schemas.printable import printable
-from sparklag_service.causes import causes
-from sparklag_service.words import MARKS, catch_up, mark, oldest, records, trend
+from sparklag_service.view.lag_causes import causes
 
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
 

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from sparklag_service.view import Entry, View
+from sparklag_service.view.view import Entry, View
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "tag:sparklag,2026:problem/"

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklag_pipeline.maven import spark_kafka_jars
+from sparklag_pipeline.broker.maven import spark_kafka_jars
 
 
 def build_session(

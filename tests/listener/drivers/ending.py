@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.process_end import process_end
+from sparklag_listener.publishing.process_end import process_end
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
 CLOSE_S = 60.0

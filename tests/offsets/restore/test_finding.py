@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, UnknownQuery
-from sparklag_offsets.restore.finding import find_record
+from sparklag_offsets.restore.lookup import find_record
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore
 from tests.messages import QUERY_ID

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
+from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_listener import ending_offsets, starting_offsets
 from sparklag_offsets.errors import (
-    KafkaAway,
     PositionDeleted,
     RestoreError,
     SourceNotNamed,
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from tests.databases.server import HOST
 from tests.logged import logged
 from tests.offsets.checkpoints.folders import SAMPLES
@@ -242,7 +242,7 @@ def test_unchecked_asks_kafka_nothing(away: Keeper) -> None:
 
 
 def test_brokers_that_are_away_are_told(away: Keeper) -> None:
-    with pytest.raises(KafkaAway, match=f"Kafka at {NOWHERE}: ") as raised:
+    with pytest.raises(KafkaUnavailable, match=f"Kafka at {NOWHERE}: ") as raised:
         started(away, source=0)
     line(raised)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparklag_offsets.brokers.log_bounds import TopicBounds
-from sparklag_offsets.errors import KafkaAway, PositionDeleted, TopicChanged
+from sparklag_kafka.brokers.log_bounds import TopicBounds
+from sparklag_kafka.errors import KafkaUnavailable
+from sparklag_offsets.errors import PositionDeleted, TopicChanged
 from sparklag_offsets.restore.kept_position import KeptPosition, TopicPosition
 from sparklag_offsets.restore.spark_offsets import checked, unchecked
 from tests.messages import QUERY_ID
@@ -144,9 +145,11 @@ def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
     bounds = log((0, 9), (0, 9), unknown={1: "its leader does not answer"})
     del bounds.earliest[1], bounds.latest[1]
 
-    with pytest.raises(KafkaAway, match=r"partition 1: nobody knows .*: its leader does not"):
+    with pytest.raises(
+        KafkaUnavailable, match=r"partition 1: nobody knows .*: its leader does not"
+    ):
         checked(at(of({0: 5, 1: 5})), {"orders": bounds}, "starting", "error", None)
-    with pytest.raises(KafkaAway, match=r"partition 1: its leader does not answer"):
+    with pytest.raises(KafkaUnavailable, match=r"partition 1: its leader does not answer"):
         checked(at(of({0: 5})), {"orders": bounds}, "ending", "error", None)
     # To begin with all of it, nothing has to be known.
     offsets, _ = checked(at(of({0: 5})), {"orders": bounds}, "starting", "error", None)

@@ -16,10 +16,10 @@ import pytest
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.opening import open_store
 from sparklag_offsets.store.sql import sql_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_pipeline.free_ports import free_port
+from sparklag_pipeline.broker.free_ports import free_port
 from sparklag_schemas import Settings
 from sparklag_schemas.redaction import shown_url
 from tests.databases.server import HOST, PASSWORD, DatabaseServer

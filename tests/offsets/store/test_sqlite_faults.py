@@ -16,8 +16,8 @@ import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.opening import open_store
-from sparklag_offsets.store.sql import connecting
+from sparklag_offsets.store.sql import engine as sql_engine
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record
@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[3]
 READ_ONLY = """
 import asyncio, os, pathlib, sys
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.stores import open_store
 from tests.offsets.store.batches import record
 
 async def main(folder):
@@ -61,7 +61,7 @@ class Missing:
 missing = Missing()
 sys.meta_path.insert(0, missing)
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.stores import open_store
 for missing.name, url in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
         open_store(url, create=True)
@@ -103,14 +103,14 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
     store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SQLite's own limit: it says the same as when the disk has no room.
-    plain = connecting._prepare_sqlite
+    plain = sql_engine._prepare_sqlite
     pages = 30
 
     def limited(connection: Any, entry: object) -> None:
         plain(connection, entry)
         connection.execute(f"PRAGMA max_page_count = {pages}")
 
-    monkeypatch.setattr(connecting, "_prepare_sqlite", limited)
+    monkeypatch.setattr(sql_engine, "_prepare_sqlite", limited)
     full = open_store(store.shown)
     await full.keep([record(0)])
 
@@ -129,7 +129,7 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
 async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
     store: OffsetStore, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "_BUSY_MS", 50)
+    monkeypatch.setattr(sql_engine, "_BUSY_MS", 50)
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreAway, match="database is locked"):

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_listener.counters import Stats
-from sparklag_listener.offset_recorder import OffsetRecorder
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.offset_recorder import OffsetRecorder
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.opening import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.clock import epoch_ms
-from sparklag_schemas.queue import NewestQueue
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import StoreSettings
 from tests.logged import logged
 from tests.messages import QUERY_ID

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_service.offsets import Offsets
+from sparklag_service.enrichment.cluster_offsets import Offsets
 from tests.messages import OTHER_RUN, RUN_ID, observation, position
 from tests.service.states import (
     NO_LEADER,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from sparklag_schemas import LagEvent, SourcePosition, decode_lag_event, encode
-from sparklag_service.offset_times import Latest
-from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.offset_times import Latest
 from tests.messages import OTHER_RUN, RUN_ID, observation
 from tests.service.states import (
     NO_LEADER,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from sparklag_schemas import SourcePosition
-from sparklag_service.offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
 from tests.messages import OTHER_RUN, observation, position
 from tests.service.states import (
     Follower,

@@ -9,7 +9,7 @@ import httpx
 import jsonschema
 import pytest
 
-from sparklag_schemas.clock import epoch_ms
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import HistorySettings
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server

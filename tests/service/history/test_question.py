@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.history.question import BadQuestion, question
+from sparklag_service.history.query_params import BadQuestion, question
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparklag_schemas import Settings, encode
-from sparklag_schemas.clock import epoch_ms
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.history.rows import Row
-from sparklag_service.live.feed import Feed
-from sparklag_service.view import View
-from sparklag_service.view_reader import ViewReader
+from sparklag_service.view.feed import Feed
+from sparklag_service.view.view import View
+from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.waiting import DEADLINE_S, eventually

@@ -11,12 +11,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, Settings, encode
-from sparklag_service.live.feed import Arrival
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
-from sparklag_service.view import Entry
+from sparklag_service.view.feed import Arrival
+from sparklag_service.view.view import Entry
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 

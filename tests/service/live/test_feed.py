@@ -8,7 +8,7 @@ import pytest
 
 from sparklag_schemas import encode
 from sparklag_service.counters import Counters
-from sparklag_service.live.feed import Arrival, Feed
+from sparklag_service.view.feed import Arrival, Feed
 from tests.logged import logged
 from tests.messages import lag_event
 

@@ -11,11 +11,11 @@ from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.connections import Wire
-from sparklag_service.live.feed import Arrival, Feed
+from sparklag_service.live.event_ids import format_id, parse_id
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.places import format_id, parse_id
 from sparklag_service.live.ring import Ring
-from sparklag_service.view import Entry, View
+from sparklag_service.view.feed import Arrival, Feed
+from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
 
 PARTITIONS = 3

@@ -16,7 +16,7 @@ from sparklag_schemas import LagEvent, Settings
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
-from sparklag_service.view import Entry
+from sparklag_service.view.view import Entry
 from tests.deploy.programs import Programs
 from tests.messages import lag_event
 from tests.service.metrics.scraped import (

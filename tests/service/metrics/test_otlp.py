@@ -14,16 +14,16 @@ import msgspec
 import pytest
 from benchmarks.service_process import service_process
 
-from sparklag_pipeline.free_ports import free_port
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.native import AGES, NATIVE
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.view import Entry
+from sparklag_service.view.view import Entry
 from tests.logged import logged
 from tests.messages import QUERY_ID, lag_event, seen
 from tests.second_client import SecondClient

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
-from sparklag_pipeline.topics import create_topics
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.metrics.exposition import Exposition

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sparklag_pipeline.java import find_java
-from sparklag_pipeline.maven import KAFKA_VERSION, Module, resolve_jars
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
 
 
 class Described(NamedTuple):

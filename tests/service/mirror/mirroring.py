@@ -13,8 +13,8 @@ from sparklag_schemas import MirrorSettings, Observation, Settings, encode
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.mirror import Mirror
-from sparklag_service.tracker import Tracker
-from sparklag_service.view import Entry, View
+from sparklag_service.tracking.tracker import Tracker
+from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.waiting import eventually, holds

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
 from tests.logged import logged
 from tests.messages import moved, position, seen

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from sparklag_pipeline.local_kafka import LocalKafka
+from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     ClusterSettings,
     GroupSettings,

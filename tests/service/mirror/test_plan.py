@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from sparklag_kafka.protocol.offset_fetch import TopicAnswer
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.group_offsets.offset_fetch import TopicAnswer
 from sparklag_service.mirror.attempts import Attempts
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.commit_outcome import commit_outcome, group_outcome
 from sparklag_service.mirror.mark import Mark, is_mirrored, read_mark
 from sparklag_service.mirror.plan import MirrorPlan, Position
 from sparklag_service.mirror.verdict import Verdict, judge
-from sparklag_service.view import Entry, View
+from sparklag_service.view.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of
 from tests.service.states import source, state

@@ -13,7 +13,7 @@ import pytest
 from sparklag_schemas import Settings, encode
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
-from sparklag_service.view import Entry
+from sparklag_service.view.view import Entry
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of
 

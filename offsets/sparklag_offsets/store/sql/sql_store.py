@@ -14,14 +14,14 @@ from sparklag_offsets.errors import Deadlock
 from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.sql import schema
-from sparklag_offsets.store.sql.connecting import make_engine
 from sparklag_offsets.store.sql.deadline import Lines, deadline
+from sparklag_offsets.store.sql.engine import make_engine
 from sparklag_offsets.store.sql.failures import explained
 from sparklag_offsets.store.sql.rows import batch_values, query_values, record_of, select_records
 from sparklag_offsets.store.sql.tables import LONGEST_NAME, batches, queries
 from sparklag_offsets.store.sql.upserts import insert_new, insert_or_rename
-from sparklag_schemas.portions import by_count, by_size
 from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.runtime.chunks import by_count, by_size
 
 _TIMEOUT_S: Final = 30.0
 """Of one call."""

@@ -1,0 +1,1 @@
+"""aiokafka's producer and consumer as sparklag uses them, and the set-up of topics."""

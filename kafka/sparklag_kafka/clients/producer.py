@@ -1,0 +1,149 @@
+"""How both halves write to Kafka: acknowledged within a deadline, or said to have failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+)
+
+from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.clients.outbox import Outbox
+from sparklag_kafka.errors import KafkaUnavailable
+from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.headers import Headers
+from sparklag_schemas.settings import Settings
+from sparklag_schemas.signatures import Signatures
+from sparklag_schemas.topics import partition_of_key
+
+ChoosePartition = Callable[[int], int]
+"""The partition of a record, from how many the topic has."""
+
+_log = logging.getLogger("sparklag")
+_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+"""As our topics are created with."""
+_BATCH_BYTES = 256 * 1024
+"""Several events in one, and less than any topic refuses: what is larger goes by itself."""
+_ABANDON_TIMEOUT_S = 2.0
+
+
+class MessageTooLarge(SparklagError):
+    """The topic refuses a message of this size, and always will."""
+
+
+class AcknowledgedProducer:
+    """An idempotent producer that is made anew whenever it fails.
+
+    aiokafka's tries for ever and never says that it cannot; after a message that is refused by
+    size the next one is out of order for ever. So each message has a deadline, and a producer
+    that failed is abandoned, with all that it has not sent.
+    """
+
+    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+        """Raises SettingsError as `client_options` does."""
+        self._options = client_options(bootstrap_servers, settings.kafka)
+        self._trusted = TrustedBrokers(bootstrap_servers, settings.kafka)
+        self._signatures = Signatures(settings)
+        self._timeout_s = settings.kafka.request_timeout_s
+        self._starting = asyncio.Lock()
+        self._outbox: Outbox | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the next message goes out without connecting first."""
+        return self._outbox is not None
+
+    async def send(
+        self,
+        topic: str,
+        *,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers,
+        place: ChoosePartition | None = None,
+    ) -> None:
+        """Return once the message is acknowledged by all replicas in sync. Without `place` its
+        partition is that of its key, as Java's clients choose it (murmur2).
+
+        Raises MessageTooLarge; KafkaUnavailable after the deadline; and what aiokafka raises.
+        """
+        size = len(value or b"")
+        if size > _MAX_MESSAGE_BYTES:
+            raise MessageTooLarge(
+                f"{size} bytes are more than the {_MAX_MESSAGE_BYTES} of a message"
+            )
+        outbox = self._outbox or await self._start()
+        try:
+            partitions = await outbox.partitions_of(topic)
+            partition = partition_of_key(key, partitions) if place is None else place(partitions)
+            signed = [*headers, *self._signatures.headers(topic, key, value)]
+            await outbox.send(topic, partition, key, value, signed)
+        except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
+            await self._give_up(outbox, "a message before it was refused by its size")
+            raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
+        except (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError) as error:
+            await self._give_up(outbox, f"its producer failed: {error or type(error).__name__}")
+            raise
+
+    async def aclose(self) -> None:
+        """Disconnect. Who wants a message to arrive has waited for it: nothing is flushed."""
+        if self._outbox is not None:
+            await self._give_up(self._outbox, "the producer was closed")
+
+    async def _start(self) -> Outbox:
+        async with self._starting:
+            if self._outbox is None:
+                producer = AIOKafkaProducer(
+                    **self._options,
+                    enable_idempotence=True,
+                    # aiokafka's lz4 takes eight times as long, and leaves twice as much.
+                    compression_type="zstd",
+                    max_batch_size=_BATCH_BYTES,
+                )
+                self._trusted.guard(producer.client)
+                try:
+                    await producer.start()
+                except BaseException:
+                    await _abandon(producer)
+                    raise
+                self._outbox = Outbox(producer, self._timeout_s)
+            return self._outbox
+
+    async def _give_up(self, outbox: Outbox, reason: str) -> None:
+        # Of several messages that fail with one producer, the first ends it, and only that one.
+        if self._outbox is outbox:
+            self._outbox = None
+            outbox.end(reason)
+            await _abandon(outbox.producer)
+
+
+async def _abandon(producer: AIOKafkaProducer) -> None:
+    """Disconnect, in a bounded time. Never raises.
+
+    `stop` waits until all is sent, which may be never; cancelled, it leaves a producer behind that
+    goes on, and one day sends what is long out of date.
+    """
+    # There is no public way. First the connections, so that what waits for an answer ends, and once
+    # more for those that were made anew. What does not end in time is cancelled.
+    for step in (_disconnect, _end_sender, _disconnect):
+        try:
+            await asyncio.wait_for(step(producer), _ABANDON_TIMEOUT_S / 3)
+        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+            _log.debug("sparklag: a producer did not end cleanly: %r", error)
+    producer._closed = True
+
+
+async def _disconnect(producer: AIOKafkaProducer) -> None:
+    await producer.client.close()
+
+
+async def _end_sender(producer: AIOKafkaProducer) -> None:
+    if producer._sender is not None:
+        await producer._sender.close()

@@ -1,0 +1,97 @@
+"""Creates the topics where they are missing, and finds out where they would lose data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.settings import KafkaSettings
+from sparklag_schemas.topics import TopicSpec
+
+_REPLICAS = 3
+
+
+class TopicUnavailable(SparklagError):
+    """A topic is missing and could not be created; the text says why, and what to do."""
+
+
+async def create_missing(
+    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
+) -> list[str]:
+    """Create those of `specs` that are missing; the names of those created.
+
+    Raises TopicUnavailable where the broker refuses, what aiokafka raises where none answers, and
+    SettingsError as `client_options` does.
+    """
+    async with _admin(bootstrap_servers, kafka) as admin:
+        existing = set(await admin.list_topics())
+        missing = [spec for spec in specs if spec.name not in existing]
+        if not missing:
+            return []
+        brokers = len((await admin.describe_cluster())["brokers"])
+        return [spec.name for spec in missing if await _create(admin, spec, brokers)]
+
+
+async def find_problems(
+    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
+) -> list[str]:
+    """Sentences on the settings of existing topics that would lose data.
+
+    Empty too where the right to describe settings is missing: they are then not known. Raises what
+    aiokafka raises, and SettingsError as `client_options` does.
+    """
+    async with _admin(bootstrap_servers, kafka) as admin:
+        existing = set(await admin.list_topics())
+        present = {spec.name: spec for spec in specs if spec.name in existing}
+        if not present:
+            return []
+        answers = await admin.describe_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
+        )
+    found = []
+    for answer in answers:
+        for error_code, _message, _kind, name, entries in answer.resources:
+            if error_code == 0:
+                config = {entry[0]: entry[1] for entry in entries}
+                found += present[name].problems(config)
+    return found
+
+
+@asynccontextmanager
+async def _admin(bootstrap_servers: str, kafka: KafkaSettings) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(**client_options(bootstrap_servers, kafka))
+    TrustedBrokers(bootstrap_servers, kafka).guard(admin._client)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> bool:
+    # The request aiokafka speaks is older than "the broker's default".
+    new = NewTopic(
+        spec.name,
+        num_partitions=spec.partitions,
+        replication_factor=spec.replication_factor or min(_REPLICAS, brokers),
+        topic_configs=dict(spec.config),
+    )
+    answer = await admin.create_topics([new])
+    for _topic, error_code, message in answer.topic_errors:
+        error = for_code(error_code)
+        if error_code == 0:
+            return True
+        if error is TopicAlreadyExistsError:
+            return False
+        raise TopicUnavailable(
+            f"topic {spec.name} does not exist and cannot be created ({message or error.__name__}):"
+            " create it with `sparklag topics create` and a user that may"
+        )
+    return True

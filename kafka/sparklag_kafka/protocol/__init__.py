@@ -1,0 +1,1 @@
+"""Requests and responses as bytes, by Kafka's protocol guide. Pure."""

@@ -1,0 +1,138 @@
+"""Kafka's Metadata as bytes, written and read by hand: aiokafka's knows no topic ids. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from functools import partial
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from sparklag_kafka.protocol.encoding import (
+    AnswerUnreadable,
+    PreparedRequest,
+    Reader,
+    Versions,
+    compact_string,
+    newest,
+    string,
+    varint,
+)
+
+_METADATA: Final = 3
+_IDS_VERSION: Final = 11
+"""With topic ids, of Kafka 2.8."""
+_OLD_VERSION: Final = 4
+"""That can be told not to create topics, of Kafka 0.11."""
+_LEAST_BYTES: Final = 8
+"""Of a broker, and of a topic."""
+
+_INT32 = Struct(">i")
+_PARTITION = {True: Struct(">hiii"), False: Struct(">hii")}
+_NO_ID: Final = bytes(16)
+
+Address = tuple[str, int]
+
+
+class MetadataRequest:
+    """Metadata of these topics alone, none of which is created. The answer: `MetadataAnswer`."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = topics
+
+    def prepare(self, versions: Versions) -> PreparedRequest:
+        """The request for a broker that speaks `versions`: with topic ids, if it has them."""
+        version = newest(versions, _METADATA, (_IDS_VERSION, _OLD_VERSION))
+        flexible = version == _IDS_VERSION
+        if flexible:
+            names = (_NO_ID + compact_string(topic) + b"\0" for topic in self._topics)
+            # Neither creation nor authorized operations, and no tags.
+            body = b"".join((varint(len(self._topics) + 1), *names, b"\0\0\0"))
+        else:
+            body = b"".join((_INT32.pack(len(self._topics)), *map(string, self._topics), b"\0"))
+        answer = partial(MetadataAnswer, flexible=flexible)
+        return PreparedRequest(_METADATA, version, body, flexible, answer)
+
+
+class TopicFound(NamedTuple):
+    """A topic as a broker describes it; `leaders` by partition, -1 where there is none."""
+
+    name: str
+    error_code: int
+    topic_id: str | None
+    leaders: dict[int, int]
+
+
+class MetadataAnswer(NamedTuple):
+    """An answer as it came; `flexible` is its newer form."""
+
+    data: bytes
+    flexible: bool
+
+    def read(self) -> tuple[dict[int, Address], Iterator[TopicFound]]:
+        """The brokers by id, and the topics, each read when it is taken: either may raise
+        AnswerUnreadable."""
+        reader = _MetadataReader(self.data, self.flexible)
+        reader.skip(4)  # the throttle time
+        brokers = {}
+        for _ in range(reader.length(_LEAST_BYTES)):
+            node = reader.int32()
+            host = reader.string()
+            brokers[node] = (host, reader.int32())
+            reader.string()  # the rack
+            reader.tags()
+        reader.string()  # the cluster's id
+        reader.skip(4)  # the controller
+        return brokers, (reader.topic() for _ in range(reader.length(_LEAST_BYTES)))
+
+
+class _MetadataReader(Reader):
+    def topic(self) -> TopicFound:
+        try:
+            return self._topic()
+        except (error, IndexError) as cut:
+            raise AnswerUnreadable("its answer ends in the middle") from cut
+
+    def _topic(self) -> TopicFound:
+        data, flexible, partition = self.data, self.flexible, _PARTITION[self.flexible]
+        error_code = self.int16()
+        name = self.string()
+        topic_id = None
+        if flexible:
+            began = self.skip(16)
+            raw = data[began : began + 16]
+            topic_id = None if raw == _NO_ID else _id_text(raw)
+        self.skip(1)  # whether it is internal
+        leaders = {}
+        for _ in range(self.length(partition.size)):
+            _, number, leader, *_ = partition.unpack_from(data, self.at)
+            leaders[number] = leader
+            at = self.at + partition.size
+            # Replicas, those in sync and those offline, and tags: nearly always of a few bytes.
+            for _ in range(3 if flexible else 0):
+                count = data[at]
+                if not 0 < count < 0x80:
+                    break
+                at += 4 * count - 3
+            else:
+                if flexible and data[at] == 0:
+                    self.at = at + 1
+                    continue
+            self.skip(partition.size)
+            self._numbers()
+            self._numbers()
+            if flexible:
+                self._numbers()
+                self.tags()
+        if flexible:
+            self.skip(4)  # authorized operations
+            self.tags()
+        return TopicFound(name, error_code, topic_id, leaders)
+
+    def _numbers(self) -> None:
+        """Pass over an array of int32."""
+        self.skip(4 * self.length(4))
+
+
+def _id_text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

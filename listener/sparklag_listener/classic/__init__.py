@@ -1,0 +1,1 @@
+"""A session of classic Spark, through Py4J."""

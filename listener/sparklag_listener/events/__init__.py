@@ -1,0 +1,1 @@
+"""Query events, and the observations that follow from them."""

@@ -1,0 +1,1 @@
+"""Observations on their way to `processed-offsets`."""

@@ -1,0 +1,82 @@
+"""An event loop on a daemon thread, in a process that belongs to somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from sparklag_schemas.runtime.daemon_threads import DaemonThreads
+
+Result = TypeVar("Result")
+
+_TASKS_END_S = 1.0
+
+
+class BackgroundLoop:
+    """Runs coroutines for threads that have no loop. The interpreter exits without waiting for it.
+
+    Blocking calls go to `loop.run_in_executor(None, ...)`: see DaemonThreads.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonThreads())
+        self._stopping = asyncio.Event()
+        # What is given as the loop stops would never run. Reentrant: a signal may close in a call.
+        self._giving = threading.RLock()
+        self._takes = True
+        self._thread = threading.Thread(target=self._run, name="sparklag", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Run `function` on the loop soon. RuntimeError once the loop is stopped."""
+        with self._giving:
+            self._require_taking()
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run `coroutine` on the loop. RuntimeError once the loop is stopped."""
+        with self._giving:
+            try:
+                self._require_taking()
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            except RuntimeError:
+                coroutine.close()
+                raise
+
+    def stop(self, timeout_s: float) -> bool:
+        """Cancel what runs and stop the loop; whether its thread ended in time. Idempotent."""
+        # RuntimeError: stopped before. Its thread may still be on the way out.
+        with suppress(RuntimeError):
+            self.call(self._stopping.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _require_taking(self) -> None:
+        if not self._takes:
+            raise RuntimeError("the loop is stopped")
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._run_until_stopped())
+        finally:
+            self._loop.close()
+
+    async def _run_until_stopped(self) -> None:
+        await self._stopping.wait()
+        with self._giving:
+            self._takes = False
+        # What was given until then becomes tasks.
+        await asyncio.sleep(0)
+        # What is left, a client's tasks say: asyncio would complain of each in the driver's log.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_TASKS_END_S)

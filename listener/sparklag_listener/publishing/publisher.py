@@ -1,0 +1,179 @@
+"""Publishes observations to `processed-offsets`, for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from aiokafka.errors import KafkaError
+
+from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.producer import AcknowledgedProducer, MessageTooLarge
+from sparklag_kafka.clients.topic_setup import create_missing
+from sparklag_listener.publishing.counters import Stats
+from sparklag_schemas import Observation, Settings, SparklagError
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.topics import key_of, offsets_topic
+
+_log = logging.getLogger("sparklag")
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+_MOST_TOGETHER = 100
+_FAILURES = (KafkaError, SparklagError, OSError, asyncio.TimeoutError)
+
+
+class OffsetsPublisher:
+    """Takes observations off the queue in rounds: those of different queries together, those of one
+    query in order, the next not before the last is acknowledged.
+
+    Each is repeated until Kafka acknowledges it: at least once. While Kafka is away the queue
+    keeps the newest of each query; afterwards no query waits for what the others have to catch up.
+    """
+
+    def __init__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        self._queue = queue
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self._stats = stats
+        self._form = MessageFormats(settings).writer(Observation, settings.offsets_topic)
+        self._producer: AcknowledgedProducer | None = None
+        self._causes: dict[type[BaseException], str] = {}
+        """Since it last worked: the cause of each kind of failure."""
+        self._next: Observation | None = None
+        """Taken off the queue already, for the next round."""
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        try:
+            while True:
+                await self._deliver(await self._next_round())
+        finally:
+            if self._producer is not None:
+                await self._producer.aclose()
+
+    async def _next_round(self) -> list[Observation]:
+        """The oldest observation of each query that has one, in order."""
+        taken = {}
+        observation = self._next or await self._queue.get()
+        self._next = None
+        taken[observation.query_id] = observation
+        while len(taken) < _MOST_TOGETHER and not self._queue.empty():
+            observation = self._queue.get_nowait()
+            if observation.query_id in taken:
+                self._next = observation
+                break
+            taken[observation.query_id] = observation
+        return list(taken.values())
+
+    async def _deliver(self, together: list[Observation]) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            errors = await self._send(together)
+            failed = []
+            for observation, error in zip(together, errors, strict=True):
+                if error is None:
+                    self._mark_published()
+                elif isinstance(error, MessageTooLarge) and len(together) == 1:
+                    self._drop(observation, error)
+                else:
+                    failed.append(observation)
+            if not failed:
+                return
+            if any(isinstance(error, MessageTooLarge) for error in errors):
+                # Kafka refuses them by the batch: each by itself tells which it is.
+                for observation in failed:
+                    await self._deliver([observation])
+                return
+            for error in {type(error): error for error in errors if error is not None}.values():
+                await self._complain(error)
+            # Not all drivers at the same moment.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            together = failed
+
+    async def _send(self, together: list[Observation]) -> list[BaseException | None]:
+        """What each failed with. Raises what is no failure of Kafka's."""
+        try:
+            producer = self._producer or self._make_producer()
+            if not producer.started and self._settings.create_topics:
+                await self._create_topic()
+        except _FAILURES as error:
+            return [error] * len(together)
+        sent = (self._send_one(producer, observation) for observation in together)
+        errors = await asyncio.gather(*sent, return_exceptions=True)
+        for unforeseen in errors:
+            # CancelledError: what is left of a message whose producer was abandoned.
+            expected = (*_FAILURES, asyncio.CancelledError)
+            if unforeseen is not None and not isinstance(unforeseen, expected):
+                raise unforeseen
+        return errors
+
+    async def _send_one(self, producer: AcknowledgedProducer, observation: Observation) -> None:
+        await producer.send(
+            self._settings.offsets_topic,
+            value=await self._form.encode(observation),
+            key=key_of(observation.query_id),
+            headers=observation_headers(observation, self._form.content_type),
+        )
+
+    def _mark_published(self) -> None:
+        self._stats.published += 1
+        self._stats.last_published_at_ms = epoch_ms()
+        self._queue.task_done()
+        self._recovered()
+
+    def _drop(self, observation: Observation, error: BaseException) -> None:
+        self._stats.dropped += 1
+        self._stats.fail(f"dropped an observation: {error}")
+        _log.error(
+            "sparklag: dropped an observation of %s: %s",
+            observation.query or observation.query_id,
+            error,
+        )
+        self._queue.task_done()
+
+    def _make_producer(self) -> AcknowledgedProducer:
+        self._producer = AcknowledgedProducer(self._settings, self._bootstrap_servers)
+        return self._producer
+
+    async def _create_topic(self) -> None:
+        settings = self._settings
+        spec = offsets_topic(
+            settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
+        )
+        await create_missing(self._bootstrap_servers, settings.kafka, [spec])
+
+    async def _complain(self, error: BaseException) -> None:
+        """Count every failure, log the first of a series with its cause."""
+        first = not self._causes
+        if type(error) not in self._causes:
+            self._causes[type(error)] = await self._cause(error)
+        cause = self._causes[type(error)]
+        self._stats.fail(cause)
+        if first:
+            _log.warning(
+                "sparklag: cannot publish to topic %s (%s); the query is not affected, trying on",
+                self._settings.offsets_topic,
+                cause,
+            )
+
+    async def _cause(self, error: BaseException) -> str:
+        try:
+            return await explain_error(error, self._bootstrap_servers, self._settings.kafka)
+        except SparklagError as unusable:
+            return str(unusable)
+
+    def _recovered(self) -> None:
+        if self._causes:
+            self._causes.clear()
+            _log.warning("sparklag: publishing to topic %s again", self._settings.offsets_topic)

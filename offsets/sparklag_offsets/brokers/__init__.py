@@ -1,1 +1,0 @@
-"""Kafka's brokers, asked by hand: connections, requests as bytes, and which brokers there are."""

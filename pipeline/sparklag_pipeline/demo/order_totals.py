@@ -1,0 +1,198 @@
+"""The query worth watching: what each customer ordered in each ten seconds.
+
+python -m sparklag_pipeline.demo.order_totals --bootstrap-servers localhost:9092
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 order_totals.py ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, count, expr, from_json, struct, to_json, window
+from pyspark.sql.functions import sum as total
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from sparklag_listener import observe
+from sparklag_pipeline import query_process
+from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_pipeline.demo.orders import ORDERS_TOPIC, QUERY_NAME, orders_topic
+from sparklag_pipeline.demo.topics import create_topics
+from sparklag_pipeline.query_process import Signals, await_end, stop_query
+from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.topics import TopicSpec
+
+TOTALS_TOPIC: Final = "order-totals"
+
+_ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
+# On two cores the optimising compiler takes longer than it ever wins back here.
+_JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+log = logging.getLogger(__name__)
+
+
+def build(
+    spark: SparkSession,
+    *,
+    bootstrap_servers: str,
+    checkpoint: str,
+    orders_topic: str = ORDERS_TOPIC,
+    totals_topic: str = TOTALS_TOPIC,
+    max_offsets_per_trigger: int | None = None,
+    trigger_interval: str = "2 seconds",
+) -> DataStreamWriter:
+    """The query, not yet started. Both topics must exist.
+
+    It reads at most `max_offsets_per_trigger` records in a batch (None: all there are), and
+    starts one every `trigger_interval`: together they bound how fast it can be.
+    """
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", orders_topic)
+        .option("startingOffsets", "earliest")
+    )
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+
+    order = from_json(col("value").cast("string"), _ORDER_SCHEMA)
+    totals = (
+        reader.load()
+        .select(order.alias("order"))
+        .select("order.*")
+        .withColumn("ordered_at", expr("timestamp_millis(ordered_at)"))
+        .withWatermark("ordered_at", "10 seconds")
+        .groupBy("customer", window("ordered_at", "10 seconds"))
+        .agg(count("*").alias("orders"), total("amount_cents").alias("amount_cents"))
+    )
+    return (
+        totals.select(
+            col("customer").alias("key"),
+            to_json(
+                struct(
+                    "customer",
+                    col("window.start").alias("from"),
+                    col("window.end").alias("to"),
+                    "orders",
+                    "amount_cents",
+                )
+            ).alias("value"),
+        )
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("topic", totals_topic)
+        .option("checkpointLocation", checkpoint)
+        .queryName(QUERY_NAME)
+        .outputMode("update")
+        .trigger(processingTime=trigger_interval)
+    )
+
+
+def build_session(*, ui: bool = False) -> SparkSession:
+    """A small local session with the Kafka connector; under spark-submit, what it was given.
+
+    Raises JavaMissing, DownloadFailed.
+    """
+    return query_process.build_session(
+        "order-totals",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",  # streams do without, and warn
+            # `query.stop()` must not wait for ever for a batch whose broker is gone.
+            "spark.sql.streaming.stopTimeout": "5s",
+        },
+        local={
+            "spark.master": "local[2]",
+            "spark.driver.memory": "768m",
+            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        },
+        jars=spark_kafka_jars,
+        ui=ui,
+    )
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
+    signals = Signals()
+    topics = [orders_topic(arguments.orders_topic), _totals_topic(arguments.totals_topic)]
+    asyncio.run(create_topics(arguments.bootstrap_servers, topics))
+
+    # ----------------------------------------------------------------------------------------
+    # All that sparklag needs are these two lines (the other one is the import).
+    # The topic and the brokers it finds in the query itself.
+    handle = observe(spark)
+    # ----------------------------------------------------------------------------------------
+
+    query = build(
+        spark,
+        bootstrap_servers=arguments.bootstrap_servers,
+        checkpoint=arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-"),
+        orders_topic=arguments.orders_topic,
+        totals_topic=arguments.totals_topic,
+        max_offsets_per_trigger=arguments.max_offsets_per_trigger,
+        trigger_interval=arguments.trigger_interval,
+    ).start()
+    log.info("query %s runs, id %s", query.name, query.id)
+    try:
+        await_end(query, signals)
+    finally:
+        stop_query(query, signals)
+        handle.close()
+    log.info("query %s has ended", query.name)
+
+
+def _totals_topic(name: str) -> TopicSpec:
+    return TopicSpec(
+        name=name,
+        partitions=2,
+        replication_factor=None,
+        cleanup_policy=frozenset({"delete"}),
+        config={"cleanup.policy": "delete", "retention.ms": "3600000"},
+    )
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m sparklag_pipeline.demo.order_totals",
+        description="Total the orders of each customer and ten seconds, until Ctrl-C.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
+    parser.add_argument("--orders-topic", default=ORDERS_TOPIC, help="read; must exist")
+    parser.add_argument("--totals-topic", default=TOTALS_TOPIC, help="written; must exist")
+    parser.add_argument("--checkpoint", help="directory of the checkpoint; a new one if not given")
+    parser.add_argument(
+        "--max-offsets-per-trigger", type=int, help="records in a batch at most; all if not given"
+    )
+    parser.add_argument("--trigger-interval", default="2 seconds", help="between batches' starts")
+    parser.add_argument("--ui", action="store_true", help="Spark's own pages, on its own port")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 when ended by a signal, 1 with the reason when the query failed."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    arguments = _arguments(argv)
+    try:
+        spark = build_session(ui=arguments.ui)
+        try:
+            run(spark, arguments)
+        finally:
+            spark.stop()
+    except (SparklagError, PySparkException, Py4JJavaError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""The history of lag: `consumer-lag` as tables that stay, and rolled up by minute and by hour.
+
+python -m sparklag_pipeline.history.lag_history --bootstrap-servers localhost:9092 --output history
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 lag_history.py ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from sparklag_listener import observe
+from sparklag_pipeline import query_process
+from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
+from sparklag_pipeline.errors import JobSettingWrong
+from sparklag_pipeline.history import partition_rows, rollups
+from sparklag_pipeline.history.avro_ids import AvroIds, asked_for, learned
+from sparklag_pipeline.history.batch_log import BatchLog
+from sparklag_pipeline.history.kafka_options import kafka_options
+from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
+from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.targets import check_patterns
+from sparklag_pipeline.query_process import Signals, await_any_end, stop_query
+from sparklag_schemas import Settings, SparklagError, load_settings
+from sparklag_schemas.errors import RegistryError, SettingsError
+
+_INTERVAL: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
+_RETRY_S: Final = 2.0
+_ROLL_UPS: Final = tuple(rollups.STEPS_S)
+
+log = logging.getLogger(__name__)
+
+
+def build_session(
+    kept: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
+) -> SparkSession:
+    """A local session with what the tables, and values in Avro, need; under spark-submit, the one
+    that was given.
+
+    Raises JavaMissing, DownloadFailed.
+    """
+    return query_process.build_session(
+        "lag-history",
+        settings={
+            "spark.sql.adaptive.enabled": "false",  # streams do without, and warn
+            "spark.sql.streaming.stopTimeout": "30s",
+            # A file for each day is open at once: else each batch would be sorted by day.
+            "spark.sql.maxConcurrentOutputFileWriters": "32",
+            **kept.session_settings(),
+        },
+        local={
+            "spark.master": "local[*]",
+            "spark.driver.memory": driver_memory,
+            "spark.sql.shuffle.partitions": "4",
+            # Nobody waits for a pause; on few cores a collector that works beside costs more.
+            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        },
+        jars=lambda: [
+            *spark_kafka_jars(),
+            *table_format_jars(kept.format),
+            *(spark_avro_jars() if avro else ()),
+        ],
+        ui=ui,
+    )
+
+
+def run(
+    spark: SparkSession,
+    settings: Settings,
+    kept: Tables,
+    *,
+    bootstrap_servers: str,
+    config: Path | None,
+    trigger: str,
+    roll_up_trigger: str,
+    lateness: str,
+    once: bool,
+) -> None:
+    """Keep the history until a query fails or SIGINT or SIGTERM comes; with `once`, until all that
+    is there was taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
+    signals = Signals()
+    check_patterns(spark, settings.thresholds)
+    options = kafka_options(bootstrap_servers, settings.kafka)
+    create_tables(spark, kept)
+    handle = observe(spark, bootstrap_servers, config=config)
+    avro = AvroIds(has_registry=settings.registry.url is not None)
+    rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
+    try:
+        while not signals.came:
+            ingesting = ingest(
+                spark,
+                kept,
+                kafka_options=options,
+                lag_topic=settings.lag_topic,
+                thresholds=settings.thresholds,
+                avro=avro,
+            )
+            try:
+                if once:
+                    _run_once(ingesting, rolling, kept, signals)
+                else:
+                    _run(
+                        ingesting.trigger(processingTime=trigger),
+                        [one.trigger(processingTime=roll_up_trigger) for one in rolling],
+                        signals,
+                    )
+                return
+            except StreamingQueryException as error:
+                schema_id = asked_for(error)
+                if schema_id is None:
+                    raise
+                avro = _learned(avro, schema_id, settings, signals)
+    finally:
+        handle.close()
+
+
+def _run_once(
+    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], kept: Tables, signals: Signals
+) -> None:
+    """One after the other, each until it has taken all there is."""
+    starts = [partial(start_once, ingesting)]
+    starts += [partial(start_once, one, kept.knows_available_now) for one in rolling]
+    for start in starts:
+        if signals.came:
+            return
+        with _started([start()], signals) as queries:
+            await_any_end(queries.running, signals, queries.tell)
+
+
+def _run(
+    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: Signals
+) -> None:
+    """All beside each other, until one ends or a signal comes."""
+    with _started([ingesting.start()], signals) as queries:
+        for writer in rolling:
+            queries.add(writer.start())
+        await_any_end(queries.running, signals, queries.tell)
+
+
+def _learned(avro: AvroIds, schema_id: int, settings: Settings, signals: Signals) -> AvroIds:
+    """What is known once the registry has answered, which is waited for."""
+    waiting = False
+    while not signals.came:
+        try:
+            return learned(avro, schema_id, settings.registry)
+        except RegistryError as error:
+            if not waiting:
+                waiting = True
+                log.warning("waiting for what schema id %d is: %s", schema_id, error)
+            time.sleep(_RETRY_S)
+    return avro
+
+
+def create_tables(spark: SparkSession, kept: Tables) -> None:
+    """All three, where they are missing."""
+    kept.create(spark, partition_rows.NAME, partition_rows.SCHEMA, "day")
+    for name in _ROLL_UPS:
+        kept.create(spark, name, rollups.TABLE_SCHEMA, "day", "batch")
+
+
+class _Running:
+    """Queries that run, and the log of each."""
+
+    def __init__(self) -> None:
+        self.running: list[StreamingQuery] = []
+        self._logs: list[BatchLog] = []
+
+    def add(self, query: StreamingQuery) -> None:
+        log.info("query %s runs, id %s", query.name, query.id)
+        self.running.append(query)
+        self._logs.append(BatchLog(query))
+
+    def tell(self) -> None:
+        """Log what their batches have to say since."""
+        for one in self._logs:
+            one.tell()
+
+
+@contextmanager
+def _started(first: Sequence[StreamingQuery], signals: Signals) -> Iterator[_Running]:
+    """Stopped when the block ends, the last started first."""
+    queries = _Running()
+    for query in first:
+        queries.add(query)
+    try:
+        yield queries
+    finally:
+        for query in reversed(queries.running):
+            stop_query(query, signals)
+        queries.tell()
+        log.info("%s ended", ", ".join(str(query.name) for query in queries.running))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m sparklag_pipeline.history.lag_history",
+        description="Keep the history of lag in tables, until Ctrl-C.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--bootstrap-servers", help="host:port[,host:port...]; else the settings'")
+    parser.add_argument("--lag-topic", help="read; else the settings', consumer-lag")
+    parser.add_argument("--output", default="lag-history", help="folder or URI of the tables")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the tables")
+    parser.add_argument("--trigger", default="1 minute", help="between two batches' starts")
+    parser.add_argument(
+        "--roll-up-trigger", default="10 minutes", help="the same of the roll-ups: a file for each"
+    )
+    parser.add_argument("--once", action="store_true", help="take what is there, and end")
+    parser.add_argument(
+        "--lateness", default="5 minutes", help="how late an event may be and be rolled up still"
+    )
+    parser.add_argument("--config", type=Path, help="sparklag.toml: Kafka's security, thresholds")
+    parser.add_argument("--driver-memory", default="2g", help="of a local session")
+    parser.add_argument("--ui", action="store_true", help="Spark's own pages, on its own port")
+    return parser.parse_args(argv)
+
+
+def _check_interval(option: str, text: str) -> None:
+    if not _INTERVAL.fullmatch(text):
+        raise JobSettingWrong(
+            f"--{option.replace('_', '-')} {text!r}: takes a number and a unit, as 30 seconds,"
+            " 5 minutes, 1 hour"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 where
+    what it was told is wrong."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    arguments = _arguments(argv)
+    try:
+        for option in ("lateness", "trigger", "roll_up_trigger"):
+            _check_interval(option, getattr(arguments, option))
+        settings = load_settings(
+            config=arguments.config,
+            overrides={
+                "bootstrap_servers": arguments.bootstrap_servers,
+                "lag_topic": arguments.lag_topic,
+            },
+        )
+        if settings.bootstrap_servers is None:
+            raise SettingsError(
+                "setting bootstrap_servers is not set: where Kafka is, as host:port"
+                " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
+            )
+        kept = tables(arguments.format, arguments.output)
+        spark = build_session(
+            kept,
+            avro=settings.registry.url is not None,
+            driver_memory=arguments.driver_memory,
+            ui=arguments.ui,
+        )
+        try:
+            run(
+                spark,
+                settings,
+                kept,
+                bootstrap_servers=settings.bootstrap_servers,
+                config=arguments.config,
+                trigger=arguments.trigger,
+                roll_up_trigger=arguments.roll_up_trigger,
+                lateness=arguments.lateness,
+                once=arguments.once,
+            )
+        finally:
+            spark.stop()
+    except (SettingsError, JobSettingWrong) as error:
+        sys.stderr.write(f"lag-history: {error}\n")
+        return 2
+    except (SparklagError, PySparkException, Py4JJavaError) as error:
+        # What follows is the plan, a page long.
+        told = str(error).partition("=== Streaming Query ===")[0].strip()
+        sys.stderr.write(f"lag-history: {told}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What the history says of a time: within target or not, when, how far behind, and what comes.
+
+python -m sparklag_pipeline.report.lag_report --since 7d
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from sparklag_pipeline import query_process
+from sparklag_pipeline.broker.maven import table_format_jars
+from sparklag_pipeline.errors import JobSettingWrong
+from sparklag_pipeline.history import rollups
+from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.report.document import as_csv, as_json
+from sparklag_pipeline.report.page import as_html
+from sparklag_pipeline.report.query_report import QueryReport, query_reports
+from sparklag_pipeline.report.reading import read_windows
+from sparklag_pipeline.report.screen import print_report
+from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import moment_ms
+
+# Compiled little and collected simply: it lives for seconds.
+_JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def build_session(kept: Tables) -> SparkSession:
+    """A local session that says nothing. Raises JavaMissing, DownloadFailed."""
+    return query_process.build_session(
+        "lag-report",
+        settings={**kept.session_settings(), "spark.sql.parquet.enableVectorizedReader": "true"},
+        local={
+            "spark.master": "local[*]",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        },
+        jars=lambda: table_format_jars(kept.format),
+        log_level="OFF",
+    )
+
+
+def report(
+    spark: SparkSession, kept: Tables, since_ms: int, until_ms: int, query: str | None
+) -> list[QueryReport]:
+    """Of each query in the roll-ups whose minutes begin in [since, until). Raises TableMissing."""
+    minutes, hours = (
+        read_windows(spark, kept, name, since_ms=since_ms, until_ms=until_ms, query=query)
+        for name in (rollups.MINUTES, rollups.HOURS)
+    )
+    return query_reports(minutes, hours)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="sparklag report",
+        description="What the history of lag says of each query. Exit codes: 0; 1 there is nothing"
+        " in that time; 2 there is no history, or an argument is wrong.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--since", default="7d", help="a duration before now (7d, 12h, 30m) or ISO 8601 (UTC)"
+    )
+    parser.add_argument("--until", help="the same; now if not given")
+    parser.add_argument("--query", help="name or id; all if not given")
+    parser.add_argument("--table", default="lag-history", help="folder or URI of the history")
+    parser.add_argument("--table-format", choices=FORMATS, default="parquet", help="of its tables")
+    parser.add_argument("--format", choices=("table", "html", "json", "csv"), default="table")
+    parser.add_argument("--output", type=Path, help="a file; standard output if not given")
+    return parser.parse_args(argv)
+
+
+def _period(arguments: argparse.Namespace, now_ms: int) -> tuple[int, int]:
+    try:
+        since_ms = moment_ms(arguments.since, now_ms)
+        until_ms = now_ms if arguments.until is None else moment_ms(arguments.until, now_ms)
+    except ValueError as error:
+        raise JobSettingWrong(f"--since, --until: {error}") from error
+    if since_ms >= until_ms:
+        raise JobSettingWrong(
+            f"--since {arguments.since} is not before --until {arguments.until or 'now'}"
+        )
+    return since_ms, until_ms
+
+
+def _write(
+    found: Sequence[QueryReport], since_ms: int, until_ms: int, arguments: argparse.Namespace
+) -> None:
+    if arguments.format == "table":
+        if arguments.output is None:
+            print_report(Console(highlight=False), found, since_ms, until_ms)
+            return
+        with arguments.output.open("w", encoding="utf-8") as file:
+            print_report(Console(file=file, highlight=False, width=160), found, since_ms, until_ms)
+        return
+    if arguments.format == "json":
+        text = as_json(found, since_ms, until_ms)
+    elif arguments.format == "csv":
+        text = as_csv(found)
+    else:
+        text = as_html(found, since_ms, until_ms)
+    if arguments.output is None:
+        sys.stdout.write(text)
+    else:
+        arguments.output.write_text(text, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0, 1 where there is nothing in that time, 2 where there is no history."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    arguments = _arguments(argv)
+    try:
+        since_ms, until_ms = _period(arguments, epoch_ms())
+        kept = tables(arguments.table_format, arguments.table)
+        kept.require(rollups.MINUTES)
+        spark = build_session(kept)
+        try:
+            found = report(spark, kept, since_ms, until_ms, arguments.query)
+        finally:
+            spark.stop()
+        if not found:
+            of_query = f" of query {arguments.query}" if arguments.query else ""
+            sys.stderr.write(
+                f"sparklag: nothing{of_query} in {arguments.table} from"
+                f" {arguments.since} to {arguments.until or 'now'}\n"
+            )
+            return 1
+        _write(found, since_ms, until_ms, arguments)
+    except SparklagError as error:
+        sys.stderr.write(f"sparklag: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"sparklag: {arguments.output}: {error.strerror}\n")
+        return 2
+    except (PySparkException, Py4JError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        sys.stderr.write(f"sparklag: {arguments.table} cannot be read: {first_line}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

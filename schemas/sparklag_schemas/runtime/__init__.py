@@ -1,0 +1,1 @@
+"""What both halves run on: queue, threads, tasks, clock."""

@@ -1,0 +1,1 @@
+"""Latest and earliest offsets of each cluster, read from the partition leaders."""

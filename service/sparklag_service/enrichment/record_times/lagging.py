@@ -1,0 +1,74 @@
+"""Which partitions of a query lag, and whether anyone saw their records come. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiokafka.structs import TopicPartition
+from msgspec import Struct
+
+from sparklag_schemas import IsolationLevel
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.offset_times import Latest
+from sparklag_service.enrichment.record_times.asked import Position
+from sparklag_service.tracking.query_state import SourceState
+
+Lookup = tuple[str | None, IsolationLevel, TopicPartition]
+"""A topic's id, and a partition of it as it is read at a level."""
+
+
+class Lagging(Struct, frozen=True, gc=False):  # there are thousands
+    """A partition with unprocessed records, the first of them at `position`."""
+
+    partition: TopicPartition
+    level: IsolationLevel
+    position: int
+    latest: Latest
+    topic_id: str | None
+
+    @property
+    def asked(self) -> Position:
+        return self.topic_id, self.level, self.position
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.topic_id, self.level, self.partition
+
+
+def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[Lagging | None]:
+    """Those of a source, and None for each other of its partitions.
+
+    One whose position is before the log's start is none: what was lost has no time any more.
+    """
+    level = source.isolation_level
+    for name in source.watched_topics():
+        topic = said.topics.get(name)
+        if topic is None or topic.missing is not None:
+            continue
+        positions = (source.processed or {}).get(name, {})
+        ends, starts = said.latest[level].get(name, {}), said.earliest.get(name, {})
+        for number in source.watched_partitions(name, topic.partitions):
+            latest, earliest, position = ends.get(number), starts.get(number), positions.get(number)
+            if position is None and source.processed is not None:
+                # Added: it is read from its first record on.
+                position = earliest
+            if (
+                latest is None
+                or position is None
+                or latest.offset <= position
+                or (earliest is not None and position < earliest)
+            ):
+                yield None
+                continue
+            partition = TopicPartition(name, number)
+            yield Lagging(partition, level, position, latest, topic.topic_id)
+
+
+def came_unseen(lagging: Lagging, said: ClusterOffsets) -> bool:
+    """Whether its record was there before anyone looked: its age is known for the least it can
+    be."""
+    topic, number = lagging.partition
+    times = said.times[lagging.level].get(topic)
+    if times is None:
+        return True
+    return times.bracket(number, lagging.position, lagging.latest).older_s is None

@@ -1,0 +1,158 @@
+"""Reading the two topics: whatever stands there, and however long Kafka is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord
+
+from sparklag_kafka.clients.connection import explain_error
+from sparklag_schemas import ContractError, LagEvent, Settings, encode
+from sparklag_schemas.bounds import MAX_NAME
+from sparklag_schemas.errors import RegistryError, WrongPlace
+from sparklag_schemas.formats import MessageFormats, as_json
+from sparklag_schemas.message_limits import MessageLimits
+from sparklag_schemas.redaction import redacted
+from sparklag_schemas.runtime.chunks import by_size
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.signatures import Signatures
+from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
+from sparklag_service.refusals import Refusals
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 2.0
+_TURN_BYTES = 256 * 1024
+_LOG_APPEND_TIME: Final = 1
+_MAX_KEY_BYTES: Final = 4 * MAX_NAME
+"""UTF-8 takes up to 4 for a character."""
+
+Message = TypeVar("Message")
+
+
+class ContractRecords(Generic[Message]):
+    """Reads the records of one topic: those that keep the contract. The rest is refused, each
+    whole: counted by the kind of what is wrong, and logged once in a while."""
+
+    def __init__(
+        self,
+        message_type: type[Message],
+        topic: str,
+        settings: Settings,
+        formats: MessageFormats,
+        refusals: Refusals,
+        *,
+        written_as: type | None = None,
+    ) -> None:
+        self._reader = formats.reader(message_type, written_as)
+        self._limits = MessageLimits(settings.limits)
+        self._signatures = Signatures(settings)
+        self._topic = topic
+        self._refusals = refusals
+
+    async def short_turns(
+        self, records: Iterable[ConsumerRecord]
+    ) -> AsyncIterator[list[ConsumerRecord]]:
+        """The records, in parts that can be decoded, and without holding the loop for long.
+
+        Raises RegistryError: see `learn`.
+        """
+        for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
+            await self.learn(turn)
+            yield turn
+
+    async def learn(self, records: Iterable[ConsumerRecord]) -> None:
+        """What they are written in. Raises RegistryError where nobody can tell."""
+        await self._reader.learn(record.value for record in records)
+
+    def decoded(self, record: ConsumerRecord) -> Message | None:
+        """The message in `record`; None where it is refused."""
+        try:
+            self._signatures.check(self._topic, record.key, record.value, record.headers)
+            message = self._reader.decode(record.value)
+            self._limits.check(message, _written_at_ms(record))
+        except ContractError as error:
+            self.refuse(record, error)
+            return None
+        return message
+
+    def is_genuine(self, record: ConsumerRecord) -> bool:
+        """Whether a record without a value, which says that a query is forgotten, is taken."""
+        try:
+            self._signatures.check(self._topic, record.key, None, record.headers)
+        except ContractError as error:
+            self.refuse(record, error)
+            return False
+        return True
+
+    def query_id(self, record: ConsumerRecord) -> str | None:
+        """The query that `record` is of, by its key; None where it is refused."""
+        query_id = _query_of(record)
+        if query_id is None:
+            self.refuse(record, WrongPlace(f"its key is no id of up to {MAX_NAME:,} characters"))
+        return query_id
+
+    def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
+        """It is not taken."""
+        self._refusals.add(
+            self._topic,
+            error.kind,
+            f"message at {record.topic}[{record.partition}]@{record.offset}: {error}",
+            _query_of(record),
+        )
+
+    def refuse_batch(self, first: int, after: int, why: str) -> None:
+        """Records that cannot be told apart are not taken: see ContractConsumer."""
+        what = f"{after - first} messages of {self._topic}, at offsets from {first}"
+        self._refusals.add(self._topic, "batch", f"{what}: {why}", None)
+
+
+def shown(event: LagEvent, written: bytes) -> tuple[LagEvent, bytes]:
+    """What is shown of an event that stood on the topic as `written`, and the JSON of it, whatever
+    the topic speaks: nothing in it may be a secret."""
+    safe = redacted(event)
+    return safe, as_json(written, event) if safe is event else encode(safe)
+
+
+def _written_at_ms(record: ConsumerRecord) -> int:
+    """By the broker's clock, where the topic has its times from that; else now, by our own. The
+    time that a producer gives is only its word."""
+    if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
+        return int(record.timestamp)
+    return epoch_ms()
+
+
+def _query_of(record: ConsumerRecord) -> str | None:
+    key = record.key
+    return None if key is None or len(key) > _MAX_KEY_BYTES else key.decode(errors="replace")
+
+
+async def keep_reading(
+    read: Callable[[], Awaitable[None]],
+    topic: str,
+    settings: Settings,
+    bootstrap_servers: str,
+    counters: Counters,
+    on_failure: Callable[[str], None],
+) -> None:
+    """Call `read` again whenever Kafka fails it, until cancelled. `on_failure` is told why."""
+    while True:
+        try:
+            await read()
+        except (
+            KafkaError,
+            RegistryError,
+            ReadingInterrupted,
+            OSError,
+            asyncio.TimeoutError,
+        ) as error:
+            counters.reads_failed += 1
+            cause = await explain_error(error, bootstrap_servers, settings.kafka)
+            reason = f"topic {topic}: {cause}"
+            on_failure(reason)
+            _log.warning("reading %s; trying again", reason)
+        await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,70 @@
+"""Sees to it that both topics of sparklag are there: at the start, and when one is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from aiokafka.errors import KafkaError
+
+from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.clients.topic_setup import create_missing, find_problems
+from sparklag_schemas import Settings, SparklagError
+from sparklag_schemas.topics import own_topics
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 2.0
+
+
+class TopicKeeper:
+    """Creates what is missing, where that is wanted, and says which settings would lose data."""
+
+    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self.ready: str | None = "the topics were not looked at yet"
+        """None once they are there, or why they are not."""
+
+    async def until_ready(self) -> None:
+        """Return once both are there; Kafka is waited for."""
+        while self.ready is not None:
+            try:
+                await self._create()
+                await self._look()
+            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+                reason = str(error)
+                if not isinstance(error, SparklagError):
+                    cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
+                    reason = f"Kafka at {self._bootstrap_servers}: {cause or reason}"
+                if reason != self.ready:
+                    self.ready = reason
+                    _log.warning("%s; trying on", reason)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self.ready = None
+
+    async def mend(self, failed: asyncio.Event) -> None:
+        """Create again what is deleted, until cancelled. It looks at once when `failed` is set."""
+        while True:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(failed.wait(), self._settings.metadata_interval_s)
+            failed.clear()
+            try:
+                await self._create()
+            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+                _log.debug("topics were not looked at: %s", error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _create(self) -> None:
+        settings = self._settings
+        if settings.create_topics:
+            topics = own_topics(settings)
+            for name in await create_missing(self._bootstrap_servers, settings.kafka, topics):
+                _log.info("created topic %s", name)
+
+    async def _look(self) -> None:
+        settings = self._settings
+        topics = own_topics(settings)
+        for problem in await find_problems(self._bootstrap_servers, settings.kafka, topics):
+            _log.warning("%s", problem)

@@ -1,0 +1,1 @@
+"""Every batch's offsets, written to the offset store."""

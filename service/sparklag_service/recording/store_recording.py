@@ -1,0 +1,190 @@
+"""Keeps every batch's offsets in the offset store: `processed-offsets`, read by a consumer group of
+its own, so that a store that is away holds up nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord, TopicPartition
+
+from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.leave_group import leave_group
+from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.writer import StoreWriter
+from sparklag_schemas import MeasuredBy, Observation, Settings
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.redaction import redacted
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import run_together
+from sparklag_service.counters import Counters
+from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
+
+_log = logging.getLogger(__name__)
+_POLL_MS: Final = 500
+_MOST_RECORDS: Final = 500
+_FETCH_BYTES: Final = 16 * 1024 * 1024
+_LEAVE_S: Final = 2.0
+_CANCEL_AGAIN_S: Final = 3.0
+
+
+class Recording:
+    """What is committed to the group is in the store. An instance whose store stays away leaves the
+    group after aiokafka's `max_poll_interval_ms`: another may reach it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap_servers: str,
+        url: str,
+        counters: Counters,
+        formats: MessageFormats,
+    ) -> None:
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self._counters = counters
+        self._records = ContractRecords(
+            Observation, settings.offsets_topic, settings, formats, counters.refusals
+        )
+        self._writer = StoreWriter(
+            open_store(url, create=True), settings, bootstrap_servers, lambda _: self._count()
+        )
+        self._writing = asyncio.Lock()
+        self._told: NewestQueue[Observation] = NewestQueue(
+            settings.queue_size, key=lambda observation: observation.query_id
+        )
+        self._unread: str | None = None
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """What keeps offsets from being recorded, and why."""
+        reasons = {"offset store": self._writer.failing, "offset store, its topic": self._unread}
+        return {what: reason for what, reason in reasons.items() if reason is not None}
+
+    def tell(self, observation: Observation) -> None:
+        """Record an observation that is on no topic: of a checkpoint that a watcher looks at. While
+        the store is away the newest of its query counts."""
+        self._told.put_nowait(observation)
+
+    async def run(self) -> None:
+        """Record until cancelled."""
+        try:
+            await run_together(
+                self._writer.prune_regularly(),
+                self._record_told(),
+                keep_reading(
+                    self._consume,
+                    self._settings.offsets_topic,
+                    self._settings,
+                    self._bootstrap_servers,
+                    self._counters,
+                    self._cannot_read,
+                ),
+                patience_s=_CANCEL_AGAIN_S,
+            )
+        finally:
+            await self._writer.aclose()
+
+    async def _record_told(self) -> None:
+        while True:
+            observation = await self._told.get()
+            await self._record([observation])
+            self._told.task_done()
+
+    async def _record(self, observations: list[Observation]) -> None:
+        async with self._writing:
+            await self._writer.write(observations)
+        self._count()
+
+    def _count(self) -> None:
+        """Also while a write goes on: it lasts as long as the store is away."""
+        counts = self._writer.counts
+        self._counters.batches_recorded = counts.batches
+        self._counters.batches_refused = counts.refused
+        self._counters.store_failures = counts.failures
+        self._counters.batches_pruned = counts.pruned
+
+    def _cannot_read(self, reason: str) -> None:
+        self._unread = reason
+
+    async def _consume(self) -> None:
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
+            group_id=store_group(self._settings),
+            # What was said before there was a store is recorded too, as far as the topic goes.
+            auto_offset_reset="earliest",
+            fetch_max_bytes=_FETCH_BYTES,
+        )
+        consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self._writer))
+        try:
+            await consumer.start()
+            self._unread = None
+            while True:
+                read = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                await self._take(record for records in read.values() for record in records)
+                if read:
+                    await self._commit(consumer, read)
+        finally:
+            await leave_group(consumer, _LEAVE_S)
+
+    async def _take(self, records: Iterable[ConsumerRecord]) -> None:
+        async for turn in self._records.short_turns(records):
+            observations = []
+            for record in turn:
+                if record.value is not None:
+                    observation = self._records.decoded(record)
+                    if observation is not None:
+                        observations.append(redacted(observation))
+            if observations:
+                await self._record(observations)
+
+    async def _commit(
+        self, consumer: AIOKafkaConsumer, read: Mapping[TopicPartition, list[ConsumerRecord]]
+    ) -> None:
+        done = {partition: records[-1].offset + 1 for partition, records in read.items()}
+        try:
+            await consumer.commit(done)
+        except KafkaError as error:
+            # Read again by whoever has the partition now: that adds nothing to the store.
+            self._counters.commits_failed += 1
+            _log.warning("offsets recorded and not committed: %s", error)
+
+
+def store_group(settings: Settings) -> str:
+    """The consumer group that reads `processed-offsets` for the store."""
+    return f"{settings.group_id}-store"
+
+
+def make_recording(
+    settings: Settings,
+    bootstrap_servers: str,
+    measured_by: MeasuredBy,
+    counters: Counters,
+    formats: MessageFormats,
+) -> Recording | None:
+    """None where nothing is to be kept. A driver that has the whole service in it records by
+    itself.
+
+    Raises UnusableStore.
+    """
+    if settings.store.url is None or measured_by == "embedded":
+        return None
+    return Recording(settings, bootstrap_servers, settings.store.url, counters, formats)
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Nothing is held back."""
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        # Another has written in the meantime.
+        self._writer.forget()

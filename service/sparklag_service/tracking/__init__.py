@@ -1,0 +1,1 @@
+"""The last observation of each query. Pure."""

@@ -1,0 +1,1 @@
+"""The newest lag event of every query, read from `consumer-lag`."""

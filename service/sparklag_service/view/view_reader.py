@@ -1,0 +1,221 @@
+"""Keeps the view true to `consumer-lag`: every instance reads every partition, in no group.
+
+Every known query is published again at each heartbeat, so the last minute before the log's end
+holds them all, and a new instance reads no more than that. The end may be a day old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import ConsumerRecord, TopicPartition
+
+from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas.errors import OverLimit, WrongPlace
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.counters import Counters
+from sparklag_service.errors import ReadingInterrupted
+from sparklag_service.intakes.contract_records import ContractRecords, keep_reading, shown
+from sparklag_service.view.feed import Arrival, Feed
+from sparklag_service.view.view import Entry, View
+
+_POLL_MS = 500
+_MOST_RECORDS = 1_000
+_LOOK_S = 0.02
+_LAST_RECORD_TIMEOUT_MS = 5_000
+_HEARTBEATS_READ_BACK = 6
+_OUTAGES_READ_BACK = 20
+
+
+class ViewReader:
+    """Fills `view` and goes on. `ready` is None once it holds what the topic held at the start."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap_servers: str,
+        view: View,
+        counters: Counters,
+        formats: MessageFormats,
+        feed: Feed | None = None,
+    ) -> None:
+        self._settings = settings
+        self._bootstrap_servers = bootstrap_servers
+        self._records = ContractRecords(
+            LagEvent, settings.lag_topic, settings, formats, counters.refusals
+        )
+        self._view = view
+        self._counters = counters
+        self._feed = feed if feed is not None else Feed(counters)
+        self._consumer: AIOKafkaConsumer | None = None
+        self._taking = False
+        self.ready: str | None = "the view is being read"
+        self.caught_up = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await keep_reading(
+            self._read,
+            self._settings.lag_topic,
+            self._settings,
+            self._bootstrap_servers,
+            self._counters,
+            self._not_ready,
+        )
+
+    async def reach_end(self) -> None:
+        """Return once all is read that stands in the topic now."""
+        ends: dict[TopicPartition, int] | None = None
+        while True:
+            consumer = self._consumer
+            if consumer is not None and self.ready is None:
+                if ends is None:
+                    ends = await consumer.end_offsets(consumer.assignment())
+                positions = [(await consumer.position(p), end) for p, end in ends.items()]
+                if not self._taking and all(position >= end for position, end in positions):
+                    return
+            await asyncio.sleep(_LOOK_S)
+
+    def _not_ready(self, reason: str) -> None:
+        self.ready = reason
+
+    async def _read(self) -> None:
+        consumer = ContractConsumer(
+            self._settings,
+            self._bootstrap_servers,
+            self._records.refuse_batch,
+            auto_offset_reset="earliest",
+        )
+        # Without a group this assigns every partition, those added later too.
+        consumer.subscribe([self._settings.lag_topic])
+        try:
+            await consumer.start()
+            ends = await consumer.end_offsets(consumer.assignment())
+            missing = await self._seek_to_last_minute(consumer, ends)
+            self._feed.begin(
+                {p.partition: await consumer.position(p) for p in ends},
+                {p.partition: end for p, end in ends.items()},
+            )
+            self._consumer = consumer
+            # It has none once the topic was deleted, and keeps none when that is created again.
+            while consumer.assignment():
+                self._catch_up(missing)
+                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                self._taking = True
+                for records in batches.values():
+                    await self._take_all(records)
+                for partition in list(missing):
+                    # Not by the last record: what ends a log may be passed over.
+                    if await consumer.position(partition) >= missing[partition]:
+                        del missing[partition]
+                self._taking = False
+            raise ReadingInterrupted("it is not there")
+        finally:
+            self._taking = False
+            self._consumer = None
+            await consumer.stop()
+
+    async def _seek_to_last_minute(
+        self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Seek in each partition; where it ends, of those that hold anything to read."""
+        begins = await consumer.beginning_offsets(list(ends))
+        filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
+        newest_ms = await self._times(consumer, {p: e - 1 for p, e in filled.items()})
+        back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
+        starts = await consumer.offsets_for_times(
+            {partition: max(0, time_ms - back_ms) for partition, time_ms in newest_ms.items()}
+        )
+        # What an outage lies before was not said again after it, perhaps: it is read as well.
+        for _ in range(_OUTAGES_READ_BACK):
+            before = {
+                p: start.offset - 1
+                for p, start in starts.items()
+                if start is not None and start.offset > begins[p]
+            }
+            times_ms = await self._times(consumer, before)
+            gaps = {
+                p: max(0, time_ms - back_ms)
+                for p, time_ms in times_ms.items()
+                if starts[p].timestamp - time_ms > back_ms / 2
+            }
+            if not gaps:
+                break
+            starts.update(await consumer.offsets_for_times(gaps))
+        for partition, end in ends.items():
+            start = starts.get(partition)
+            if partition not in filled:
+                consumer.seek(partition, end)
+            elif start is not None:
+                consumer.seek(partition, start.offset)
+            else:
+                consumer.seek(partition, begins[partition])
+        return filled
+
+    async def _times(
+        self, consumer: AIOKafkaConsumer, filled: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The time of the record at each offset: there is no such request in aiokafka."""
+        for partition, offset in filled.items():
+            consumer.seek(partition, offset)
+        times: dict[TopicPartition, int] = {}
+        now_ms = epoch_ms()
+        deadline = asyncio.get_running_loop().time() + _LAST_RECORD_TIMEOUT_MS / 1000
+        while filled and len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
+            batches = await consumer.getmany(*filled, timeout_ms=_POLL_MS)
+            for partition, records in batches.items():
+                # Producers give what times they like: a later one would hide all before it.
+                times[partition] = min(records[0].timestamp, now_ms)
+        # One that could not be told is read from its beginning: slower, not wrong.
+        return times
+
+    def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
+        if not missing:
+            self.ready = None
+            self.caught_up.set()
+
+    async def _take_all(self, records: list[ConsumerRecord]) -> None:
+        async for turn in self._records.short_turns(records):
+            for record in turn:
+                self._take(record)
+            await asyncio.sleep(0)
+
+    def _take(self, record: ConsumerRecord) -> None:
+        query_id = self._records.query_id(record)
+        if query_id is None:
+            return
+        event, document = None, b""
+        if record.value is None:
+            if not self._records.is_genuine(record):
+                return
+            self._view.remove(query_id)
+        else:
+            event = self._records.decoded(record)
+            if event is None:
+                return
+            if event.query_id != query_id:
+                self._records.refuse(record, WrongPlace("its key is not its query's id"))
+                return
+            event, document = shown(event, record.value)
+            try:
+                is_newest = self._view.put(Entry(event, document, time.monotonic()))
+            except OverLimit as error:
+                self._records.refuse(record, error)
+                return
+            if not is_newest:
+                self._counters.outdated_events += 1
+                return
+        self._feed.hand_on(
+            Arrival(
+                query_id,
+                record.partition,
+                record.offset,
+                min(record.timestamp, epoch_ms()),
+                event,
+                document,
+            )
+        )

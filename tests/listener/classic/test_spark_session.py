@@ -1,0 +1,162 @@
+"""Which sessions can be observed, and what each of the others is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from sparklag_listener import (
+    ListenerError,
+    NoBrokers,
+    NoListener,
+    SessionStopped,
+    UnsupportedSession,
+    UnsupportedSpark,
+    observe,
+)
+from sparklag_listener.classic.jvm_session import JvmSession, require_jvm_session
+from sparklag_listener.classic.spark_session import _kafka_source, brief
+from sparklag_listener.events.kafka_source import KafkaSource
+from sparklag_schemas import SettingsError
+from tests.listener.fakes import (
+    FailingEvent,
+    FakeContext,
+    FakeJavaSession,
+    FakeMap,
+    FakeSession,
+    connect_session,
+)
+
+
+class GoneJavaSession:
+    """A session whose JVM has ended."""
+
+    def sparkContext(self) -> Any:  # noqa: N802 - Java's name
+        raise ConnectionRefusedError("Connection refused")
+
+
+REFUSED: list[tuple[Any, type[ListenerError], str]] = [
+    (connect_session(), NoBrokers, "needs bootstrap_servers"),
+    (connect_session(stopped=True), SessionStopped, "Connect session that is stopped"),
+    ("spark", UnsupportedSession, "takes a SparkSession, got builtins.str"),
+    (None, UnsupportedSession, "takes a SparkSession, got builtins.NoneType"),
+    (FakeSession(_jvm=None), UnsupportedSession, "takes a SparkSession"),
+    (FakeSession(_jsparkSession=FakeJavaSession(FakeContext(stopped=True))), SessionStopped,
+     "session that is stopped"),
+    (FakeSession(_jsparkSession=GoneJavaSession()), SessionStopped, "session that is stopped"),
+    (FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("gone"))), SessionStopped,
+     "session that is stopped"),
+    (FakeSession(version="3.2.4"), UnsupportedSpark, "Spark 3.3 or newer, this is 3.2.4"),
+    (FakeSession(version="2.4.8"), UnsupportedSpark, "Spark 3.3 or newer, this is 2.4.8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spark", "error", "says"), REFUSED)
+def test_a_session_that_cannot_be_observed_is_refused_in_one_line(
+    spark: Any, error: type[ListenerError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as raised:
+        observe(spark)
+    assert type(raised.value) is error
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("spark", "method", "says"),
+    [
+        (connect_session(), "listener", "needs a classic Spark session.*'connect' or 'poll'"),
+        (FakeSession(), "connect", "needs a Spark Connect session.*'listener' or 'poll'"),
+        (FakeSession(), "push", "method='push'.: method takes 'listener', 'connect', 'poll'"),
+        (connect_session(), "", "method=''.: method takes"),
+    ],
+)
+def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
+    spark: Any, method: Any, says: str
+) -> None:
+    with pytest.raises(ListenerError, match=says) as raised:
+        observe(spark, "broker:9092", method=method)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "version", ["3.3.0", "3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
+)
+def test_spark_from_3_3_on_is_taken(version: str) -> None:
+    require_jvm_session(FakeSession(version=version))
+
+
+def test_before_spark_3_4_there_is_no_listener() -> None:
+    session = JvmSession(FakeSession(version="3.3.4"))
+    with pytest.raises(NoListener, match="listeners need Spark 3"):
+        session.listen(lambda event: None, lambda error: None)
+
+
+def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
+    with pytest.raises(SettingsError, match="queue_size"):
+        observe(FakeSession(), queue_size=0)
+    with pytest.raises(SettingsError, match="bootstrap_server, did you mean bootstrap_servers"):
+        observe(FakeSession(), bootstrap_server="broker:9092")
+
+
+@pytest.mark.parametrize(
+    ("source", "topics", "reads"),
+    [
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a"}, True),
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), set(), True),
+        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a", "c"}, False),
+        (KafkaSource(0, None, "a.*", None, "read_committed"), {"a", "ab"}, True),
+        (KafkaSource(0, None, "^a", None, "read_committed"), {"ba"}, False),
+        # Spark looks for the pattern anywhere in the name.
+        (KafkaSource(0, None, "a", None, "read_committed"), {"a", "bar"}, True),
+        (KafkaSource(0, None, None, None, "read_committed"), {"a"}, False),
+    ],
+)
+def test_a_source_knows_which_topics_can_be_its_own(
+    source: KafkaSource, topics: set[str], reads: bool
+) -> None:
+    assert source.reads(topics) is reads
+
+
+@pytest.mark.parametrize(
+    ("assign", "assigned", "topics"),
+    [
+        ('{"a":[0,1],"b":[7]}', {"a": [0, 1], "b": [7]}, ("a", "b")),
+        (' { "a" : [ 2 ] } ', {"a": [2]}, ("a",)),
+        ("{}", {}, ()),
+        ("", None, ()),
+        ('{"a":[0,1]', None, ("a",)),
+        ('{"a":["0"]}', None, ("a",)),
+        ('{"a":0}', None, ()),
+        ("[0]", None, ()),
+        ("\ud800", None, ()),
+    ],
+)
+def test_assigned_partitions_are_read_and_what_spark_would_refuse_is_not(
+    assign: str, assigned: dict[str, list[int]] | None, topics: tuple[str, ...]
+) -> None:
+    source = _kafka_source(0, FakeMap({"Assign": assign, "kafka.sasl.jaas.config": "S3CRET"}))
+    assert source.assigned == assigned
+    assert source.topics == topics
+    assert "S3CRET" not in repr(source)
+
+
+def test_only_assign_names_partitions() -> None:
+    assert _kafka_source(0, FakeMap({"subscribe": "a, b"})).assigned is None
+
+
+def test_an_error_of_the_jvm_is_told_without_its_frames_and_secrets() -> None:
+    error = ValueError(
+        "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"
+        "\tat org.apache.spark.Here(Here.scala:1)\n\tat There"
+    )
+    told = brief(error)
+    assert "java.lang.Error" in told
+    assert "S3CRET" not in told
+    assert "\n" not in told
+    assert "Here.scala" not in told
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    assert brief(TimeoutError()) == "TimeoutError"

@@ -1,0 +1,74 @@
+"""What a source's description says that it reads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklag_listener.events.kafka_source import KafkaSource, named_source
+from tests import samples
+
+TOPICS = st.lists(
+    st.text("abcXYZ019._-", min_size=1, max_size=12), min_size=1, max_size=5, unique=True
+)
+
+
+def test_every_kafka_source_of_the_samples_is_named() -> None:
+    named = set()
+    for name in samples.PROGRESS:
+        for index, source in enumerate(samples.progress_document(name)["sources"]):
+            if source["description"].startswith("Kafka"):
+                found = named_source(index, source["description"])
+                assert found is not None, source["description"]
+                assert found.index == index
+                assert (found.topics is None) == (found.topic_pattern is not None)
+                if source["endOffset"]:
+                    assert found.reads(set(source["endOffset"])), source
+                named.add(source["description"].split("[")[1])
+    assert named == {"Subscribe", "SubscribePattern", "Assign"}
+
+
+@given(TOPICS)
+def test_subscribed_topics_are_read(topics: list[str]) -> None:
+    found = named_source(3, f"KafkaV2[Subscribe[{', '.join(topics)}]]")
+    assert found == KafkaSource(3, tuple(topics), None, None, "read_uncommitted")
+
+
+@given(TOPICS, st.lists(st.integers(0, 3000), min_size=1, max_size=4, unique=True))
+def test_assigned_partitions_are_read_whatever_their_order(
+    topics: list[str], partitions: list[int]
+) -> None:
+    told = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
+    found = named_source(0, f"KafkaV2[Assign[{told}]]")
+    assert found is not None
+    assert found.assigned == {topic: sorted(partitions) for topic in topics}
+    assert set(found.topics or ()) == set(topics)
+
+
+@pytest.mark.parametrize("pattern", ["orders.*", "a[bc]d, e", "x]]", "(?i)o.{2,3}"])
+def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
+    found = named_source(0, f"KafkaV2[SubscribePattern[{pattern}]]")
+    assert found is not None
+    assert (found.topics, found.topic_pattern, found.assigned) == (None, pattern, None)
+
+
+def test_the_source_of_older_sparks_is_read_too() -> None:
+    found = named_source(0, "KafkaSource[Subscribe[orders]]")
+    assert found is not None
+    assert found.topics == ("orders",)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["", "KafkaV2", "KafkaV2[...]", "KafkaV2[Other[a]]", "RateStreamV2[Subscribe[a]]",
+     "KafkaV2[Subscribe[a]", "FileStreamSource[file:/KafkaV2[Subscribe[a]]]"],
+)  # fmt: skip
+def test_what_names_no_topic_is_left_alone(description: str) -> None:
+    assert named_source(0, description) is None
+
+
+def test_partitions_that_cannot_be_told_apart_name_nothing() -> None:
+    found = named_source(0, "KafkaV2[Assign[orders]]")
+    assert found is not None
+    assert (found.topics, found.assigned) == (None, None)

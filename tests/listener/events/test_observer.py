@@ -1,0 +1,483 @@
+"""From Spark's events to observations: each whole, none that takes a position back."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.observer import Observer
+from sparklag_listener.events.query_events import (
+    Idled,
+    Progressed,
+    QueryEvent,
+    Refreshed,
+    Started,
+    Terminated,
+)
+from sparklag_schemas import MalformedMessage, Observation, decode_observation, encode
+from tests import samples
+
+QUERY, RUN, NEXT_RUN = "query-1", "run-1", "run-2"
+
+
+def kafka_source(
+    *topics: str, index: int = 0, pattern: str | None = None, **fields: Any
+) -> KafkaSource:
+    described = {
+        "topics": topics or None,
+        "bootstrap_servers": "broker:9092",
+        "isolation_level": "read_uncommitted",
+        **fields,
+    }
+    return KafkaSource(index=index, topic_pattern=pattern, **described)
+
+
+def progress(
+    batch_id: int,
+    *ends: dict[str, dict[int, int]] | None,
+    run_id: str = RUN,
+    at_ms: int = 50,
+    name: str | None = "orders",
+    timestamp: str = "2026-11-21T08:01:22.600Z",
+) -> Progressed:
+    """A progress of Kafka sources at `ends`; None for one that had nothing in this batch."""
+    sources = [{"description": "KafkaV2[...]", "endOffset": end} for end in ends]
+    document = {
+        "id": QUERY,
+        "runId": run_id,
+        "name": name,
+        "timestamp": timestamp,
+        "batchId": batch_id,
+        "numInputRows": 3,
+        "durationMs": {"triggerExecution": 400},
+        "sources": sources,
+    }
+    return Progressed(json.dumps(document), at_ms)
+
+
+def idle_progress(batch_id: int, *ends: dict[str, dict[int, int]] | None) -> Progressed:
+    """What Spark says of a trigger that found nothing."""
+    document = json.loads(progress(batch_id, *ends, timestamp="2026-11-21T08:01:32.600Z").text)
+    document |= {"numInputRows": 0, "durationMs": {"latestOffset": 3, "triggerExecution": 4}}
+    return Progressed(json.dumps(document), 55)
+
+
+def started(run_id: str = RUN, at_ms: int = 10) -> Started:
+    return Started(QUERY, run_id, "orders", at_ms)
+
+
+def idled(run_id: str = RUN, at_ms: int = 60) -> Idled:
+    return Idled(QUERY, run_id, at_ms)
+
+
+def refreshed(run_id: str = RUN, at_ms: int = 65) -> Refreshed:
+    return Refreshed(QUERY, run_id, at_ms)
+
+
+def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70) -> Terminated:
+    return Terminated(QUERY, run_id, exception, at_ms)
+
+
+def observer(*sources: KafkaSource, checkpoint: str | None = "file:/checkpoint") -> Observer:
+    """One that knows the query reads `sources`."""
+    made = Observer("default")
+    made.describe(QUERY, RUN, QueryDescription(sources, checkpoint))
+    return made
+
+
+def seen(observer: Observer, event: QueryEvent) -> Observation:
+    observation = observer.observe(event)
+    assert observation is not None
+    # Whatever is made can be sent: it keeps its own contract.
+    assert decode_observation(encode(observation)) == observation
+    return observation
+
+
+def processed(observation: Observation) -> list[Any]:
+    return [source.processed for source in observation.sources]
+
+
+def test_a_started_query_says_what_it_reads_and_that_its_position_is_not_known() -> None:
+    source = kafka_source("orders", isolation_level="read_committed")
+    observation = seen(observer(source), started())
+    assert observation.cause == "started"
+    assert (observation.query_id, observation.run_id, observation.query) == (QUERY, RUN, "orders")
+    assert observation.observed_at == 10
+    assert observation.batch_id is None
+    assert observation.processed_at is None
+    assert observation.checkpoint_location == "file:/checkpoint"
+    (position,) = observation.sources
+    assert position.processed is None
+    assert position.topics == ["orders"]
+    assert position.bootstrap_servers == "broker:9092"
+    assert position.isolation_level == "read_committed"
+
+
+def test_a_progress_says_the_position_and_its_batch() -> None:
+    observation = seen(observer(kafka_source("orders")), progress(7, {"orders": {0: 5, 1: 8}}))
+    assert observation.cause == "progress"
+    assert processed(observation) == [{"orders": {0: 5, 1: 8}}]
+    assert observation.batch_id == 7
+    assert observation.batch is not None
+    assert observation.batch.rows == 3
+    assert observation.processed_at == observation.batch.started_at + 400
+
+
+@pytest.mark.parametrize("activity", [None, "running", "waiting"])
+def test_a_refresh_says_what_the_query_does_and_nothing_else_does(activity: Any) -> None:
+    watching = observer(kafka_source("orders"))
+    assert seen(watching, started()).activity is None
+    assert seen(watching, Refreshed(QUERY, RUN, 20, activity)).activity == activity
+    assert seen(watching, progress(7, {"orders": {0: 5}})).activity is None
+
+
+@pytest.mark.parametrize("event", [idled(), refreshed(), terminated()])
+def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
+    watching = observer(kafka_source("orders"))
+    before = seen(watching, progress(7, {"orders": {0: 5}}))
+    observation = seen(watching, event)
+    assert observation.sources == before.sources
+    assert observation.batch_id == 7
+    assert observation.processed_at == before.processed_at
+    assert observation.checkpoint_location == before.checkpoint_location
+    assert observation.query == "orders"
+    assert observation.batch is None, "the batch is told once"
+    assert observation.observation_id != before.observation_id
+
+
+def test_a_query_that_failed_says_why() -> None:
+    watching = observer(kafka_source("orders"))
+    assert seen(watching, terminated(exception="it broke")).exception == "it broke"
+
+
+def test_a_progress_older_than_one_seen_is_not_taken() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    assert watching.observe(progress(6, {"orders": {0: 3}})) is None
+    assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
+
+
+def test_a_progress_of_no_batch_is_idle_and_says_where_the_query_stands() -> None:
+    # Spark gives it the number of the batch to come. Before 3.5 it is an event.
+    watching = observer(kafka_source("orders"))
+    before = seen(watching, progress(7, {"orders": {0: 5}}))
+    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    assert (observation.cause, observation.batch_id, observation.batch) == ("idle", 7, None)
+    assert observation.processed_at == before.processed_at
+    assert processed(observation) == [{"orders": {0: 5}}]
+    assert watching.batch_of(QUERY, RUN) == 7
+    assert watching.observe(idle_progress(7, {"orders": {0: 4}})) is None, "it is older"
+    assert seen(watching, progress(8, {"orders": {0: 6}})).batch_id == 8
+
+
+def test_started_again_without_new_data_a_query_says_where_it_stands() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, started())
+    observation = seen(watching, idle_progress(8, {"orders": {0: 5}}))
+    assert processed(observation) == [{"orders": {0: 5}}]
+    assert (observation.batch_id, observation.processed_at) == (7, None)
+    first = seen(observer(kafka_source("orders")), idle_progress(0, None))
+    assert (first.batch_id, processed(first)) == (None, [None])
+
+
+def test_the_same_progress_counts_once() -> None:
+    # Found by asking Spark, and then brought late by its listener bus.
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    assert watching.observe(progress(7, {"orders": {0: 5}}, at_ms=99)) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_in_whatever_order_progress_comes_the_position_never_goes_back(seed: int) -> None:
+    chance = random.Random(seed)
+    batches = [chance.randrange(20) for _ in range(40)]
+    watching = observer(kafka_source("orders"))
+    newest = -1
+    for batch in batches:
+        observation = watching.observe(progress(batch, {"orders": {0: batch * 10}}))
+        assert (observation is None) == (batch <= newest)
+        newest = max(newest, batch)
+        assert processed(seen(watching, idled())) == [{"orders": {0: newest * 10}}]
+
+
+def test_a_source_that_a_batch_skips_keeps_its_position() -> None:
+    watching = observer(kafka_source("a"), kafka_source("b", index=1))
+    seen(watching, progress(1, {"a": {0: 5}}, {"b": {0: 9}}))
+    observation = seen(watching, progress(2, None, {"b": {0: 12}}))
+    assert processed(observation) == [{"a": {0: 5}}, {"b": {0: 12}}]
+
+
+def test_a_source_skipped_from_the_first_batch_on_is_there_without_a_position() -> None:
+    watching = observer(kafka_source("a"), kafka_source("b", index=1))
+    observation = seen(watching, progress(0, None, {"b": {0: 12}}))
+    assert processed(observation) == [None, {"b": {0: 12}}]
+    assert observation.sources[0].topics == ["a"]
+
+
+def test_sources_numbered_otherwise_than_they_stand_are_told_apart_by_their_topics() -> None:
+    watching = observer(
+        kafka_source("a", isolation_level="read_committed"),
+        kafka_source("b", index=1, bootstrap_servers="elsewhere:9092"),
+    )
+    observation = seen(watching, progress(1, {"b": {0: 9}}, {"a": {0: 5}}))
+    by_topic = {next(iter(source.processed or {})): source for source in observation.sources}
+    assert by_topic["a"].isolation_level == "read_committed"
+    assert by_topic["a"].bootstrap_servers == "broker:9092"
+    assert by_topic["b"].isolation_level == "read_uncommitted"
+    assert by_topic["b"].bootstrap_servers == "elsewhere:9092"
+    assert [source.source for source in observation.sources] == [0, 1]
+
+
+def test_one_topic_read_twice_is_two_sources() -> None:
+    watching = observer(kafka_source("a"), kafka_source("a", index=1))
+    observation = seen(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
+    assert processed(observation) == [{"a": {0: 9}}, {"a": {0: 5}}]
+    assert [source.topics for source in observation.sources] == [["a"], ["a"]]
+
+
+def test_one_source_that_spark_reads_twice_describes_both() -> None:
+    watching = observer(kafka_source("a"))
+    observation = seen(watching, progress(1, {"a": {0: 9}}, {"a": {0: 5}}))
+    assert [source.bootstrap_servers for source in observation.sources] == ["broker:9092"] * 2
+
+
+def test_topics_of_a_pattern_are_found_by_it() -> None:
+    watching = observer(
+        kafka_source("other"), kafka_source(index=1, pattern=r"orders-\d+", topics=None)
+    )
+    observation = seen(watching, progress(1, {"orders-1": {0: 1}, "orders-22": {0: 2}}))
+    (source,) = observation.sources
+    assert source.topic_pattern == r"orders-\d+"
+    assert source.topics is None
+
+
+def test_a_pattern_that_only_java_understands_is_taken_at_its_word() -> None:
+    watching = observer(kafka_source(pattern=r"\p{Alpha}++", topics=None))
+    observation = seen(watching, progress(1, {"orders": {0: 1}}))
+    assert observation.sources[0].topic_pattern == r"\p{Alpha}++"
+
+
+def test_the_only_source_there_is_is_it_whatever_its_topics() -> None:
+    watching = observer(kafka_source("orders"))
+    observation = seen(watching, progress(1, {"renamed": {0: 1}}))
+    assert observation.sources[0].bootstrap_servers == "broker:9092"
+
+
+def test_a_source_nobody_described_still_has_its_position() -> None:
+    observation = seen(Observer("default"), progress(1, {"orders": {0: 5}}))
+    (source,) = observation.sources
+    assert source.processed == {"orders": {0: 5}}
+    assert source.topics is None
+    assert source.bootstrap_servers is None
+
+
+@pytest.mark.parametrize("event", [started(), idled(), terminated()])
+def test_a_query_without_kafka_sources_is_not_observed(event: QueryEvent) -> None:
+    assert Observer("default").observe(event) is None
+
+
+def test_a_progress_without_kafka_sources_is_not_observed() -> None:
+    text = samples.progress_text("rate_only.progress0")
+    assert Observer("default").observe(Progressed(text, 1)) is None
+
+
+def test_the_cluster_and_an_id_of_its_own_are_on_each_observation() -> None:
+    numbers = iter(range(10))
+    watching = Observer("west", new_id=lambda: f"id-{next(numbers)}")
+    first = seen(watching, progress(1, {"orders": {0: 5}}))
+    second = seen(watching, idled())
+    assert (first.cluster, first.observation_id) == ("west", "id-0")
+    assert (second.cluster, second.observation_id) == ("west", "id-1")
+
+
+def test_a_run_too_short_to_be_asked_reads_what_the_one_before_it_did() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, terminated())
+    watching.describe(QUERY, NEXT_RUN, QueryDescription())
+    observation = seen(watching, started(NEXT_RUN))
+    assert [source.topics for source in observation.sources] == [["orders"]]
+    assert processed(observation) == [None]
+    assert seen(watching, terminated(NEXT_RUN)).checkpoint_location == "file:/checkpoint"
+
+
+def test_a_restart_after_its_end_begins_without_a_position() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    seen(watching, terminated())
+    watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
+    observation = seen(watching, started(NEXT_RUN))
+    assert observation.run_id == NEXT_RUN
+    assert processed(observation) == [None]
+    assert observation.batch_id is None
+
+
+def restarted() -> Observer:
+    """One whose query was started again before Spark told of the earlier run's end."""
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    watching.describe(QUERY, NEXT_RUN, QueryDescription((kafka_source("orders"),)))
+    observation = seen(watching, started(NEXT_RUN))
+    assert processed(observation) == [{"orders": {0: 5}}]
+    return watching
+
+
+def test_the_end_of_an_earlier_run_is_not_the_end_of_the_query() -> None:
+    watching = restarted()
+    assert watching.observe(terminated(RUN, "stopped")) is None
+    observation = seen(watching, idled(NEXT_RUN))
+    assert observation.run_id == NEXT_RUN
+    assert observation.sources[0].topics == ["orders"], "it is still described"
+    assert processed(observation) == [{"orders": {0: 5}}]
+
+
+def test_the_last_batch_of_an_earlier_run_still_counts_as_position() -> None:
+    observation = seen(restarted(), progress(8, {"orders": {0: 6}}))
+    assert observation.run_id == NEXT_RUN
+    assert processed(observation) == [{"orders": {0: 6}}]
+
+
+def test_once_the_new_run_has_a_batch_the_earlier_one_has_nothing_to_add() -> None:
+    watching = restarted()
+    seen(watching, progress(8, {"orders": {0: 6}}, run_id=NEXT_RUN))
+    assert watching.observe(progress(9, {"orders": {0: 7}}, run_id=RUN)) is None
+
+
+def test_a_new_run_may_begin_with_an_earlier_batch() -> None:
+    # Somebody put the query back by taking commits away.
+    observation = seen(restarted(), progress(3, {"orders": {0: 2}}, run_id=NEXT_RUN))
+    assert processed(observation) == [{"orders": {0: 2}}]
+
+
+@pytest.mark.parametrize("event", [started(), idled(), terminated(), progress(9, {"a": {0: 1}})])
+def test_nothing_that_comes_after_its_end_brings_a_run_back(event: QueryEvent) -> None:
+    watching = observer(kafka_source("a"))
+    seen(watching, terminated())
+    assert watching.knows(QUERY, RUN), "there is nothing more to learn of it"
+    assert watching.observe(event) is None
+
+
+def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
+    watching = Observer("default")
+    for number in range(5_000):
+        query_id, run_id = f"query-{number}", f"run-{number}"
+        watching.describe(query_id, run_id, QueryDescription((kafka_source("a"),)))
+        watching.observe(Started(query_id, run_id, None, 1))
+        watching.observe(Terminated(query_id, run_id, None, 2))
+    assert len(watching._queries) == 0
+    assert len(watching._over) <= 1_000
+
+
+def test_a_refresh_says_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:
+    watching = observer(kafka_source("orders"))
+    assert Observer("default").observe(refreshed()) is None
+    assert watching.observe(refreshed(NEXT_RUN)) is None
+    observation = seen(watching, refreshed())
+    assert (observation.cause, observation.run_id) == ("refresh", RUN)
+
+
+def test_the_runs_that_go_on_are_known_with_their_last_batch() -> None:
+    watching = observer(kafka_source("orders"))
+    assert watching.runs() == {RUN: QUERY}
+    assert watching.batch_of(QUERY, RUN) is None
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    assert watching.batch_of(QUERY, RUN) == 7
+    seen(watching, started(NEXT_RUN))
+    assert watching.runs() == {NEXT_RUN: QUERY}
+    assert watching.batch_of(QUERY, NEXT_RUN) is None, "that batch was an earlier run's"
+    seen(watching, terminated(NEXT_RUN))
+    assert watching.runs() == {}
+
+
+def test_observed_at_never_goes_back_though_the_clock_does() -> None:
+    watching = observer(kafka_source("orders"))
+    events: list[QueryEvent] = [
+        started(at_ms=1_000),
+        progress(1, {"orders": {0: 5}}, at_ms=400),
+        idled(at_ms=900),
+        refreshed(at_ms=1_001),
+        terminated(at_ms=2),
+        Started(QUERY, NEXT_RUN, "orders", 3),
+    ]
+    watching.describe(QUERY, RUN, QueryDescription((kafka_source("orders"),)))
+    seen_at = []
+    for event in events:
+        if isinstance(event, Started):
+            watching.describe(QUERY, event.run_id, QueryDescription((kafka_source("orders"),)))
+        seen_at.append(seen(watching, event).observed_at)
+    assert seen_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
+
+
+def test_a_query_started_again_under_another_name_has_that_name() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    renamed = seen(watching, Started(QUERY, NEXT_RUN, "orders-2", 10))
+    assert (renamed.query_id, renamed.query) == (QUERY, "orders-2")
+    # The earlier run's last batch comes late: the position counts, the name does not.
+    late = seen(watching, progress(8, {"orders": {0: 6}}))
+    assert late.query == "orders-2"
+    nameless = seen(watching, progress(9, {"orders": {0: 7}}, run_id=NEXT_RUN, name=None))
+    assert nameless.query is None
+
+
+def test_assigned_partitions_are_part_of_what_a_source_says() -> None:
+    watching = observer(kafka_source("a", assigned={"a": [0, 2]}), kafka_source("b", index=1))
+    observation = seen(watching, started())
+    assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
+    observation = seen(watching, progress(1, {"a": {0: 1, 2: 1}}, {"b": {0: 1}}))
+    assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
+
+
+def test_a_description_that_failed_does_not_take_an_earlier_one_away() -> None:
+    watching = observer(kafka_source("orders"))
+    watching.describe(QUERY, NEXT_RUN, QueryDescription())
+    assert seen(watching, started(NEXT_RUN)).sources[0].topics == ["orders"]
+
+
+def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing() -> None:
+    watching = observer(kafka_source("orders"))
+    seen(watching, progress(7, {"orders": {0: 5}}))
+    with pytest.raises(MalformedMessage):
+        watching.observe(Progressed("{", 1))
+    assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
+
+
+@pytest.mark.parametrize("name", samples.PROGRESS)
+def test_every_sample_makes_an_observation_that_can_be_sent(name: str) -> None:
+    document = samples.progress_document(name)
+    observation = Observer("default").observe(Progressed(samples.progress_text(name), 1))
+    kafka = [s for s in document["sources"] if s["description"].startswith("Kafka")]
+    assert (observation is None) == (not kafka)
+    if observation is not None:
+        assert decode_observation(encode(observation)) == observation
+        assert len(observation.sources) == len(kafka)
+
+
+def test_without_a_description_a_progress_says_what_its_sources_read() -> None:
+    watching = Observer("default", origin="connect")
+    assert watching.observe(started()) is None
+    seen = watching.observe(
+        Progressed(
+            progress(1, {"orders": {0: 5}}, None).text.replace("[...]", "[Subscribe[orders, b]]"),
+            50,
+        )
+    )
+    assert seen is not None
+    assert seen.origin == "connect"
+    assert [source.topics for source in seen.sources] == [["orders", "b"]] * 2
+    assert [source.processed for source in seen.sources] == [{"orders": {0: 5}}, None]
+    assert [source.bootstrap_servers for source in seen.sources] == [None, None]
+    again = watching.observe(refreshed())
+    assert again is not None
+    assert again.sources == seen.sources
+
+
+def test_a_description_counts_for_more_than_what_a_progress_says() -> None:
+    watching = observer(kafka_source("orders", isolation_level="read_committed"))
+    text = progress(1, {"orders": {0: 5}}).text.replace("[...]", "[Subscribe[orders]]")
+    seen = watching.observe(Progressed(text, 50))
+    assert seen is not None
+    assert seen.sources[0].isolation_level == "read_committed"

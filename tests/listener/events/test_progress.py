@@ -1,0 +1,187 @@
+"""Spark's progress JSON, as Spark wrote it."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from sparklag_listener.events.progress import completed_batch, parse_progress
+from sparklag_schemas import MalformedMessage, Offsets
+from tests import samples
+
+
+def kafka_offsets(end_offset: Any) -> Offsets | None:
+    """What a Kafka source's endOffset says, read by the standard library."""
+    if isinstance(end_offset, str):
+        end_offset = json.loads(end_offset)
+    if end_offset is None:
+        return None
+    return {
+        topic: {int(number): offset for number, offset in partitions.items()}
+        for topic, partitions in end_offset.items()
+    }
+
+
+@pytest.mark.parametrize("name", samples.PROGRESS)
+def test_every_sample_says_what_the_standard_library_reads_in_it(name: str) -> None:
+    document = samples.progress_document(name)
+    progress = parse_progress(samples.progress_text(name))
+    assert progress.query_id == document["id"]
+    assert progress.run_id == document["runId"]
+    assert progress.name == document["name"]
+    assert progress.batch_id == document["batchId"]
+    assert progress.processed == {
+        index: kafka_offsets(source["endOffset"])
+        for index, source in enumerate(document["sources"])
+        if source["description"].startswith("Kafka")
+    }
+    assert progress.batch.rows == document["numInputRows"]
+    assert progress.batch.phases_ms == document["durationMs"]
+    assert progress.batch.duration_ms == document["durationMs"]["triggerExecution"]
+    started = datetime.strptime(document["timestamp"], "%Y-%m-%dT%H:%M:%S.%f%z")
+    assert progress.batch.started_at == round(started.timestamp() * 1000)
+    took_ms = document["durationMs"]["triggerExecution"]
+    assert progress.completed_at_ms == progress.batch.started_at + took_ms
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "single_kafka", "limited", "available_now", "batch_fails", "subscribe_pattern", "assign",
+        "union_two_kafka", "rate_plus_kafka", "stateful_watermark", "partitions_added",
+        "starting_latest", "empty_topic",
+    ],
+)  # fmt: skip
+def test_processed_offsets_are_those_of_the_checkpoint(sample: str) -> None:
+    names = [name for name in samples.PROGRESS if name.startswith(f"{sample}.progress")]
+    assert names
+    for name in names:
+        progress = parse_progress(samples.progress_text(name))
+        saved = samples.committed_offsets(samples.checkpoint(sample), progress.batch_id)
+        for index, offsets in progress.processed.items():
+            assert offsets == kafka_offsets(saved[index])
+
+
+def test_two_thousand_partitions_are_all_there() -> None:
+    progress = parse_progress(samples.progress_text("progress_cost_2000p"))
+    (offsets,) = progress.processed.values()
+    assert offsets is not None
+    assert sum(len(partitions) for partitions in offsets.values()) == 2_000
+
+
+def test_a_replayed_batch_without_latest_offset_has_its_position() -> None:
+    assert samples.progress_document("single_kafka_replay.progress0")["sources"][0][
+        "latestOffset"
+    ] is None  # fmt: skip
+    progress = parse_progress(samples.progress_text("single_kafka_replay.progress0"))
+    assert progress.processed == {0: {"s1": {0: 10, 1: 10}}}
+
+
+def test_a_query_without_a_name_has_none() -> None:
+    assert parse_progress(samples.progress_text("progress_cost_1p")).name is None
+
+
+def test_a_source_that_is_not_kafka_is_left_out_and_keeps_its_number() -> None:
+    assert parse_progress(samples.progress_text("rate_only.progress0")).processed == {}
+    assert list(parse_progress(samples.progress_text("rate_plus_kafka.progress0")).processed) == [1]
+
+
+def document(**fields: Any) -> str:
+    """A progress with `fields` changed, as text."""
+    return json.dumps({**samples.progress_document("single_kafka.progress1"), **fields})
+
+
+def source(end_offset: Any, description: str = "KafkaV2[Subscribe[s1]]") -> dict[str, Any]:
+    return {"description": description, "startOffset": None, "endOffset": end_offset}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_end_offset_is_read_as_an_object_and_as_text_alike(seed: int) -> None:
+    chance = random.Random(seed)
+    offsets = {
+        f"topic.{number}-é": {
+            str(partition): chance.randrange(2**62) for partition in range(chance.randint(1, 30))
+        }
+        for number in range(chance.randint(1, 3))
+    }
+    written = [offsets, json.dumps(offsets), json.dumps(offsets, indent=1), None]
+    progress = parse_progress(document(sources=[source(end) for end in written]))
+    assert list(progress.processed.values()) == [kafka_offsets(end) for end in written]
+
+
+def test_a_file_source_is_not_taken_for_kafka_whatever_its_offset() -> None:
+    files = source({"logOffset": 3}, "FileStreamSource[file:/data/KafkaV2]")
+    rate = source(17, "RateStreamV2[rowsPerSecond=5]")
+    memory = source("-", "MemoryStream[value#1]")
+    progress = parse_progress(document(sources=[files, rate, memory, source({"s1": {"0": 1}})]))
+    assert progress.processed == {3: {"s1": {0: 1}}}
+
+
+def test_rows_are_the_sum_of_the_sources_where_only_those_say_them() -> None:
+    sample = samples.progress_document("union_two_kafka.progress1")
+    rows = sample.pop("numInputRows")
+    assert rows > 0
+    assert parse_progress(json.dumps(sample)).batch.rows == rows
+
+
+def test_a_progress_without_duration_completed_when_it_started() -> None:
+    progress = parse_progress(document(durationMs={}))
+    assert progress.batch.duration_ms is None
+    assert progress.completed_at_ms == progress.batch.started_at
+
+
+def test_rows_are_never_negative() -> None:
+    assert parse_progress(document(numInputRows=-1)).batch.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "progress of a query"),
+        ("{", "progress of a query"),
+        ("[]", "progress of a query"),
+        ("null", "progress of a query"),
+        ('{"id":"a"}', "runId"),
+        (document(batchId="one"), "batchId"),
+        (document(timestamp="yesterday"), "yesterday"),
+        (document(sources=None), "sources"),
+        (document(sources=[source({"s1": 5})]), "endOffset of KafkaV2"),
+        (document(sources=[source({"s1": {"first": 5}})]), "endOffset of KafkaV2"),
+        (document(sources=[source("{")]), "endOffset of KafkaV2"),
+        (document(sources=[source(5)]), "endOffset of KafkaV2"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(MalformedMessage, match=says):
+        parse_progress(text)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cut_short_anywhere_it_is_refused_and_nothing_else_is_raised(seed: int) -> None:
+    text = samples.progress_text("union_two_kafka.progress1")
+    cut = random.Random(seed).randrange(len(text))
+    with pytest.raises(MalformedMessage):
+        parse_progress(text[:cut])
+
+
+@pytest.mark.parametrize("name", samples.PROGRESS)
+def test_of_every_sample_the_batch_is_found_without_reading_the_rest(name: str) -> None:
+    progress = parse_progress(samples.progress_text(name))
+    assert completed_batch(samples.progress_text(name)) == (progress.batch_id, not progress.idle)
+
+
+def test_an_idle_progress_is_of_the_batch_before() -> None:
+    idle = document(batchId=5, durationMs={"latestOffset": 2, "triggerExecution": 3})
+    assert completed_batch(idle) == (4, False)
+    assert completed_batch(document(batchId=0, durationMs={"latestOffset": 2})) == (None, False)
+    with pytest.raises(MalformedMessage):
+        completed_batch("{")
+
+
+def test_what_its_kafka_sources_say_that_they_read_is_kept() -> None:
+    named = parse_progress(samples.progress_text("rate_plus_kafka.progress0")).named
+    assert [source.topics for source in named.values()] == [("s2",)] or list(named) == [1]

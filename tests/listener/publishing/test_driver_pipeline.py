@@ -1,0 +1,447 @@
+"""From events to a sink, on a loop: what fails inside is counted, and the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.query_events import (
+    Found,
+    Idled,
+    Progressed,
+    Refreshed,
+    Started,
+    Terminated,
+)
+from sparklag_listener.publishing import driver_pipeline
+from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.publishing.driver_pipeline import Describe, DriverPipeline, Record, Sink
+from sparklag_schemas import Observation, Settings
+from sparklag_schemas.runtime.queue import NewestQueue
+from tests import samples
+from tests.logged import logged
+from tests.waiting import DEADLINE_S, eventually, holds
+
+SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
+SAMPLE = samples.progress_document("single_kafka.progress1")
+QUERY_ID, RUN_ID = SAMPLE["id"], SAMPLE["runId"]
+PROGRESS = Progressed(samples.progress_text("single_kafka.progress1"), 20)
+STARTED = Started(QUERY_ID, RUN_ID, "orders", 10)
+
+
+def describes(query_id: str) -> QueryDescription:
+    return QueryDescription((SOURCE,), "file:/checkpoint")
+
+
+class Taken:
+    """A sink that takes everything and keeps it."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observation] = []
+        self.bootstrap_servers: list[str] = []
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        self.bootstrap_servers.append(bootstrap_servers)
+        while True:
+            self.observations.append(await queue.get())
+            stats.published += 1
+            queue.task_done()
+
+    def causes(self) -> list[str]:
+        return [observation.cause for observation in self.observations]
+
+
+class Clogged(Taken):
+    """A sink that takes one observation and never gets rid of it."""
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        self.observations.append(await queue.get())
+        await asyncio.Event().wait()
+
+
+class FailsTwice(Taken):
+    """A sink that fails in a way nobody thought of, and the third time does not."""
+
+    async def __call__(
+        self,
+        queue: NewestQueue[Observation],
+        settings: Settings,
+        bootstrap_servers: str,
+        stats: Stats,
+    ) -> None:
+        if len(self.bootstrap_servers) < 2:
+            self.bootstrap_servers.append(bootstrap_servers)
+            raise ZeroDivisionError("unforeseen")
+        await super().__call__(queue, settings, bootstrap_servers, stats)
+
+
+@asynccontextmanager
+async def running(
+    sink: Sink | None,
+    describe: Describe = describes,
+    settings: Settings | None = None,
+    record: Record | None = None,
+) -> AsyncIterator[DriverPipeline]:
+    pipeline = DriverPipeline(settings or Settings(), describe, sink, Stats(), record=record)
+    task = asyncio.create_task(pipeline.run())
+    try:
+        yield pipeline
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def flushed(pipeline: DriverPipeline) -> None:
+    await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
+
+
+async def test_events_go_through_in_order_and_are_counted() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30)):
+            pipeline.receive(event)
+        await flushed(pipeline)
+        assert sink.causes() == ["started", "progress", "idle"]
+        stats = pipeline.stats()
+    assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
+    assert (stats.ignored, stats.failed, stats.dropped) == (0, 0, 0)
+    assert stats.last_error is None
+
+
+async def test_brokers_are_those_of_the_first_query_that_says_them() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert sink.bootstrap_servers == ["broker:9092"]
+
+
+async def test_brokers_that_are_set_come_before_those_of_a_query() -> None:
+    sink = Taken()
+    async with running(sink, settings=Settings(bootstrap_servers="mine:9092")) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert sink.bootstrap_servers == ["mine:9092"]
+
+
+async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
+        pipeline.receive(PROGRESS)
+        pipeline.receive(Idled(QUERY_ID, RUN_ID, 30))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+        assert sink.observations == []
+        assert stats.queued == 2
+        assert "bootstrap_servers" in str(stats.last_error)
+        pipeline.drop_rest()
+        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
+    told = [line for line in logged(caplog) if "brokers" in line]
+    assert len(told) == 2, "once when it happens, once for what is lost"
+    assert "closed with 2 observations" in told[1]
+
+
+async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Progressed('{"id": 5}', 15))
+        pipeline.receive(PROGRESS)
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress"]
+    assert stats.failed == 1
+    assert stats.last_error is not None
+    assert stats.last_error in caplog.text
+
+
+async def test_events_of_queries_that_read_no_kafka_are_ignored_and_counted() -> None:
+    sink = Taken()
+    async with running(sink, lambda query_id: QueryDescription()) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Progressed(samples.progress_text("rate_only.progress0"), 12))
+        pipeline.receive(Terminated(QUERY_ID, RUN_ID, None, 20))
+        await flushed(pipeline)
+        assert sink.observations == []
+        assert pipeline.stats().ignored == 3
+
+
+async def test_a_run_is_described_once() -> None:
+    asked: list[str] = []
+
+    def describe(query_id: str) -> QueryDescription:
+        asked.append(query_id)
+        return describes(query_id)
+
+    async with running(Taken(), describe) as pipeline:
+        for _ in range(3):
+            pipeline.receive(STARTED)
+        await flushed(pipeline)
+    assert asked == [QUERY_ID]
+
+
+async def test_a_jvm_that_does_not_answer_costs_the_description_and_not_the_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
+    answering = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        answering.wait(60)
+        return QueryDescription()
+
+    sink = Taken()
+    settings = Settings(bootstrap_servers="broker:9092")
+    try:
+        async with running(sink, describe, settings) as pipeline:
+            pipeline.receive(STARTED)
+            pipeline.receive(PROGRESS)
+            await flushed(pipeline)
+            assert sink.causes() == ["progress"]
+            assert "did not describe" in str(pipeline.stats().last_error)
+    finally:
+        answering.set()
+
+
+async def test_a_part_that_fails_unforeseen_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_RESTART_PAUSE_S", 0.01)
+    taken = FailsTwice()
+    async with running(taken) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+        assert taken.causes() == ["started"]
+        assert pipeline.stats().failed == 2
+    assert "publisher failed, starting it again" in caplog.text
+
+
+async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_is_counted() -> (
+    None
+):
+    def progress(query: int, batch: int) -> Progressed:
+        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
+        return Progressed(json.dumps(document), batch)
+
+    sink = Clogged()
+    settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
+    async with running(sink, settings=settings) as pipeline:
+        pipeline.receive(progress(0, 0))
+
+        async def clogged() -> bool:
+            return bool(sink.observations)
+
+        await eventually(clogged, "the first one is taken")
+        for batch in range(1, 50):
+            for query in range(3):
+                pipeline.receive(progress(query, batch))
+            await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
+        stats = pipeline.stats()
+        assert stats.queued == 11, "ten wait, one is in hand"
+        assert stats.dropped == 3 * 49 - 10
+        left = [pipeline._observations.get_nowait() for _ in range(10)]
+    newest = {observation.query_id: observation.batch_id for observation in left}
+    assert newest == {"query-0": 49, "query-1": 49, "query-2": 49}
+
+
+async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    ended = Terminated(QUERY_ID, RUN_ID, "it broke", 40)
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS, ended):
+            pipeline.receive(Found(event))
+        # What the bus brings late.
+        for event in (STARTED, PROGRESS, ended):
+            pipeline.receive(event)
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress", "terminated"]
+    assert sink.observations[-1].exception == "it broke"
+    assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
+    (told,) = [line for line in logged(caplog) if "bus" in line]
+    assert "did not bring that query orders started" in told
+    assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in told
+
+
+async def test_what_came_after_all_is_not_counted_as_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Taken()
+    ended = Terminated(QUERY_ID, RUN_ID, None, 40)
+    async with running(sink) as pipeline:
+        for event in (STARTED, PROGRESS):
+            pipeline.receive(event)
+            pipeline.receive(Found(event))
+        pipeline.receive(ended)
+        pipeline.receive(Found(ended))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "progress", "terminated"]
+    assert (stats.recovered, stats.observed, stats.ignored) == (0, 3, 0)
+    assert logged(caplog) == []
+
+
+async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observation() -> None:
+    sink = Taken()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
+        pipeline.receive(Refreshed("another", "run", 30))
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    assert sink.causes() == ["started", "refresh"]
+    assert (stats.observed, stats.published, stats.ignored) == (1, 2, 0)
+
+
+async def test_a_query_that_was_not_described_in_time_is_asked_again_once_it_is_found_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
+    answering = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        assert answering.wait(60)
+        return describes(query_id)
+
+    sink = Taken()
+    try:
+        async with running(sink, describe) as pipeline:
+            pipeline.receive(STARTED)
+            await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
+            monkeypatch.undo()
+            answering.set()
+            for _ in range(2):
+                pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
+            await flushed(pipeline)
+    finally:
+        answering.set()
+    assert sink.causes() == ["refresh", "refresh"]
+    assert sink.observations[0].sources[0].topics == ["s1"]
+
+
+async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query_stays() -> None:
+    held = threading.Event()
+
+    def describe(query_id: str) -> QueryDescription:
+        assert held.wait(60)
+        return describes(query_id)
+
+    def progress(query: int, batch: int) -> Progressed:
+        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
+        return Progressed(json.dumps(document), batch)
+
+    sink = Taken()
+    settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
+    async with running(sink, describe, settings) as pipeline:
+        pipeline.receive(STARTED)
+        for batch in range(1_000):
+            for query in range(3):
+                pipeline.receive(progress(query, batch))
+            assert pipeline._events.qsize() <= 10
+        pipeline.receive(Terminated("query-0", "run-0", None, 1_001))
+        held.set()
+        await flushed(pipeline)
+        stats = pipeline.stats()
+    newest = {each.query_id: each for each in sink.observations}
+    assert [newest[f"query-{query}"].batch_id for query in range(3)] == [999] * 3
+    assert newest["query-0"].cause == "terminated"
+    assert stats.dropped == 3_002 - stats.published > 2_900
+    assert stats.observed == 3_002
+
+
+async def test_an_event_after_its_end_is_not_kept() -> None:
+    async with running(Taken()) as pipeline:
+        pipeline.drop_rest()
+        pipeline.receive(STARTED)
+        assert pipeline._events.qsize() == 0
+
+
+async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Clogged()
+    async with running(sink) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(PROGRESS)
+        await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
+        pipeline.drop_rest()
+        assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
+    assert "closed with 2 observations not published" in caplog.text
+
+
+async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "sparklag")
+    async with running(Taken()) as pipeline:
+        pipeline.receive(STARTED)
+        await flushed(pipeline)
+        pipeline.drop_rest()
+    assert logged(caplog) == []
+
+
+class Recorded:
+    """What records everything and keeps it; `store` says when it may."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observation] = []
+        self.store_is_there = asyncio.Event()
+
+    async def __call__(self, queue: NewestQueue[Observation], stats: Stats) -> None:
+        while True:
+            observation = await queue.get()
+            await self.store_is_there.wait()
+            self.observations.append(observation)
+            stats.recorded += 1
+            queue.task_done()
+
+
+async def test_a_store_that_is_away_does_not_hold_up_publishing_and_is_waited_for() -> None:
+    sink, record = Taken(), Recorded()
+    async with running(sink, record=record) as pipeline:
+        pipeline.receive(STARTED)
+        pipeline.receive(PROGRESS)
+        await holds(lambda: pipeline.stats().published == 2, "both are published")
+        assert pipeline.stats().queued == 2
+        flushing = asyncio.create_task(pipeline.flush())
+        await asyncio.sleep(0)
+        assert not flushing.done()
+        record.store_is_there.set()
+        await asyncio.wait_for(flushing, DEADLINE_S)
+        assert record.observations == sink.observations
+        assert pipeline.stats().recorded == 2
+
+
+async def test_without_a_sink_nothing_is_published_and_no_brokers_are_asked_for() -> None:
+    record = Recorded()
+    record.store_is_there.set()
+    async with running(None, record=record) as pipeline:
+        pipeline.receive(PROGRESS)
+        await flushed(pipeline)
+        assert len(record.observations) == 1
+        stats = pipeline.stats()
+        assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)

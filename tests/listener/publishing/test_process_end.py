@@ -1,0 +1,92 @@
+"""What is open is closed when the process ends, whichever way."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.listener.scripts import run_script
+
+CLOSERS = """
+import os, signal, sys, threading, time
+from sparklag_listener.publishing.process_end import ProcessEnd
+
+end = ProcessEnd(timeout_s=10)
+
+def closer(name):
+    def close(timeout_s):
+        assert 0 <= timeout_s <= 10
+        print(f"closed {name}", flush=True)
+    return close
+
+first, second = closer("first"), closer("second")
+end.watch(first)
+end.watch(second)
+"""
+
+
+def test_at_exit_all_are_closed() -> None:
+    ended = run_script(CLOSERS)
+    assert (ended.exit_code, ended.lines) == (0, ["closed first", "closed second"])
+
+
+def test_on_sigterm_all_are_closed_and_it_still_ends_by_it() -> None:
+    ended = run_script(CLOSERS + "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")
+    assert ended.exit_code == -signal.SIGTERM
+    assert ended.lines == ["closed first", "closed second"]
+
+
+def test_it_ends_by_sigterm_also_where_closing_fails() -> None:
+    ended = run_script(
+        CLOSERS + "end.watch(lambda timeout_s: 1 / 0)\n"
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    )
+    assert ended.exit_code == -signal.SIGTERM
+
+
+def test_what_is_forgotten_is_not_closed() -> None:
+    ended = run_script(CLOSERS + "end.forget(first)")
+    assert ended.lines == ["closed second"]
+
+
+def test_with_nothing_open_sigterm_is_as_it_was() -> None:
+    ended = run_script(
+        CLOSERS + "end.forget(first); end.forget(second); end.forget(second)\n"
+        "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"
+    )
+    assert ended.lines == ["True"]
+
+
+def test_a_handler_of_the_drivers_own_is_left_alone() -> None:
+    ended = run_script(
+        "import signal\nsignal.signal(signal.SIGTERM, lambda *_: exit(7))\n"
+        + CLOSERS
+        + "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    )
+    # It leaves by the interpreter's exit, so all are closed there.
+    assert (ended.exit_code, ended.lines) == (7, ["closed first", "closed second"])
+
+
+def test_a_handler_the_driver_sets_later_is_left_alone() -> None:
+    ended = run_script(
+        CLOSERS + "mine = lambda *_: None\nsignal.signal(signal.SIGTERM, mine)\n"
+        "end.forget(first); end.forget(second)\n"
+        "print(signal.getsignal(signal.SIGTERM) is mine)"
+    )
+    assert ended.lines == ["True"]
+
+
+def test_outside_the_main_thread_no_signal_handler_is_set() -> None:
+    ended = run_script(
+        """
+        import signal, threading
+        from sparklag_listener.publishing.process_end import ProcessEnd
+
+        end = ProcessEnd(timeout_s=10)
+        watch = lambda: end.watch(lambda timeout_s: print("closed"))
+        thread = threading.Thread(target=watch)
+        thread.start()
+        thread.join()
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+        """
+    )
+    assert (ended.exit_code, ended.lines) == (0, ["True", "closed"])

@@ -1,0 +1,73 @@
+"""Finding a Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparklag_pipeline.broker.java import find_java, java_version
+from sparklag_pipeline.errors import JavaMissing
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_was_found() -> None:
+    find_java.cache_clear()
+
+
+def test_java_home_comes_before_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _pretend_java(tmp_path / "bin", 'openjdk version "21.0.3" 2024-04-16')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert find_java() == tmp_path / "bin" / "java"
+
+
+@pytest.mark.parametrize(("says", "version"), [("1.8.0_402", 8), ("25.0.1", 25)])
+def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: int
+) -> None:
+    _pretend_java(tmp_path / "bin", f'java version "{says}"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(JavaMissing, match=rf"is Java {version}: install Java 17 to 22"):
+        find_java()
+
+
+def test_no_java_at_all_is_one_line_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(JavaMissing, match=r"no java in PATH: install Java 17") as caught:
+        find_java()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_java_home_is_an_error_and_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+
+    with pytest.raises(JavaMissing, match="nothing/bin/java does not run"):
+        find_java()
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("something else", None),
+    ],
+)
+def test_the_feature_release_is_read(said: str, version: int | None) -> None:
+    assert java_version(said) == version
+
+
+def _pretend_java(folder: Path, says: str) -> None:
+    folder.mkdir(parents=True)
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)

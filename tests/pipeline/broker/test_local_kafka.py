@@ -1,0 +1,174 @@
+"""The local broker: real, by itself, and gone when it should be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sparklag_pipeline.broker import local_kafka
+from sparklag_pipeline.broker.broker_answer import broker_answers
+from sparklag_pipeline.broker.broker_properties import Ports
+from sparklag_pipeline.broker.free_ports import free_ports
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.errors import BrokerFailed
+from tests.processes import process_is_gone
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.kafka
+
+
+def _produce(servers: str, topic: str, count: int, **settings: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, **settings})
+    for number in range(count):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(30) == 0
+
+
+def _end_offset(servers: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "test"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        return int(end)
+    finally:
+        consumer.close()
+
+
+def _create(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+
+def test_asking_for_a_topic_does_not_create_it(kafka: LocalKafka, topic_name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.list_topics(topic_name, timeout=30)
+
+    assert topic_name not in admin.list_topics(timeout=30).topics
+
+
+def test_another_cluster_at_the_address_is_not_taken_for_ours(kafka: LocalKafka) -> None:
+    assert not broker_answers(kafka.bootstrap_servers, "another-cluster-s-id")
+
+
+def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_broker(
+    tmp_path: Path,
+) -> None:
+    broker = LocalKafka(directory=tmp_path / "broker")
+    # The system ends a child whose parent, a thread here, ends.
+    starter = threading.Thread(target=broker.start)
+    starter.start()
+    starter.join()
+    try:
+        address = broker.bootstrap_servers
+        _create(address, "kept")
+        broker.freeze()
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": address}).list_topics(timeout=1)
+        broker.thaw()
+        _produce(address, "kept", 3)
+        broker.restart()
+        _produce(address, "kept", 4)
+        broker.kill()
+        assert not broker.is_alive()
+        broker.start()
+
+        assert broker.bootstrap_servers == address
+        assert _end_offset(address, "kept") == 7
+    finally:
+        broker.close()
+    # A folder of its owner's is kept.
+    assert broker.log_path == tmp_path / "broker" / "broker.log"
+    assert broker.log_path.exists()
+
+
+def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as squatter:
+        squatter.bind((local_kafka.HOST, 0))
+        squatter.listen()
+        taken = squatter.getsockname()[1]
+        offered = [Ports(*free_ports(len(Ports._fields)))._replace(client=taken)]
+
+        def ports(count: int) -> Sequence[int]:
+            return offered.pop() if offered else free_ports(count)
+
+        monkeypatch.setattr(local_kafka, "free_ports", ports)
+        with LocalKafka() as broker:
+            assert broker.bootstrap_servers != f"{local_kafka.HOST}:{taken}"
+            _create(broker.bootstrap_servers, "there")
+            folder = broker.directory
+    assert not folder.exists()
+
+
+def test_a_broker_that_does_not_come_up_shows_its_logs_end() -> None:
+    broker = LocalKafka(properties={"log.retention.ms": "a while"})
+    with pytest.raises(BrokerFailed, match="a while"):
+        broker.start()
+    broker.close()
+    assert not broker.is_alive()
+
+
+def test_scram_users_log_in_and_others_do_not() -> None:
+    with LocalKafka(
+        security_protocol="SASL_PLAINTEXT", scram_users={"alice": "her-password"}
+    ) as broker:
+        _create(broker.internal_servers, "guarded")
+        login = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+        }
+        _produce(
+            broker.bootstrap_servers, "guarded", 2, **login, **{"sasl.password": "her-password"}
+        )
+
+        assert _end_offset(broker.internal_servers, "guarded") == 2
+        wrong = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, **login, "sasl.password": "wrong"}
+        )
+        with pytest.raises(KafkaException):
+            wrong.list_topics(timeout=3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties a child to its parent there")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_it_is_gone_when_its_owner_is(end: signal.Signals) -> None:
+    # A shell's background job, as CI may be, hands down SIGINT ignored.
+    program = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+with LocalKafka() as broker:
+    print(broker.pid, broker.directory, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as owner:
+        assert owner.stdout is not None
+        pid, folder = owner.stdout.readline().split()
+        os.kill(owner.pid, end)
+
+    wait_for(lambda: process_is_gone(int(pid)), what="the broker's end")
+    assert Path(folder).exists() == (end is signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_only_the_first_node_is_the_controller_of_its_cluster() -> None:
+    with pytest.raises(ValueError, match="node 1 is the controller"):
+        LocalKafka(node_id=2)

@@ -1,0 +1,88 @@
+"""Jars by coordinates."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklag_pipeline.broker.maven import (
+    Module,
+    default_cache_dir,
+    kafka_jars,
+    resolve_jars,
+    spark_kafka_jars,
+)
+from sparklag_pipeline.errors import DownloadFailed
+
+SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
+
+
+@pytest.mark.kafka
+def test_the_brokers_class_path_is_whole_and_fetched_once() -> None:
+    names = [jar.name for jar in kafka_jars()]
+
+    assert "kafka_2.13-4.1.1.jar" in names
+    # Published as "bundle": goes missing where one filters by type.
+    assert any(name.startswith("jackson-datatype-jdk8-") for name in names)
+    modified = kafka_jars()[0].parent.stat().st_mtime_ns
+    assert kafka_jars()[0].parent.stat().st_mtime_ns == modified
+
+
+@pytest.mark.spark
+def test_the_connector_comes_without_what_spark_has() -> None:
+    names = [jar.name for jar in spark_kafka_jars()]
+
+    assert any(name.startswith("spark-sql-kafka-0-10_") for name in names)
+    assert any(name.startswith("kafka-clients-") for name in names)
+    assert not [name for name in names if name.startswith(("hadoop-client", "slf4j", "scala-lib"))]
+
+
+@pytest.mark.kafka
+def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path;"
+        "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
+        "jars = resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1]));"
+        "print([str(jar) for jar in jars])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    command += [SMALL.organisation, SMALL.name, SMALL.revision]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[0] for process in both]
+
+    assert said[0] == said[1]
+    assert "slf4j-api-2.0.16.jar" in said[0]
+    assert not list((tmp_path / "jars").glob(".fetching-*"))
+
+
+@pytest.mark.kafka
+def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
+    missing = Module("org.example.sparklag", "no-such-thing", "1.0")
+
+    with pytest.raises(DownloadFailed) as caught:
+        resolve_jars([missing], cache_dir=tmp_path)
+
+    first, *rest = str(caught.value).splitlines()
+    assert "cannot fetch org.example.sparklag:no-such-thing:1.0" in first
+    assert any("no-such-thing" in line for line in rest)
+    assert not [path for path in (tmp_path / "jars").iterdir() if path.is_dir()]
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(DownloadFailed, match="cannot keep jars in"):
+        resolve_jars([SMALL], cache_dir=tmp_path / "file")
+
+
+def test_the_cache_is_where_the_desktop_wants_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "sparklag"
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache_dir() == Path.home() / ".cache" / "sparklag"

@@ -1,0 +1,157 @@
+"""The history's tables: what is kept of each event, and what it is rolled up to."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from tests.pipeline import history_cases as cases
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+PROGRAM = "tests.pipeline.history_session"
+
+
+class _Session:
+    """What the session has told, and its log."""
+
+    def __init__(self, told: dict[str, Any], log: str) -> None:
+        self.told = told
+        self.log = log
+
+
+@pytest.fixture(scope="module")
+def session(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Session:
+    """Everything at once: a session takes long to start."""
+    folder = tmp_path_factory.mktemp("history")
+    child = ChildProcess(
+        "the session",
+        [sys.executable, "-m", PROGRAM, kafka.bootstrap_servers, str(folder)],
+        log_path=folder / "log",
+        environment={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    child.start()
+    try:
+        assert child.wait(500), "it does not end"
+        assert child.exit_code == 0, child.describe_end()
+    finally:
+        child.kill()
+    told = json.loads((folder / "told.json").read_text())
+    return _Session(told, (folder / "log").read_text())
+
+
+def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session) -> None:
+    found = {row["offset"]: row["unreadable"] for row in session.told["values"]["unreadable"]}
+
+    expected = {
+        offset: why for offset, (value, why) in enumerate(cases.VALUES) if value is not None
+    }
+    assert found == expected
+
+
+def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_first(
+    session: _Session,
+) -> None:
+    rows = session.told["values"]["rows"]
+
+    places = [(row["event_id"], row["source"], row["topic"], row["partition"]) for row in rows]
+    assert sorted(places, key=str) == sorted(
+        [
+            ("wide", 0, "empty", None),
+            ("wide", 1, "clicks", 0),
+            ("wide", 1, "clicks", 7),
+            ("bare", None, None, None),
+            ("newer", 0, "orders", 0),
+            ("in avro", 0, "orders", 0),
+        ],
+        key=str,
+    )
+    assert Counter(row["event_id"] for row in rows if row["first"]) == {
+        "wide": 1,
+        "bare": 1,
+        "newer": 1,
+        "in avro": 1,
+    }
+    (lossy,) = (row for row in rows if row["partition"] == 0 and row["topic"] == "clicks")
+    assert (lossy["lag"], lossy["lost_records"], lossy["status"]) == (3, 2, "DATA_LOSS")
+    assert (lossy["processed_offset"], lossy["time_lag_s"]) == (None, None)
+    # What is said of the event is said once.
+    assert (lossy["event_status"], lossy["total_lag"], lossy["day"]) == (None, None, "2026-09-21")
+    (first,) = (row for row in rows if row["first"] and row["event_id"] == "wide")
+    assert (first["event_status"], first["total_lag"], first["within_target"]) == ("OK", 65, True)
+
+
+def test_a_row_is_the_same_from_avro_as_from_json(session: _Session) -> None:
+    newer, in_avro = (
+        next(row for row in session.told["values"]["rows"] if row["event_id"] == event_id)
+        for event_id in ("newer", "in avro")
+    )
+    assert in_avro == {**newer, "event_id": "in avro"}
+
+
+def test_a_schema_that_is_not_known_is_asked_for(session: _Session) -> None:
+    assert "sparklag: what is schema id 4000000000" in session.told["asked"]
+
+
+def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:
+    found = {row["event_id"]: row["within_target"] for row in session.told["targets"]}
+
+    assert found == {event.event_id: expected for event, expected in cases.TARGETS}
+
+
+def test_a_pattern_that_only_python_takes_is_refused_at_the_start(session: _Session) -> None:
+    assert session.told["refused"].startswith(
+        "thresholds.'(?P<name>x)' is not a regular expression that Spark (Java) takes: "
+    )
+
+
+def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> None:
+    found = {(row["query_id"], row["start_ms"]): row for row in session.told["rolled"]}
+    expected = cases.expected_rows()
+
+    assert found.keys() == expected.keys()
+    for key, row in expected.items():
+        got = {name: found[key][name] for name in row}
+        assert got == {
+            name: pytest.approx(value) if value is not None else None for name, value in row.items()
+        }, key
+
+
+@pytest.mark.parametrize("name", ["parquet", "delta", "iceberg"])
+def test_each_format_keeps_every_event_once_and_rolls_up_every_window_once(
+    session: _Session, name: str
+) -> None:
+    first, second = session.told["formats"][name]["after"]
+
+    before, after = (
+        Counter(row["event_id"] for row in tables["partitions"]) for tables in (first, second)
+    )
+    part, more = ([event.event_id for event in part] for part in cases.PARTS)
+    assert before == Counter(part)
+    assert after == Counter([*part, *more])
+    assert {row["day"] for row in second["partitions"]} == {"2026-09-21", "2026-09-22"}
+
+    minutes = Counter((row["query_id"], row["start_ms"]) for row in second["minutes"])
+    assert set(minutes.values()) == {1}
+    begin_ms = cases.MIDNIGHT_MS - 5 * cases.STEP_MS
+    # The newest event is 10 s before the end; a minute of lateness, and the minute it is in.
+    assert {at for query, at in minutes if query == "id-a"} == {
+        begin_ms + number * cases.STEP_MS for number in range(13)
+    }
+    assert all(row["events"] == 6 for row in second["minutes"] if row["query_id"] == "id-a")
+    assert Counter(row["start_ms"] for row in second["hours"]) == {cases.MIDNIGHT_MS - 3_600_000: 2}
+
+
+def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_told(session: _Session) -> None:
+    for told in session.told["formats"].values():
+        _, second = told["after"]
+        assert cases.LATE.event_id in {row["event_id"] for row in second["partitions"]}
+        assert "id-late" not in {row["query_id"] for row in second["minutes"]}
+    assert session.log.count("events came too late for 1 windows or more") >= 3

@@ -1,0 +1,64 @@
+"""Tasks end together, in order, however deaf one of them is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sparklag_schemas.runtime.tasks import end, run_together
+
+
+async def test_the_others_end_when_one_does_the_last_first() -> None:
+    ended: list[str] = []
+
+    async def wait(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    async def finish() -> None:
+        await asyncio.sleep(0)
+
+    await run_together(wait("first"), finish(), wait("last"), patience_s=10)
+    assert ended == ["last", "first"]
+
+
+async def test_what_the_first_one_raised_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("why")
+
+    with pytest.raises(ValueError, match="why"):
+        await run_together(asyncio.sleep(60), fail(), patience_s=10)
+
+
+async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() -> None:
+    heard = 0
+
+    async def deaf() -> None:
+        nonlocal heard
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                heard += 1
+                if heard > 1:
+                    raise
+
+    task = asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+    await end(task, patience_s=0.01)
+    assert heard == 2
+    assert task.cancelled()
+
+
+async def test_ending_what_has_failed_already_is_fine() -> None:
+    async def fail() -> None:
+        raise ValueError("why")
+
+    task = asyncio.create_task(fail())
+    await asyncio.sleep(0)
+    await end(task, patience_s=10)
+    assert task.done()

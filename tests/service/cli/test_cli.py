@@ -1,0 +1,327 @@
+"""The command line as a person meets it: processes, exit codes, one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_schemas import Settings, encode
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.topics import key_of
+from tests.messages import QUERY_ID, observation, position
+from tests.schema_registry import SchemaRegistryServer
+from tests.second_client import SecondClient
+from tests.service.conftest import settings_for
+from tests.waiting import DEADLINE_S, wait_for
+
+pytestmark = pytest.mark.kafka
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def environment(settings: Settings | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARKLAG_")}
+    if settings is None:
+        return kept
+    return kept | {
+        "SPARKLAG_BOOTSTRAP_SERVERS": settings.bootstrap_servers or "",
+        "SPARKLAG_OFFSETS_TOPIC": settings.offsets_topic,
+        "SPARKLAG_LAG_TOPIC": settings.lag_topic,
+        "SPARKLAG_GROUP_ID": settings.group_id,
+        "SPARKLAG_TOPIC_PARTITIONS": "2",
+    }
+
+
+def sparklag(
+    *arguments: str, settings: Settings | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sparklag_service", *arguments],
+        env=environment(settings) | variables,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def refused(answer: subprocess.CompletedProcess[str]) -> str:
+    """The one line on standard error of a command that could not answer."""
+    assert answer.returncode == 2, answer.stderr
+    (line,) = answer.stderr.splitlines()
+    return line
+
+
+@contextmanager
+def serving(settings: Settings, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`sparklag serve` on a free port: the process, and its address."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparklag_service", "serve", "--http-port", str(port), *arguments],
+        env=environment(settings),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: _answers(url), "the service answers")
+        yield process, url
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/live", timeout=DEADLINE_S).is_success
+    except httpx.HTTPError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def settings(kafka: LocalKafka) -> Settings:
+    return settings_for(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
+    """A service that knows one query, 65 records behind."""
+    topic = f"orders-{settings.group_id}"
+    second_client.create(topic, 1)
+    second_client.produce(topic, [b"x"] * 70)
+    with serving(settings) as (process, address):
+        wait_for(
+            lambda: httpx.get(f"{address}/health/ready", timeout=DEADLINE_S).is_success,
+            "it is ready",
+        )
+        second_client.produce(
+            settings.offsets_topic,
+            [encode(observation(observed_at=epoch_ms(), sources=[position({topic: {0: 5}})]))],
+            key=key_of(QUERY_ID),
+        )
+        wait_for(
+            lambda: httpx.get(f"{address}/lag/orders", timeout=DEADLINE_S).is_success,
+            "the query is there",
+        )
+        yield address
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_lag_shows_a_query_and_serves_as_a_probe(url: str) -> None:
+    shown = sparklag("lag", "orders", "--url", url)
+    assert shown.returncode == 0
+    assert "65 records, worst partition 65" in shown.stdout
+    assert sparklag("lag", "orders", "--url", url, "--max-lag", "65").returncode == 0
+    behind = sparklag("lag", "orders", "--url", url, "--max-lag", "64")
+    assert behind.returncode == 1
+    assert behind.stderr == "sparklag: orders: it lags by 65 records, 64 are allowed\n"
+    too_old = sparklag("lag", "orders", "--url", url, "--max-age", "0", "--json")
+    assert too_old.returncode == 1
+    assert "its oldest unprocessed record is" in too_old.stderr
+    assert json.loads(too_old.stdout)["total_lag"] == 65
+    for no_age in ("-1", "nan"):
+        assert sparklag("lag", "orders", "--url", url, "--max-age", no_age).returncode == 2
+
+
+def test_lag_as_json_is_the_event(url: str) -> None:
+    event = json.loads(sparklag("lag", QUERY_ID, "--url", url, "--json").stdout)
+    assert event["total_lag"] == 65
+
+
+def test_queries_lists_them(url: str) -> None:
+    assert "orders" in sparklag("queries", "--url", url).stdout
+    (query,) = json.loads(sparklag("queries", "--url", url, "--json").stdout)
+    assert query["query_id"] == QUERY_ID
+    assert "no query like this" in sparklag("queries", "--url", url, "--topic", "x").stdout
+
+
+def test_tail_follows_the_events(url: str, settings: Settings) -> None:
+    followed = sparklag("tail", "orders", "-n", "1", settings=settings)
+    assert followed.returncode == 0, followed.stderr
+    assert "lag           65" in followed.stdout
+
+
+def test_check_finds_all_well_and_writes_nothing(
+    url: str, settings: Settings, second_client: SecondClient
+) -> None:
+    before = second_client.end_offsets(settings.offsets_topic)
+    found = sparklag("check", settings=settings)
+    assert found.returncode == 0, found.stdout
+    assert "BAD" not in found.stdout
+    assert second_client.end_offsets(settings.offsets_topic) == before
+
+
+def test_check_looks_at_the_checkpoints_that_are_to_be_watched(
+    url: str, settings: Settings, tmp_path: Path
+) -> None:
+    there, missing = SAMPLES / "checkpoints" / "single_kafka", tmp_path / "missing"
+    found = sparklag(
+        "check", settings=settings, SPARKLAG_CHECKPOINTS__LOCATIONS=f"{there},{missing}"
+    )
+    assert found.returncode == 1
+    assert f"ok  may read checkpoints {there}" in found.stdout
+    assert f"BAD checkpoints: {missing}: no such folder" in found.stdout
+
+
+def test_topics_are_created_once_and_check_says_when_they_are_missing(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    missing = sparklag("check", settings=settings)
+    assert missing.returncode == 1
+    assert f"topic {settings.lag_topic} is not there" in missing.stdout
+    assert "sparklag topics create" in missing.stdout
+    assert "created" in sparklag("topics", "create", settings=settings).stdout
+    assert "already there" in sparklag("topics", "create", settings=settings).stdout
+    assert second_client.partitions(settings.lag_topic) == 2
+
+
+def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_missing(
+    kafka: LocalKafka, registry: SchemaRegistryServer
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    wanted = {
+        "SPARKLAG_FORMAT": "avro",
+        "SPARKLAG_REGISTRY__URL": registry.url,
+        # The service may not; who creates topics may.
+        "SPARKLAG_REGISTRY__REGISTER": "false",
+        "SPARKLAG_PARTITION_RECORDS": "true",
+        "SPARKLAG_PARTITION_TOPIC": f"{settings.lag_topic}-partitions",
+    }
+    assert sparklag("topics", "create", settings=settings).returncode == 0
+    missing = sparklag("check", settings=settings, **wanted)
+    assert missing.returncode == 1
+    assert f"ok  schema registry {registry.url} answers" in missing.stdout
+    assert f"BAD the schema of topic {settings.lag_topic} is not registered" in missing.stdout
+    created = sparklag("topics", "create", settings=settings, **wanted).stdout
+    assert f"{settings.lag_topic}: already there, its schema registered" in created
+    assert f"{settings.lag_topic}-partitions: created, its schema registered" in created
+    assert "schema" not in sparklag("topics", "create", settings=settings, **wanted).stdout
+    found = sparklag("check", settings=settings, **wanted)
+    assert found.returncode == 0, found.stdout
+
+
+def test_avro_with_a_registry_that_is_away_is_one_line(kafka: LocalKafka) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    away = f"http://127.0.0.1:{free_port()}"
+    line = refused(
+        sparklag(
+            "topics",
+            "create",
+            settings=settings,
+            SPARKLAG_FORMAT="avro",
+            SPARKLAG_REGISTRY__URL=away,
+        )
+    )
+    assert line.startswith(f"sparklag: schema registry {away}: ")
+
+
+def test_sigterm_drains_commits_and_ends_with_zero(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    second_client.create(topic_name, 1)
+    with serving(settings) as (process, url):
+        wait_for(
+            lambda: httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).is_success, "it is ready"
+        )
+        for number in range(50):
+            seen = observation(
+                query_id=f"query-{number}",
+                observed_at=epoch_ms(),
+                sources=[position({topic_name: {0: 0}})],
+            )
+            second_client.produce(settings.offsets_topic, [encode(seen)], key=key_of(seen.query_id))
+        wait_for(
+            lambda: len(httpx.get(f"{url}/lag", timeout=DEADLINE_S).json()["queries"]) > 0,
+            "it works",
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    committed = second_client.committed(settings.group_id, settings.offsets_topic)
+    published = {message.key() for message in second_client.read_all(settings.lag_topic)}
+    # What was committed was published; what was not is read again by the next one.
+    assert sum(committed.values()) <= len(published)
+
+
+def test_ctrl_c_ends_it_too(kafka: LocalKafka) -> None:
+    with serving(settings_for(kafka.bootstrap_servers)) as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_port_in_use_is_one_line(kafka: LocalKafka) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refused(
+            sparklag(
+                "serve", "--http-port", str(port), settings=settings_for(kafka.bootstrap_servers)
+            )
+        )
+    assert f"port {port} on 127.0.0.1 is in use: choose another with --http-port" in line
+
+
+def test_without_kafka_it_serves_says_why_it_is_not_ready_and_waits() -> None:
+    with serving(settings_for("127.0.0.1:1")) as (process, url):
+
+        def says_why() -> bool:
+            failing = httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).json()["failing"]
+            return "connection refused" in failing.get("topics", "")
+
+        wait_for(says_why, "it says why")
+        process.terminate()
+        _, said = process.communicate(timeout=DEADLINE_S)
+    lines = [line for line in said.splitlines() if "connection refused" in line]
+    assert len(lines) == 1
+    assert "Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["serve"], "setting bootstrap_servers is not set"),
+        (["tail", "--bootstrap-servers", "127.0.0.1:1"], "connection refused"),
+        (["topics", "create", "--bootstrap-servers", "127.0.0.1:1"], "connection refused"),
+        (["lag", "orders", "--url", "http://127.0.0.1:1"], "no service at http://127.0.0.1:1"),
+        (["queries", "--url", "nonsense"], "nonsense"),
+        (["serve", "--config", "none.toml"], "no settings file at none.toml"),
+        (["serve", "--http-port", "99999"], "setting http_port = 99999"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_two(arguments: list[str], line: str) -> None:
+    assert line in refused(sparklag(*arguments))
+
+
+def test_an_unknown_query_is_one_line(url: str) -> None:
+    assert "no query has the name or id 'x'" in refused(sparklag("lag", "x", "--url", url))
+
+
+def test_check_of_an_unreachable_broker_says_why() -> None:
+    found = sparklag("check", "--bootstrap-servers", "127.0.0.1:1")
+    assert found.returncode == 1
+    assert "connection refused" in found.stdout
+
+
+def test_a_wrong_environment_variable_is_one_line() -> None:
+    assert "SPARKLAG_HTTP_PRT" in refused(sparklag("serve", SPARKLAG_HTTP_PRT="1"))
+
+
+def test_every_command_explains_itself(tmp_path: Path) -> None:
+    for command in ("serve", "lag", "queries", "tail", "check", "topics", "topics create"):
+        explained = sparklag(*command.split(), "--help")
+        assert explained.returncode == 0
+        assert "Usage" in explained.stdout

@@ -1,0 +1,150 @@
+"""`sparklag offsets` as a person meets it, and `GET /offsets` as a program does: without Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from sparklag_offsets.store.stores import open_store
+from sparklag_schemas import Settings, StoreSettings
+from sparklag_service import cli
+from sparklag_service.rest.app import create_app
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import at_ms, record
+from tests.service.pipelines import pipeline_of
+
+Offsets = Callable[..., "Answer"]
+
+OTHER_ID = "ee8b09d1-0000-4000-8000-000000000002"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three batches of `orders`, two of `orders-v2`, and two queries that are called `both`. Where
+    they read nobody listens."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('offsets')}/offsets.db"
+    records = [record(number) for number in range(3)]
+    records += [record(number, query_id=OTHER_ID, query="orders-v2") for number in range(2)]
+    records += [record(n, query_id=i, query="both") for i in ("a", "b") for n in range(2)]
+
+    nowhere = [replace(r, ranges=r.ranges.replace("broker:9092", "127.0.0.1:1")) for r in records]
+
+    async def fill() -> None:
+        kept = open_store(url, create=True)
+        await kept.prepare()
+        await kept.keep(nowhere)
+        await kept.aclose()
+
+    asyncio.run(fill())
+    return url
+
+
+class Answer(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def offsets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Offsets:
+    """Runs the command in this process."""
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["sparklag", "offsets", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.run()
+        return Answer(int(end.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_show_tells_the_batch_of_a_moment_by_partition(store: str, offsets: Offsets) -> None:
+    shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
+    assert shown.returncode == 0, shown.stderr
+    assert "batch 1, " in shown.stdout
+    assert QUERY_ID in shown.stdout
+    last = json.loads(offsets("show", QUERY_ID, "--store", store, "--json").stdout)
+    assert last["batch_id"] == 2
+    (topic,) = last["topics"]
+    assert topic["partitions"] == [{"partition": 0, "from": 20, "until": 30}]
+
+
+def test_diff_is_a_probe_of_whether_the_second_has_caught_up(store: str, offsets: Offsets) -> None:
+    behind = offsets("diff", "orders", "orders-v2", "--store", store)
+    assert behind.returncode == 1
+    assert "orders-v2 is 10 records behind orders" in behind.stdout
+    ahead = offsets("diff", "orders-v2", "orders", "--store", store, "--json")
+    assert (ahead.returncode, json.loads(ahead.stdout)["caught_up"]) == (0, True)
+
+
+def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str, offsets: Offsets) -> None:
+    unchecked = ("--store", store, "--on-deleted", "unchecked")
+    given = offsets("restore", "orders", *unchecked, "--json", "--at", str(at_ms(0)))
+    assert json.loads(given.stdout) == {"orders": {"0": 10}}
+    explained = offsets("restore", "orders", *unchecked)
+    assert """.option("startingOffsets", '{"orders":{"0":30}}')""" in explained.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("show", "nobody"), "nothing is kept of query 'nobody' in the offset store"),
+        (("show", "orders", "--at", "1000"), "nothing is known of 1970-01-01"),
+        (("show", "both"), "2 queries have the name 'both' at the same time"),
+        (("diff", "orders", "nobody"), "nothing is kept of query 'nobody'"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line_and_exit_code_2(
+    store: str, offsets: Offsets, arguments: tuple[str, ...], complaint: str
+) -> None:
+    answer = offsets(*arguments, "--store", store)
+    assert answer.returncode == 2
+    (line,) = answer.stderr.splitlines()
+    assert complaint in line
+
+
+def test_without_a_store_the_line_says_where_to_set_it(offsets: Offsets) -> None:
+    answer = offsets("show", "orders")
+    assert answer.returncode == 2
+    assert "setting store.url is not set" in answer.stderr
+    missing = offsets("show", "orders", "--store", "sqlite:///no-such.db")
+    assert "there is no file no-such.db" in missing.stderr
+
+
+async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
+    pipeline = pipeline_of(Settings(store=StoreSettings(url=store)))
+    transport = httpx.ASGITransport(create_app(pipeline))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as http:
+        given = await http.get(f"/offsets/orders?on_deleted=unchecked&at={at_ms(1)}")
+        assert (given.status_code, given.json()) == (200, {"orders": {"0": 20}})
+        assert given.headers["Sparklag-Batch-Id"] == "1"
+        assert given.headers["Sparklag-Processed-At"] == str(at_ms(1))
+        for question, status, kind in (
+            ("nobody", 404, "unknown-query"),
+            ("both", 409, "ambiguous-query-name"),
+            ("orders?at=1000", 404, "before-first-batch"),
+            ("orders?at=soon", 422, "invalid-parameter"),
+            ("orders?source=7", 409, "source-not-named"),
+            ("orders?edge=middle", 422, "invalid-parameter"),
+            ("orders", 503, "kafka-away"),
+        ):
+            refused = await http.get(f"/offsets/{question}")
+            assert refused.status_code == status, question
+            assert refused.json()["type"].endswith(f"/{kind}"), question
+        both = await http.get("/offsets/both")
+        assert both.json()["query_ids"] == ["a", "b"]
+    await pipeline.kept.aclose()
+
+
+async def test_rest_without_a_store_says_so() -> None:
+    transport = httpx.ASGITransport(create_app(pipeline_of(Settings())))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as http:
+        refused = await http.get("/offsets/orders")
+    assert (refused.status_code, refused.json()["title"]) == (404, "No offset store")

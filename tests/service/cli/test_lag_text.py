@@ -1,0 +1,250 @@
+"""What a person reads of a query: in a few lines, and nothing made up where nothing is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
+from sparklag_service.cli import lag_text
+from sparklag_service.cli.probe import objection
+from sparklag_service.rest.page import rows
+from tests.messages import lag_event
+
+NOW_MS = 1_790_000_001_000
+
+
+def partition(number: int, lag: int | None, **fields: Any) -> PartitionLag:
+    end = None if lag is None else 100 + lag
+    return PartitionLag(
+        partition=number, processed_offset=100, latest_offset=end, lag=lag, **fields
+    )
+
+
+def event_of(*partitions: PartitionLag, **fields: Any) -> LagEvent:
+    """An event whose sums are those of its partitions."""
+    lags = [one.lag for one in partitions if one.lag is not None]
+    ages = [one.time_lag_s for one in partitions if one.time_lag_s is not None]
+    total = sum(lags) if lags else None
+    topic = TopicLag(topic="orders", source=0, total_lag=total, partitions=list(partitions))
+    return lag_event(
+        **{
+            "total_lag": total,
+            "max_lag": max(lags, default=None),
+            "max_time_lag_s": max(ages, default=None),
+            "unknown_partitions": len(partitions) - len(lags),
+            "topics": [topic],
+            **fields,
+        }
+    )
+
+
+def told(event: LagEvent) -> dict[str, str]:
+    return dict(lag_text.lines(event, NOW_MS))
+
+
+def test_what_is_not_known_has_no_line() -> None:
+    assert told(lag_event()) == {
+        "lag": "65 records, worst partition 65",
+        "batch": "41 completed 1 s ago",
+        "known": "by its listener, heard of 1 s ago, measured 1 s ago",
+    }
+
+
+def test_a_lag_that_is_not_known_is_said_and_is_not_zero() -> None:
+    text = told(event_of(partition(0, None)))["lag"]
+    assert text == "unknown records, worst partition unknown, 1 partitions unknown"
+
+
+def test_the_status_says_since_when_and_why() -> None:
+    stalled = lag_event(status="STALL", status_since=NOW_MS - 720_000, reason="no batch for 12 min")
+    assert lag_text.status(stalled, NOW_MS) == "STALL for 12 min: no batch for 12 min"
+    assert lag_text.status(lag_event(status_since=0), NOW_MS) == "OK"
+
+
+def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> None:
+    first = partition(0, 5, time_lag_s=3.0, time_lag_method="sampled")
+    worst = partition(7, 5, time_lag_s=720.0, time_lag_method="interpolated")
+    assert told(event_of(first, worst))["oldest"] == (
+        "unprocessed record 12 min old, in orders[7], by when the log grew"
+    )
+    floor = partition(7, 5, time_lag_s=720.0, time_lag_method="floor")
+    assert told(event_of(floor))["oldest"] == (
+        "unprocessed record at least 12 min old, in orders[7]"
+    )
+    assert lag_text.oldest(floor) == "≥ 12 min"
+    assert lag_text.oldest(partition(0, 5)) == "unknown"
+    assert lag_text.oldest(partition(0, 0, time_lag_s=0.0)) == ""
+
+
+def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
+    rates = {"input_rate": 5_200.0, "processed_rate": 5_100.0, "lag_trend": 100.0}
+    never = "never at these rates: 5,200.0 records come a second, 5,100.0 are processed"
+    assert told(lag_event(**rates, catch_up_reason=never))["pace"] == (
+        "5,200/s come, 5,100/s are processed, lag +100/s; caught up: never at these rates"
+    )
+    falling = {"input_rate": 10.0, "processed_rate": 60.0, "lag_trend": -50.0}
+    assert told(lag_event(**falling, catch_up_s=90.0))["pace"] == (
+        "10.0/s come, 60.0/s are processed, lag -50.0/s; caught up in 90 s"
+    )
+
+
+def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
+    losing = lag_event(lost_records=1_200, loss_expected_at=NOW_MS + 10_800_000)
+    when = clock_time(NOW_MS + 10_800_000, NOW_MS)
+    assert told(losing)["retention"] == (
+        "1,200 records were deleted before they were read;"
+        f" deletes unread records in 3.0 h ({when}) at these rates"
+    )
+    assert (
+        told(lag_event(min_headroom_s=7_300.0))["retention"]
+        == "is 2.0 h behind the query, which stays ahead"
+    )
+
+
+def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
+    batch = Batch(
+        started_at=0,
+        rows=50_000,
+        duration_ms=8_200,
+        phases_ms={"addBatch": 7_900, "walCommit": 200, "triggerExecution": 8_200},
+        rate_limited=True,
+        state_rows=1_200_000,
+        state_memory_bytes=356_515_840,
+        watermark_at=NOW_MS - 600_000,
+        max_event_time_at=NOW_MS - 590_000,
+    )
+    event = lag_event(
+        batch=batch, usual_batch_s=9.1, usual_interval_s=10.0, activity="running", in_flight=5_000
+    )
+    found = told(event)
+    assert found["lag"].endswith("5,000 in the batch that runs")
+    assert found["batch"] == (
+        "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one each 10 s);"
+        " one runs now"
+    )
+    assert found["why"] == (
+        "the batch took addBatch 7.9 s; rate limited: there was more to read than it may in a"
+        " batch; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
+        " event"
+    )
+
+
+def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
+    many = [partition(number, 1) for number in range(9)]
+    skewed = event_of(*many, partition(9, 91), skew=0.91)
+    assert told(skewed)["why"] == "skewed: 91% of the lag is in orders[9]"
+    # Of two, one always has half.
+    assert "why" not in told(event_of(partition(0, 4), partition(1, 6), skew=0.6))
+
+
+def test_a_group_commits_and_has_no_batches() -> None:
+    group = lag_event(origin="group", run_id=None, processed_at=None, batch_id=None)
+    assert told(group)["batch"] == "has not committed since it is watched"
+    assert told(group)["known"].startswith("by Kafka")
+
+
+def test_numbers_are_as_long_as_they_say_something() -> None:
+    assert [number(value) for value in (0.25, 99.94, 5_200.4)] == ["0.2", "99.9", "5,200"]
+    assert [trend(value) for value in (None, 0.01, 12.0, -1_200.0)] == [
+        "unknown",
+        "steady",
+        "+12.0/s",
+        "-1,200/s",
+    ]
+    assert [size(count) for count in (1_000, 2_048, 3 << 20, 5 << 30)] == [
+        "1000 bytes",
+        "2 KiB",
+        "3 MiB",
+        "5.0 GiB",
+    ]
+    assert ago(None, NOW_MS) == "never"
+    assert ago(NOW_MS - 600_000, NOW_MS) == "10 min ago"
+    assert ago(NOW_MS + 5_000, NOW_MS) == "0 s ago"
+
+
+def test_a_lag_that_is_never_caught_up_is_told_from_one_of_which_that_is_not_known() -> None:
+    assert catch_up(None, "never at these rates: …") == "never"
+    assert catch_up(None, "it keeps pace, and gets no nearer: …") == "never"
+    assert catch_up(None, "not two batches were seen yet") == "unknown"
+    assert catch_up(0.0, None) == ""
+    assert catch_up(90.0, None) == "90 s"
+
+
+def within(event: LagEvent, **limits: Any) -> str | None:
+    return objection(event, NOW_MS, **{"max_lag": None, "max_age_s": None, **limits})
+
+
+SAMPLED = {"time_lag_method": "sampled"}
+
+
+@pytest.mark.parametrize(
+    ("event", "limits", "why"),
+    [
+        (event_of(partition(0, 65)), {}, None),
+        (event_of(partition(0, 65)), {"max_lag": 65}, None),
+        (
+            event_of(partition(0, 65)),
+            {"max_lag": 64},
+            "it lags by 65 records, 64 are allowed",
+        ),
+        (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
+        (
+            event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)),
+            {"max_age_s": 29},
+            "its oldest unprocessed record is 30 s old, 29 s is allowed",
+        ),
+        (
+            event_of(partition(0, 5, time_lag_s=3.0, time_lag_method="floor")),
+            {"max_age_s": 60},
+            "its oldest unprocessed record is at least 3.0 s old; how old is not known",
+        ),
+        (
+            event_of(partition(0, 5)),
+            {"max_age_s": 60},
+            "the age of its oldest unprocessed record is not known",
+        ),
+        (event_of(partition(0, 0)), {"max_age_s": 0, "max_lag": 0}, None),
+        (
+            event_of(partition(0, 0), partition(1, None)),
+            {"max_lag": 10},
+            "the lag of 1 partitions is not known",
+        ),
+        (
+            event_of(partition(0, None), reason="no batch yet"),
+            {"max_lag": 10},
+            "its lag is not known: no batch yet",
+        ),
+        (
+            event_of(partition(0, 0), measured_at=NOW_MS - 300_000),
+            {"max_lag": 10},
+            "its lag is not known: it was measured 5 min ago",
+        ),
+    ],
+)
+def test_a_probe_objects_to_what_is_behind_and_to_what_nobody_knows(
+    event: LagEvent, limits: dict[str, Any], why: str | None
+) -> None:
+    assert within(event, **limits) == why
+
+
+def test_the_page_lists_first_what_needs_somebody() -> None:
+    page = rows(
+        [
+            lag_event(query="a", query_id="1"),
+            lag_event(query="b", query_id="2", status="STALL", reason="no batch for 1 < 2"),
+            lag_event(query="c", query_id="3", status="WARN", max_time_lag_s=720.0, lag_trend=12.0),
+        ],
+        NOW_MS,
+    )
+    assert page.index(">b<") < page.index(">c<") < page.index(">a<")
+    assert "no batch for 1 &lt; 2" in page
+    assert "<td>12 min</td><td>+12.0/s</td>" in page
+
+
+def test_the_page_says_what_holds_a_query_back_that_is_not_well() -> None:
+    batch = Batch(started_at=0, rows=5, rate_limited=True)
+    assert "<small>rate limited" in rows([lag_event(status="WARN", batch=batch)], NOW_MS)
+    assert "rate limited" not in rows([lag_event(status="OK", batch=batch)], NOW_MS)

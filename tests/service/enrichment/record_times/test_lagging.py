@@ -1,0 +1,60 @@
+"""Which partitions of a query are worth asking about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.offset_times import Latest
+from sparklag_service.enrichment.record_times.lagging import came_unseen, lagging_partitions
+from sparklag_service.tracking.query_state import SourceState
+from tests.service.asking import source
+from tests.service.states import said
+
+
+def reading(positions: dict[int, int], **fields: Any) -> SourceState:
+    return source(processed={"orders": positions}, **fields)
+
+
+def lagging(source: SourceState, offsets: ClusterOffsets) -> dict[int, int]:
+    """Partition and position of those that lag."""
+    found = lagging_partitions(source, offsets)
+    return {one.partition.partition: one.position for one in found if one is not None}
+
+
+def test_those_with_unprocessed_records_are() -> None:
+    offsets = said({0: 10, 1: 10, 2: 10, 3: 4})["default"]
+    assert lagging(reading({0: 9, 1: 10, 2: 0, 3: 5}), offsets) == {0: 9, 2: 0}
+
+
+def test_one_before_the_logs_start_is_not() -> None:
+    offsets = said({0: 10, 1: 10}, earliest={0: 5, 1: 5})["default"]
+    assert lagging(reading({0: 4, 1: 5}), offsets) == {1: 5}
+
+
+def test_one_that_was_added_is_from_its_first_record_on() -> None:
+    offsets = said({0: 10, 1: 10, 2: 10}, earliest={1: 3})["default"]
+    assert lagging(reading({0: 9}), offsets) == {0: 9, 1: 3}
+    unstarted = source(topics=("orders",))
+    assert lagging(unstarted, offsets) == {}, "no batch has completed yet"
+
+
+def test_what_is_not_known_is_not() -> None:
+    assert lagging(reading({0: 1}), ClusterOffsets()) == {}
+    offsets = said({0: 10})["default"]
+    assert lagging(reading({0: 1, 7: 1}), offsets) == {0: 1}
+    assert lagging(reading({0: 1}, isolation_level="read_committed"), offsets) == {}
+    offsets.topics["orders"] = Topic(missing="gone", gone=True)
+    assert lagging(reading({0: 1}), offsets) == {}
+
+
+def test_a_record_came_unseen_where_nobody_looked_before_it_came() -> None:
+    offsets = said({0: 10})["default"]
+    (behind,) = lagging_partitions(reading({0: 5}), offsets)
+    assert behind is not None
+    assert came_unseen(behind, offsets), "nobody looked at all"
+    times = offsets.times_of("read_uncommitted", "orders")
+    times.take(90.0, [Latest(8, 90.0)], 1.0)
+    assert came_unseen(behind, offsets)
+    times.insert(80.0, {0: 5})
+    assert not came_unseen(behind, offsets)

@@ -1,0 +1,369 @@
+"""The time of the first unprocessed record, read from real logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+
+from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_schemas import KafkaSettings, TimeLagSettings
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.enrichment.record_times.byte_budget import ByteBudget
+from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
+from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
+from sparklag_service.enrichment.record_times.search import Search
+from tests.second_client import SecondClient
+from tests.service.enrichment.record_times.sampling import (
+    first_times,
+    sampling,
+    standing,
+    write_batches,
+)
+from tests.service.second_broker import frozen, place, second_broker
+from tests.waiting import DEADLINE_S, wait_for
+
+pytestmark = pytest.mark.kafka
+
+NOW_MS = epoch_ms()
+HOUR_MS = 3_600_000
+T = NOW_MS - HOUR_MS
+"""From here on the tests count."""
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_at_each_position_it_is_the_time_of_the_record_there(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, codec: str | None
+) -> None:
+    second_client.create(topic_name, 30)
+    times = [NOW_MS - HOUR_MS * (30 - number) for number in range(30)]
+    some = [times[:10], times[10:11], times[11:]]
+    servers = kafka.bootstrap_servers
+    await write_batches(servers, topic_name, some, partitions=range(30), codec=codec)
+    state = standing({topic_name: {number: number for number in range(30)}})
+    async with sampling(servers) as sampled:
+        await sampled.until(lambda: len(sampled.times()) == 30, "all are sampled", state)
+        assert sampled.times() == {
+            (topic_name, number): (number, times[number]) for number in range(30)
+        }
+        counts = sampled.record_times.counts
+        assert counts.sampled == 30
+        requests = counts.requests
+        await sampled.turns(5, state)
+        assert counts.requests == requests, "each position is asked for once"
+        assert (counts.failed, counts.unusable) == (0, 0)
+
+
+async def test_a_position_that_moves_is_sampled_once_it_stands(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[NOW_MS - 5, NOW_MS - 3]])
+    async with sampling(kafka.bootstrap_servers) as sampled:
+        at_first = standing({topic_name: {0: 0}})
+        await sampled.until(
+            lambda: sampled.times() == {(topic_name, 0): (0, NOW_MS - 5)}, "it is", at_first
+        )
+        # Its first batch in this instance's life.
+        later = replace(at_first, sources=standing({topic_name: {0: 1}}).sources, batch_id=1)
+        moved_s = time.monotonic()
+        await sampled.until(
+            lambda: sampled.times() == {(topic_name, 0): (1, NOW_MS - 3)}, "it is", later
+        )
+        assert time.monotonic() - moved_s >= 1.0
+
+
+async def test_where_the_broker_gives_the_time_it_is_that(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2, message_timestamp_type="LogAppendTime")
+    await write_batches(kafka.bootstrap_servers, topic_name, [[1, 2, 3]], partitions=[0, 1])
+    positions = {0: 0, 1: 2}
+    expected = await first_times(kafka.bootstrap_servers, topic_name, positions)
+    assert min(expected.values()) > NOW_MS - 60_000
+    async with sampling(kafka.bootstrap_servers) as sampled:
+        state = standing({topic_name: positions})
+        await sampled.until(lambda: len(sampled.times()) == 2, "both are sampled", state)
+        assert {number: at for (_, number), (_, at) in sampled.times().items()} == expected
+
+
+@pytest.mark.parametrize("time_ms", [0, NOW_MS // 1000], ids=["zero", "seconds"])
+async def test_what_cannot_be_the_time_it_came_is_not_taken(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, time_ms: int
+) -> None:
+    second_client.create(topic_name)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[time_ms]])
+    async with sampling(kafka.bootstrap_servers) as sampled:
+        state = standing({topic_name: {0: 0}})
+        counts = sampled.record_times.counts
+        await sampled.until(lambda: counts.unusable == 1, "it is read", state)
+        await sampled.turns(3, state)
+        assert (sampled.times(), counts.requests, counts.sampled) == ({}, 1, 0)
+
+
+async def test_large_batches_among_small_ones_are_read_too_but_not_beyond_a_bound(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 40, max_message_bytes="8000000")
+    servers = kafka.bootstrap_servers
+    small, large = range(0, 40, 4), range(1, 40, 4)
+    await write_batches(servers, topic_name, [[T, T]], partitions=small)
+    await write_batches(servers, topic_name, [[T + 3]], partitions=large, value=b"x" * 600_000)
+    state = standing({topic_name: dict.fromkeys([*small, *large], 0)})
+    async with sampling(servers) as sampled:
+        await sampled.until(lambda: len(sampled.times()) == 20, "all are sampled", state)
+        assert {n for (_, n), (_, at) in sampled.times().items() if at == T + 3} == {*large}
+        read = sampled.record_times.counts.bytes_read
+        assert read < 10 * 600_000 + 4_000_000
+
+
+async def test_of_transactions_only_what_a_reader_gets_counts(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    servers = kafka.bootstrap_servers
+    producer = AIOKafkaProducer(
+        bootstrap_servers=servers, transactional_id=topic_name, transaction_timeout_ms=600_000
+    )
+    await producer.start()
+    try:
+        for time_ms, commits in ((10, True), (20, False), (30, False), (40, True), (50, None)):
+            await producer.begin_transaction()
+            for _ in range(2):
+                await producer.send_and_wait(
+                    *(topic_name, b"x"), partition=0, timestamp_ms=T + time_ms
+                )
+            if commits is not None:
+                await (producer.commit_transaction() if commits else producer.abort_transaction())
+        # 0 1 committed, 3 4 and 6 7 aborted, 9 10 committed, a marker after each; 12 13 open.
+        async with sampling(servers) as sampled:
+            for committed in (False, True):
+                level = "read_committed" if committed else "read_uncommitted"
+                for position in range(14 if not committed else 11):
+                    expected = await first_times(servers, topic_name, {0: position}, level)
+                    state = standing(
+                        *({topic_name: {0: position}}, f"{level}-{position}"), isolation_level=level
+                    )
+                    wanted = {(topic_name, 0): (position, expected[0])}
+                    await sampled.until(
+                        lambda wanted=wanted: sampled.times() == wanted, f"at {position}", state
+                    )
+                    sampled.forget()
+            # The marker is all that is left for who waits for the end of the open one.
+            state = standing({topic_name: {0: 11}}, "waits", isolation_level="read_committed")
+            counts = sampled.record_times.counts
+            await sampled.until(lambda: counts.nothing_there > 0, "there is no record yet", state)
+            assert sampled.times() == {}
+    finally:
+        await producer.abort_transaction()
+        await producer.stop()
+
+
+async def test_what_was_deleted_before_it_was_read_is_not_asked_for(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 3)
+    servers = kafka.bootstrap_servers
+    await write_batches(servers, topic_name, [[T + n] for n in range(9)], partitions=range(3))
+    async with sampling(servers, earliest_interval_s=0.1) as sampled:
+        second_client.delete_records(topic_name, {0: 5, 1: 5})
+        state = standing({topic_name: {0: 2, 1: 5, 2: 2}})
+        await sampled.until(lambda: len(sampled.times()) >= 2, "the others are sampled", state)
+        await sampled.turns(3, state)
+        assert sampled.times() == {(topic_name, 1): (5, T + 5), (topic_name, 2): (2, T + 2)}
+        # Where it was asked before anybody knew.
+        assert sampled.record_times.counts.out_of_range <= 1
+        new = standing({topic_name: {0: 5}}, "new")
+        await sampled.until(lambda: len(sampled.times()) == 3, "from the log's start on", new)
+
+
+async def test_a_partition_that_was_added_is_sampled_from_its_first_record(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]], partitions=[0, 1])
+    async with sampling(kafka.bootstrap_servers) as sampled:
+        state = standing({topic_name: {0: 2}}, topics=(topic_name,))
+        await sampled.until(
+            lambda: sampled.times() == {(topic_name, 1): (0, T + 7)}, "it is sampled", state
+        )
+
+
+async def test_two_queries_at_different_positions_of_a_partition_both_get_their_time(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
+    one, two = standing({topic_name: {0: 0}}, "one"), standing({topic_name: {0: 1}}, "two")
+    seen: list[tuple[int, int]] = []
+
+    def both() -> bool:
+        now = sampled.times().get((topic_name, 0))
+        if now is not None and now not in seen:
+            seen.append(now)
+        return len(seen) == 2
+
+    async with sampling(kafka.bootstrap_servers) as sampled:
+        await sampled.until(both, "one after the other", one, two)
+        assert sorted(seen) == [(0, T + 7), (1, T + 8)]
+        await sampled.turns(5, one, two)
+        assert sampled.record_times.counts.sampled == 2
+
+
+async def test_with_sampling_off_no_record_is_read(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
+    off = TimeLagSettings(sample=False, sample_interval_s=0.1)
+    async with sampling(kafka.bootstrap_servers, time_lag=off) as sampled:
+        state = standing({topic_name: {0: 0}})
+        counts = sampled.record_times.counts
+        await sampled.until(lambda: counts.looked_up == 1, "it is looked up by time", state)
+        for _ in range(20):
+            await sampled.until(lambda: True, "measured", state)
+        assert (counts.requests, sampled.times()) == (0, {})
+
+
+async def test_a_topic_created_anew_has_no_times_of_the_old_one(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    await write_batches(kafka.bootstrap_servers, topic_name, [[T + 7], [T + 8]])
+    async with sampling(kafka.bootstrap_servers, metadata_interval_s=0.2) as sampled:
+        state = standing({topic_name: {0: 0}})
+        await sampled.until(
+            lambda: sampled.times() == {(topic_name, 0): (0, T + 7)}, "it is", state
+        )
+        second_client.delete(topic_name)
+        second_client.create(topic_name)
+        await write_batches(kafka.bootstrap_servers, topic_name, [[T + 17], [T + 18], [T + 19]])
+        await sampled.until(lambda: sampled.times() == {(topic_name, 0): (0, T + 17)}, "new", state)
+
+
+@pytest.fixture(scope="module")
+def cleaning_kafka() -> Iterator[LocalKafka]:
+    """Its cleaner looks every 0.1 s."""
+    with LocalKafka(properties={"log.cleaner.backoff.ms": "100"}) as broker:
+        yield broker
+
+
+async def test_in_a_compacted_topic_it_is_the_next_record_that_there_is(
+    cleaning_kafka: LocalKafka, topic_name: str
+) -> None:
+    servers, client = (
+        cleaning_kafka.bootstrap_servers,
+        SecondClient(cleaning_kafka.bootstrap_servers),
+    )
+    client.create(
+        topic_name,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.01",
+        segment_bytes="1048576",
+        max_compaction_lag_ms="100",
+        segment_ms="100",
+    )
+    times = [NOW_MS - HOUR_MS + number * 1_000 for number in range(40)]
+    for number in range(0, 40, 10):
+        producer = AIOKafkaProducer(bootstrap_servers=servers)
+        await producer.start()
+        batch = producer.create_batch()
+        for record in range(number, number + 10):
+            # Each key's last record stays: those of odd numbers, of which the last four too.
+            key = b"%d" % (record if record % 4 == 3 else -1)
+            batch.append(key=key, value=b"x", timestamp=times[record])
+        await (await producer.send_batch(batch, topic_name, partition=0))
+        await producer.stop()
+    left = [record for record in range(40) if record % 4 == 3]
+
+    def cleaned() -> bool:
+        # What is being written to is not cleaned.
+        client.produce(topic_name, [b"x"], key=b"last", partition=0)
+        offsets = {message.offset() for message in client.read_all(topic_name)}
+        return not offsets & {0, 1, 2, 4, 5, 6, 8, 9, 10, 12}
+
+    wait_for(cleaned, "the cleaner has been there")
+    async with sampling(servers) as sampled:
+        for position in range(30):
+            expected = await first_times(servers, topic_name, {0: position})
+            wanted = {(topic_name, 0): (position, expected[0])}
+            if position < 28:
+                following = next(record for record in left if record >= position)
+                assert expected[0] == times[following]
+            state = standing({topic_name: {0: position}}, f"at-{position}")
+            await sampled.until(
+                lambda wanted=wanted: sampled.times() == wanted, f"at {position}", state
+            )
+            sampled.forget()
+
+
+async def test_a_frozen_leader_costs_only_its_own_partitions() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
+        await place(first, {"here": [1], "there": [2]})
+        servers = first.bootstrap_servers
+        for topic in ("here", "there"):
+            await write_batches(servers, topic, [[T + 7], [T + 8]])
+        measured = standing({"here": {0: 2}, "there": {0: 2}}, "measured")
+        behind = standing({"here": {0: 0}, "there": {0: 0}}, "behind")
+        async with sampling(servers, measure_timeout_s=5.0) as sampled:
+            await sampled.until(lambda: sampled.ends("there") == {0: 2}, "measured", measured)
+            with frozen(second_node):
+                await sampled.until(
+                    lambda: sampled.times() == {("here", 0): (0, T + 7)}, "one is sampled", behind
+                )
+                counts = sampled.record_times.counts
+                await sampled.until(lambda: counts.failed > 0, "the other failed", behind)
+                assert sampled.times() == {("here", 0): (0, T + 7)}
+            await sampled.until(lambda: len(sampled.times()) == 2, "both are", behind)
+
+
+async def test_two_thousand_partitions_are_sampled_in_some_requests(
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    second_client.create(topic_name, 2_000)
+    servers = kafka.bootstrap_servers
+    await write_batches(servers, topic_name, [[T + 7, T + 8]], partitions=range(2_000))
+    # asyncio's debug mode says what held the loop: the machine is slow, and so is that mode.
+    caplog.set_level(logging.WARNING, "asyncio")
+    state = standing({topic_name: dict.fromkeys(range(2_000), 0)})
+    async with sampling(servers) as sampled:
+        await sampled.until(lambda: len(sampled.times()) == 2_000, "all are sampled", state)
+        assert set(sampled.times().values()) == {(0, T + 7)}
+        counts = sampled.record_times.counts
+        assert counts.requests <= 20
+        assert counts.bytes_read < 2_000 * 400
+
+
+async def test_no_more_is_read_than_the_budget_allows(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    servers = kafka.bootstrap_servers
+    await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
+    host, port = servers.split(":")
+    budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
+    found: asyncio.Queue[Search] = asyncio.Queue()
+    link = BrokerLink(host, int(port), {}, TrustedBrokers(servers, KafkaSettings()), 30.0)
+    reader = LeaderReader(link, budget, RecordTimeCounts(), found.put_nowait)
+    try:
+        began_s = time.monotonic()
+        for number in (0, 1):
+            partition = TopicPartition(topic_name, number)
+            reader.want(Search(partition, "read_uncommitted", 0, 60_000))
+            search = await asyncio.wait_for(found.get(), DEADLINE_S)
+            assert (search.ending, search.timestamp_ms) == ("found", T)
+        # The second waited for what the first had taken, less than a byte of it being saved.
+        assert time.monotonic() - began_s >= 0.99
+    finally:
+        await reader.aclose()

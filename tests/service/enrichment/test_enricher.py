@@ -1,0 +1,165 @@
+"""Whose slowness costs whom: each query waits for its own leaders, and for none too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from aiokafka.structs import TopicPartition
+
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_schemas import ClusterSettings
+from sparklag_service.enrichment.enricher import Enricher
+from tests.second_client import SecondClient
+from tests.service.asking import (
+    ask_at_once,
+    enriching,
+    measured_in_order,
+    of_sources,
+    query,
+    source,
+)
+from tests.service.second_broker import frozen, place, second_broker
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+def latest(enricher: Enricher, topic: str, cluster: str = "default") -> int | None:
+    found = enricher.offsets[cluster].latest["read_uncommitted"].get(topic, {}).get(0)
+    return found.offset if found else None
+
+
+async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> None:
+    with LocalKafka() as first, second_broker(first) as second_node:
+        await place(first, {"here": [1], "there": [2]})
+        client = SecondClient(first.bootstrap_servers)
+        client.produce("here", [b"x"], partition=0)
+        healthy = query({"here": [0]}, "healthy")
+        mixed = query({"here": [0], "there": [0]}, "mixed")
+        timeout_s = 60.0
+        async with enriching(first.bootstrap_servers, measure_timeout_s=timeout_s) as enricher:
+
+            async def all_known() -> bool:
+                await measured_in_order(enricher, mixed, healthy)
+                return latest(enricher, "here") == 1 and latest(enricher, "there") == 0
+
+            await eventually(all_known, "both are measured")
+            with frozen(second_node):
+                frozen_s = time.monotonic()
+                # The first time nobody knows of it yet: the mixed query waits, the other does not.
+                assert await measured_in_order(enricher, mixed, healthy) == ["healthy", "mixed"]
+                for count in range(2, 7):
+                    client.produce("here", [b"x"], partition=0)
+                    await measured_in_order(enricher, mixed, healthy)
+                    assert latest(enricher, "here") == count
+                # All this took less than one wait for the broker's answer would have.
+                assert time.monotonic() - frozen_s < timeout_s
+                kept = enricher.offsets["default"].latest["read_uncommitted"]
+                assert kept["there"][0].asked_s < frozen_s
+            client.produce("there", [b"x"], partition=0)
+
+            async def fresh() -> bool:
+                await measured_in_order(enricher, mixed)
+                return latest(enricher, "there") == 1
+
+            await eventually(fresh, "the thawed broker is measured again")
+
+
+async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_for_long(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    here = source(0, processed={topic_name: {0: 0}})
+    away = source(1, processed={"far": {0: 0}}, cluster="away")
+    clusters = {"away": ClusterSettings(bootstrap_servers="127.0.0.1:1")}
+    async with enriching(kafka.bootstrap_servers, clusters=clusters) as enricher:
+
+        async def known() -> bool:
+            states = (of_sources("near", here), of_sources("both", here, away))
+            await measured_in_order(enricher, *states)
+            return latest(enricher, topic_name) == 0 and "away" in enricher.unreachable
+
+        await eventually(known, "the near cluster is measured")
+        unknown = enricher.offsets["away"].unknown
+        assert unknown == {TopicPartition("far", 0): "no broker answers"}
+
+        async def explained() -> bool:
+            return "connection refused" in enricher.unreachable["away"]
+
+        await eventually(explained, "why it is away is said")
+        assert "default" not in enricher.unreachable
+
+
+async def test_two_clusters_are_measured_each_by_its_alias(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 2)
+    with LocalKafka() as other:
+        client = SecondClient(other.bootstrap_servers)
+        client.create(topic_name, 1)
+        client.produce(topic_name, [b"x"] * 5)
+        clusters = {"other": ClusterSettings(bootstrap_servers=other.bootstrap_servers)}
+        position = {topic_name: {0: 0}}
+        state = of_sources(
+            "both", source(0, processed=position), source(1, processed=position, cluster="other")
+        )
+        async with enriching(kafka.bootstrap_servers, clusters=clusters) as enricher:
+
+            async def known() -> bool:
+                await measured_in_order(enricher, state)
+                both = latest(enricher, topic_name), latest(enricher, topic_name, "other")
+                return both == (2, 5)
+
+            await eventually(known, "each cluster has its own offsets")
+
+
+async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafka) -> None:
+    async with enriching(kafka.bootstrap_servers) as enricher:
+        nowhere = query({"orders": [0]}, "nowhere", cluster=None)
+        elsewhere = query({"orders": [0]}, "elsewhere", cluster="unheard-of")
+        began_s = time.monotonic()
+        ask_at_once(enricher, nowhere, elsewhere)
+        told = await enricher.next_measured()
+        assert told.states == [nowhere, elsewhere]
+        assert began_s <= told.asked_s <= time.monotonic()
+        assert enricher.offsets["default"].topics == {}
+
+
+async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    async with enriching(kafka.bootstrap_servers) as enricher:
+        old, new = query({topic_name: [0]}), query({topic_name: [0]})
+        nowhere = query({topic_name: [0]}, "nowhere", cluster=None)
+        ask_at_once(enricher, old)
+        last_s = time.monotonic()
+        ask_at_once(enricher, new, nowhere)
+
+        async def measured() -> bool:
+            return latest(enricher, topic_name) == 0
+
+        await eventually(measured, "it is measured")
+        await asyncio.sleep(0.05)
+        told = await enricher.next_measured()
+        assert told.asked_s >= last_s
+        assert {id(state) for state in told.states} == {id(new), id(nowhere)}
+
+
+async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> None:
+    with LocalKafka() as broker:
+        SecondClient(broker.bootstrap_servers).create(topic_name, 1)
+        state = query({topic_name: [0]})
+        try:
+            async with enriching(broker.bootstrap_servers, measure_timeout_s=120) as enricher:
+                await measured_in_order(enricher, state)
+                broker.freeze()
+                ask_at_once(enricher, state)
+                await asyncio.sleep(0.1)
+                closing_s = time.monotonic()
+            assert time.monotonic() - closing_s < 60
+        finally:
+            broker.thaw()

@@ -1,0 +1,260 @@
+"""What is kept of a cluster's answers, and what is not, without Kafka."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.offset import OffsetRequest, OffsetResponse_v3
+from aiokafka.structs import TopicPartition
+
+from sparklag_kafka.brokers.leader_channel import Hold, Patience
+from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
+from sparklag_kafka.protocol.metadata import MetadataAnswer, TopicFound
+from sparklag_service.enrichment.offset_table import OffsetTable
+from sparklag_service.enrichment.offset_times import Latest
+from tests.service.asking import of_sources, query, source
+
+_ORDERS = TopicPartition("orders", 0)
+_NOT_LEADER = 6
+
+
+def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
+    """A table that knows one broker and the topic `orders`."""
+    made = OffsetTable("default")
+    made.place_brokers({1: ("broker", 9092)})
+    made.place(found(topic_id, partitions), 0.0, 0.0)
+    return made
+
+
+def found(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicFound:
+    return TopicFound("orders", 0, topic_id, dict.fromkeys(range(partitions), leader))
+
+
+def said(*offsets: int, error: int = 0) -> bytes:
+    """A leader's answer for `orders`."""
+    partitions = [(number, error, -1, offset) for number, offset in enumerate(offsets)]
+    encoded: bytes = OffsetResponse_v3(0, [("orders", partitions)]).encode()
+    return encoded
+
+
+def take(made: OffsetTable, answer: bytes, asked_s: float, partitions: int = 1) -> set[str]:
+    part = TopicPart("orders", tuple(range(partitions)))
+    stale, doubtful = made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1)
+    if doubtful:
+        # It is the same topic still.
+        made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1, doubtful)
+    return stale
+
+
+def latest(made: OffsetTable) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, number): one.offset
+        for topic, ends in made.offsets.latest["read_uncommitted"].items()
+        for number, one in ends.items()
+    }
+
+
+def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() -> None:
+    made = table()
+    take(made, said(5), 1.0)
+    assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
+    assert made.offsets.latest["read_uncommitted"]["orders"][0] == Latest(5, 1.0)
+    assert made.offsets.unknown == {
+        _ORDERS: "the leader answers NotLeaderForPartitionError",
+    }
+    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.5)
+    assert made.offsets.unknown == {_ORDERS: "broker 1 did not answer within 5 s"}
+    assert take(made, said(6), 3.0) == set()
+    assert latest(made) == {_ORDERS: 6}
+    assert made.offsets.unknown == {}
+
+
+def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> None:
+    made = table()
+    take(made, said(7), 3.0)
+    take(made, said(5), 2.0)
+    take(made, said(-1, error=_NOT_LEADER), 2.0)
+    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
+    assert made.offsets.latest["read_uncommitted"] == {"orders": {0: Latest(7, 3.0)}}
+    assert made.offsets.unknown == {}
+
+
+def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_confirmed() -> None:
+    made = table()
+    part = TopicPart("orders", (0,))
+    take(made, said(500_000), 1.0)
+    # A second is enough to write 500,001 records, and not 2,000,001.
+    stale, doubtful = made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0)
+    assert (stale, doubtful) == (set(), {"orders"})
+    assert latest(made) == {TopicPartition("orders", 0): 500_000}
+    assert not made.is_other(found("first"))
+    assert made.is_other(found("second"))
+    made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0, {"orders"})
+    take(made, said(2_000_000), 2.5)
+    stale, doubtful = made.take_latest("read_uncommitted", [part], said(2_000_001), 3.0, 3.0)
+    assert (stale, doubtful) == (set(), set())
+    assert latest(made) == {TopicPartition("orders", 0): 2_000_001}
+
+
+def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again() -> None:
+    made = table()
+    take(made, said(9), 1.0)
+    assert take(made, said(2), 2.0) == {"orders"}
+    assert take(made, said(2), 3.0) == {"orders"}
+    assert latest(made) == {_ORDERS: 9}
+    assert _ORDERS in made.offsets.unknown
+    made.place(found("first"), 4.0, 4.1)
+    take(made, said(2), 5.0)
+    assert latest(made) == {_ORDERS: 2}
+    assert made.offsets.unknown == {}
+    # The next time it has to be looked at anew.
+    take(made, said(1), 6.0)
+    assert latest(made) == {_ORDERS: 2}
+
+
+@pytest.mark.parametrize(("old_id", "new_id"), [("first", "second"), (None, None)])
+def test_nothing_of_a_topic_stays_that_was_created_anew(
+    old_id: str | None, new_id: str | None
+) -> None:
+    made = table(old_id, partitions=2)
+    part = TopicPart("orders", (0, 1))
+    take(made, said(9, 9), 1.0, partitions=2)
+    made.take_earliest([part], said(4, 4), 1.0)
+    epoch = made.epoch
+    # A broker without ids shows it by a partition that is gone.
+    made.place(found(new_id, partitions=1), 2.0, 2.5)
+    assert latest(made) == {}
+    assert made.offsets.earliest == {}
+    assert made.epoch > epoch
+    # Asked for before it was known: this may be of the old one.
+    take(made, said(9, 9), 2.4, partitions=2)
+    made.take_earliest([part], said(4, 4), 2.4)
+    assert latest(made) == {}
+    assert made.offsets.earliest == {}
+    take(made, said(1), 2.6)
+    assert latest(made) == {_ORDERS: 1}
+
+
+def test_partitions_that_are_added_leave_the_values_there_are() -> None:
+    made = table(None)
+    take(made, said(9), 1.0)
+    made.place(found(None, partitions=3), 2.0, 2.1)
+    assert latest(made) == {_ORDERS: 9}
+    assert made.offsets.topics["orders"].partitions == (0, 1, 2)
+
+
+def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
+    made = table()
+    take(made, said(9), 1.0)
+    assert not made.place(TopicFound("orders", 29, None, {}), 2.0, 2.1)
+    topic = made.offsets.topics["orders"]
+    assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
+    assert latest(made) == {_ORDERS: 9}
+    made.place(found("second"), 3.0, 3.1)
+    assert latest(made) == {}
+
+
+def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> None:
+    made = OffsetTable("default")
+    made.place_brokers({1: ("a", 1), 2: ("b", 2)})
+    made.place(TopicFound("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
+    made.place(TopicFound("gone", 3, None, {}), 0.0, 0.0)
+    plan = made.plan(
+        of_sources(
+            "query",
+            source(0, topics=("orders", "gone", "new"), processed={"gone": {0: 1}}),
+            source(1, processed={"orders": {7: 1}}, assigned={"orders": [7]}),
+            source(2, processed={"orders": {0: 1}}, cluster="elsewhere"),
+        )
+    )
+    assert {(leader, part.numbers) for leader, _, part in plan.parts} == {(1, (0, 2)), (2, (1,))}
+    assert plan.unknown == {
+        TopicPartition("orders", 3): "the partition has no leader",
+        TopicPartition("orders", 7): "topic orders has no such partition",
+        TopicPartition("gone", 0): "topic gone does not exist",
+    }
+    assert plan.unplaced == {"new": []}
+
+
+def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:
+    made = table(partitions=2)
+    take(made, said(5, 5), 1.0, partitions=2)
+    made.take_earliest([TopicPart("orders", (0, 1))], said(0, 0), 1.0)
+    made.keep_only([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))], 2.0)
+    assert latest(made) == {_ORDERS: 5}
+    assert made.offsets.earliest == {"orders": {0: 0}}
+    made.keep_only([], 3.0)
+    take(made, said(5, 5), 2.5, partitions=2)
+    assert made.offsets.topics == {}
+    assert latest(made) == {}
+
+
+def test_requests_are_what_aiokafka_writes() -> None:
+    parts = [TopicPart("orders", (0, 3)), TopicPart("payments", (1,))]
+    ours = OffsetsRequest("read_committed", parts, LATEST).prepare({2: (1, 11)})
+    theirs = OffsetRequest(-1, 1, [("orders", [(0, -1), (3, -1)]), ("payments", [(1, -1)])])
+    stock = theirs.prepare({2: (1, 11)})
+    assert ours.encode() == stock.encode()
+    assert (ours.API_KEY, ours.API_VERSION) == (stock.API_KEY, stock.API_VERSION)
+
+
+def test_a_broker_that_is_too_old_is_named() -> None:
+    with pytest.raises(IncompatibleBrokerVersion, match=r"older than Kafka 0\.11"):
+        OffsetsRequest("read_uncommitted", [], LATEST).prepare({2: (0, 1)})
+
+
+def test_tags_of_newer_brokers_are_passed_over() -> None:
+    tags = bytes([2, 0, 1, 9, 1, 2, 8, 8])  # tag 0: a byte; tag 1: two
+    broker = struct.pack(">i", 1) + b"\x02b" + struct.pack(">i", 9092) + b"\0" + tags
+    partition = struct.pack(">hiii", 0, 0, 1, 7) + 2 * (b"\x02" + struct.pack(">i", 1)) + b"\x01"
+    name = "t" * 200  # its length takes two bytes
+    topic = b"".join(
+        (struct.pack(">h", 0), b"\xc9\x01", name.encode(), b"\xff" * 16, b"\0"),
+    )
+    topic += b"\x02" + partition + tags + bytes(4) + tags
+    data = b"".join((bytes(4), b"\x02", broker, b"\x02c", bytes(4), b"\x02", topic, tags))
+    brokers, topics = MetadataAnswer(data, flexible=True).read()
+    assert brokers == {1: ("b", 9092)}
+    assert list(topics) == [TopicFound(name, 0, "_" * 21 + "w", {0: 1})]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_slices_hold_everything_once_and_no_topic_twice(size: int) -> None:
+    parts = [TopicPart("a", tuple(range(7))), TopicPart("b", (1,)), TopicPart("c", (4, 5))]
+    requests = list(slices(parts, size))
+    asked = [(part.topic, n) for request in requests for part in request for n in part.numbers]
+    assert asked == [(part.topic, n) for part in parts for n in part.numbers]
+    for request in requests:
+        topics = [part.topic for part in request]
+        assert len(topics) == len(set(topics))
+        assert sum(len(part.numbers) for part in request) <= size
+
+
+def test_patience_follows_a_far_leader_and_has_bounds() -> None:
+    patience = Patience(5.0)
+    assert patience.seconds == 1.0
+    assert patience.learn(0.7)
+    assert patience.seconds == pytest.approx(2.1)
+    assert patience.learn(0.7)
+    slow = Patience(5.0)
+    for _ in range(10):
+        slow.learn(0.005)
+    kept = [slow.learn(1.5) for _ in range(5)]
+    assert kept[0] is False
+    assert kept[-1] is True
+    slow.learn(60.0)
+    assert slow.seconds == 5.0
+    assert Patience(0.2).seconds == 0.2
+
+
+def test_a_hold_ends_with_the_last_release() -> None:
+    ended: list[Any] = []
+    hold = Hold(lambda: ended.append(1))
+    hold.take()
+    hold.release()
+    assert ended == []
+    hold.release()
+    assert ended == [1]

@@ -1,0 +1,452 @@
+"""Offsets from real brokers: each partition's error is its own, and the last good value stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewPartitions
+
+from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_kafka.protocol.metadata import MetadataRequest
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_schemas import KafkaSettings
+from sparklag_service.enrichment.watched_cluster import WatchedCluster
+from sparklag_service.tracking.query_state import QueryState
+from tests.second_client import SecondClient
+from tests.service.asking import ask, of_sources, query, source, watching
+from tests.service.second_broker import NODE_ID, frozen, place, second_broker
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+async def cluster(kafka: LocalKafka) -> AsyncIterator[WatchedCluster]:
+    async with watching(kafka.bootstrap_servers, metadata_interval_s=1.0) as watched:
+        yield watched
+
+
+def latest(cluster: WatchedCluster, *, committed: bool = False) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, number): found.offset
+        for topic, ends in cluster.offsets.latest[
+            "read_committed" if committed else "read_uncommitted"
+        ].items()
+        for number, found in ends.items()
+    }
+
+
+async def asked_until(
+    cluster: WatchedCluster, state: QueryState, condition: Callable[[], bool], what: str
+) -> None:
+    async def holds() -> bool:
+        await ask(cluster, state)
+        return condition()
+
+    await eventually(holds, what)
+
+
+async def measured(cluster: WatchedCluster, state: QueryState) -> None:
+    """Ask until every partition of `state` has its offset."""
+    wanted = {
+        TopicPartition(topic, number)
+        for one in state.sources
+        for topic, numbers in (one.processed or {}).items()
+        for number in numbers
+    }
+    await asked_until(cluster, state, lambda: wanted <= latest(cluster).keys(), "it is measured")
+
+
+async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
+    kafka: LocalKafka, second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 5)
+    second_client.produce(topic_name, [b"x"] * 100)
+    partitions = [TopicPartition(topic_name, number) for number in range(5)]
+    async with AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers) as stock:
+        expected = await stock.end_offsets(partitions)
+        beginnings = await stock.beginning_offsets(partitions)
+    first = {partition.partition: offset for partition, offset in beginnings.items()}
+    await measured(cluster, query({topic_name: [0, 1, 2, 3, 4]}))
+    assert latest(cluster) == expected
+    assert sum(expected.values()) == 100
+
+    async def earliest_known() -> bool:
+        return bool(cluster.offsets.earliest == {topic_name: first})
+
+    await eventually(earliest_known, "the earliest offsets come by themselves")
+
+
+async def test_more_partitions_than_one_request_holds_are_all_answered(
+    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1_050)
+    state = of_sources("new", source(topics=(topic_name,)))
+    await asked_until(cluster, state, lambda: len(latest(cluster)) == 1_050, "all are answered")
+    assert cluster.offsets.topics[topic_name].partitions == tuple(range(1_050))
+    assert cluster.offsets.unknown == {}
+
+
+async def test_an_offset_was_asked_for_after_its_query_was(
+    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    state = query({topic_name: [0]})
+    await measured(cluster, state)
+    for count in range(1, 4):
+        second_client.produce(topic_name, [b"x"])
+        asked_s = time.monotonic()
+        await ask(cluster, state)
+        found = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+        assert found.offset == count
+        assert found.asked_s >= asked_s
+
+
+@pytest.fixture(scope="module")
+def creating() -> Iterator[LocalKafka]:
+    """Creates a topic that it is asked for, when it is asked the usual way; may be frozen and
+    stopped."""
+    with LocalKafka(auto_create_topics=True) as broker:
+        yield broker
+
+
+async def test_a_missing_topic_costs_only_its_own_partitions_and_is_not_created(
+    creating: LocalKafka,
+) -> None:
+    second = SecondClient(creating.bootstrap_servers)
+    second.create("there", 1)
+    there, gone = TopicPartition("there", 0), TopicPartition("gone", 0)
+    async with watching(creating.bootstrap_servers) as cluster:
+        state = query({"there": [0], "gone": [0]})
+        for _ in range(3):
+            await asked_until(
+                cluster,
+                state,
+                lambda: (
+                    latest(cluster) == {there: 0}
+                    and cluster.offsets.unknown == {gone: "topic gone does not exist"}
+                ),
+                "the one is measured, the other named",
+            )
+        topic = cluster.offsets.topics["gone"]
+        assert (topic.missing, topic.gone) == ("topic gone does not exist", True)
+    assert "gone" not in second.topics()
+
+
+async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_created_again(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    second = SecondClient(creating.bootstrap_servers)
+    second.create(topic_name, 1)
+    partition = TopicPartition(topic_name, 0)
+    state = query({topic_name: [0]})
+    # The leader's own answer is what has the metadata read again.
+    async with watching(creating.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
+        await measured(cluster, state)
+        second.delete(topic_name)
+        await asked_until(
+            cluster,
+            state,
+            lambda: cluster.offsets.topics[topic_name].gone and not latest(cluster),
+            "the topic is gone",
+        )
+        assert cluster.offsets.earliest == {}
+        await ask(cluster, state)
+        reason = f"topic {topic_name} does not exist"
+        assert cluster.offsets.unknown == {partition: reason}
+        assert topic_name not in second.topics()
+
+
+@pytest.mark.parametrize("refilled", [1, 9])
+async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_values(
+    second_client: SecondClient, kafka: LocalKafka, topic_name: str, refilled: int
+) -> None:
+    second_client.create(topic_name, 2)
+    second_client.produce(topic_name, [b"x"] * 5, partition=0)
+    second_client.produce(topic_name, [b"x"] * 5, partition=1)
+    state = query({topic_name: [0, 1]})
+    # Shorter or longer, its metadata is read for that, and not in its turn.
+    async with watching(kafka.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
+        await measured(cluster, state)
+        old_id = cluster.offsets.topics[topic_name].topic_id
+        assert old_id is not None
+        assert len(old_id) == 22
+        second_client.delete(topic_name)
+        second_client.create(topic_name, 1)
+        second_client.produce(topic_name, [b"x"] * refilled, partition=0)
+
+        def is_new() -> bool:
+            topic = cluster.offsets.topics[topic_name]
+            if topic.topic_id not in (None, old_id):
+                # From now on nothing of the old one is to be seen.
+                assert TopicPartition(topic_name, 1) not in latest(cluster)
+                assert latest(cluster).get(TopicPartition(topic_name, 0)) in (None, refilled)
+            else:
+                assert latest(cluster).get(TopicPartition(topic_name, 0)) in (None, 5)
+            return topic.topic_id not in (None, old_id) and bool(latest(cluster))
+
+        await asked_until(cluster, state, is_new, "the new topic is measured")
+        assert cluster.offsets.topics[topic_name].partitions == (0,)
+
+
+async def test_partitions_added_later_are_found(
+    second_client: SecondClient, kafka: LocalKafka, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    state = of_sources("new", source(topics=(topic_name,)))
+    await asked_until(cluster, state, lambda: len(latest(cluster)) == 1, "one is measured")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(60)
+    await asked_until(cluster, state, lambda: len(latest(cluster)) == 3, "three are measured")
+    assert cluster.offsets.topics[topic_name].partitions == (0, 1, 2)
+
+
+async def test_a_partition_the_topic_does_not_have_is_named(
+    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    beyond = TopicPartition(topic_name, 7)
+    state = query({topic_name: [0, 7]})
+    await asked_until(
+        cluster, state, lambda: latest(cluster) == {TopicPartition(topic_name, 0): 0}, "measured"
+    )
+    assert cluster.offsets.unknown == {beyond: f"topic {topic_name} has no such partition"}
+
+
+async def test_a_topic_that_appears_later_is_found(
+    second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    state = query({topic_name: [0]})
+    partition = TopicPartition(topic_name, 0)
+    await asked_until(cluster, state, lambda: partition in cluster.offsets.unknown, "missing")
+    second_client.create(topic_name, 1)
+    await measured(cluster, state)
+    assert cluster.offsets.unknown == {}
+
+
+async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    second = SecondClient(creating.bootstrap_servers)
+    second.create(topic_name, 1)
+    second.produce(topic_name, [b"x"] * 3)
+    partition = TopicPartition(topic_name, 0)
+    state = query({topic_name: [0]})
+    async with watching(creating.bootstrap_servers, measure_timeout_s=1.0) as cluster:
+        await measured(cluster, state)
+        good = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+        creating.freeze()
+        try:
+            await asked_until(
+                cluster,
+                state,
+                lambda: "did not answer within 1 s" in cluster.offsets.unknown.get(partition, ""),
+                "the deadline has passed",
+            )
+            # It may have answered a request that came before the signal.
+            kept = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+            assert kept.offset == good.offset
+
+            async def given_up() -> bool:
+                return cluster.unreachable is not None
+
+            await eventually(given_up, "no broker of the cluster answers")
+            assert cluster.unreachable is not None
+            assert cluster.unreachable.startswith("no broker answers")
+        finally:
+            creating.thaw()
+        await asked_until(
+            cluster, state, lambda: not cluster.offsets.unknown, "the broker answers again"
+        )
+        assert cluster.unreachable is None
+
+
+async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_it_is_back(
+    creating: LocalKafka, topic_name: str
+) -> None:
+    SecondClient(creating.bootstrap_servers).create(topic_name, 1)
+    creating.stop()
+    state = query({topic_name: [0]})
+    partition = TopicPartition(topic_name, 0)
+    async with watching(creating.bootstrap_servers) as cluster:
+        for _ in range(2):
+            await asked_until(
+                cluster,
+                state,
+                lambda: cluster.unreachable is not None and partition in cluster.offsets.unknown,
+                "it is away",
+            )
+            creating.start()
+            await asked_until(
+                cluster,
+                state,
+                lambda: partition in latest(cluster) and not cluster.offsets.unknown,
+                "it is back",
+            )
+            assert cluster.unreachable is None
+            await asyncio.to_thread(creating.stop)
+
+
+async def test_read_committed_ends_at_the_last_stable_offset(
+    kafka: LocalKafka, second_client: SecondClient, cluster: WatchedCluster, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"settled"] * 3)
+    partition = TopicPartition(topic_name, 0)
+    position = {topic_name: {0: 0}}
+    state = of_sources(
+        "both",
+        source(0, processed=position),
+        source(1, processed=position, isolation_level="read_committed"),
+    )
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=topic_name
+    ) as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(topic_name, b"open", partition=0)
+            await measured(cluster, state)
+            assert latest(cluster) == {partition: 4}
+            assert latest(cluster, committed=True) == {partition: 3}
+
+
+async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> None:
+    await ask(cluster, of_sources("none"))
+    assert cluster.offsets.topics == {}
+
+
+async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
+    topic_name: str,
+) -> None:
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    login = KafkaSettings(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_username="sparklag",
+        sasl_password="right",
+    )
+    with LocalKafka(
+        security_protocol="SASL_PLAINTEXT",
+        scram_users={"sparklag": "right"},
+        properties=properties,
+    ) as broker:
+        SecondClient(broker.internal_servers).create(topic_name, 1)
+        partition = TopicPartition(topic_name, 0)
+        state = query({topic_name: [0]})
+        reason = f"no right to describe topic {topic_name}"
+        async with watching(broker.bootstrap_servers, kafka=login) as cluster:
+            await asked_until(
+                cluster,
+                state,
+                lambda: cluster.offsets.unknown == {partition: reason},
+                "it is forbidden",
+            )
+            topic = cluster.offsets.topics[topic_name]
+            assert (topic.missing, topic.gone) == (reason, False)
+            admin = AdminClient({"bootstrap.servers": broker.internal_servers})
+            allowed = AclBinding(
+                ResourceType.TOPIC,
+                topic_name,
+                ResourcePatternType.LITERAL,
+                "User:sparklag",
+                "*",
+                AclOperation.DESCRIBE,
+                AclPermissionType.ALLOW,
+            )
+            for done in admin.create_acls([allowed]).values():
+                done.result(60)
+            await measured(cluster, state)
+            assert cluster.offsets.unknown == {}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[LocalKafka, LocalKafka]]:
+    """Two nodes of a cluster; the second may be frozen, and killed by the last test."""
+    with LocalKafka() as first, second_broker(first) as second_node:
+        yield first, second_node
+
+
+async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
+    pair: tuple[LocalKafka, LocalKafka],
+) -> None:
+    first, second_node = pair
+    # Beside the frozen one none could be made: clients may take that for the controller.
+    await place(first, {"here": [1], "new": [1]})
+    async with watching(
+        first.bootstrap_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
+    ) as cluster:
+        await measured(cluster, query({"here": [0]}))
+        assert "new" not in cluster.offsets.topics
+        cluster._answered_last = cluster._table.brokers[NODE_ID]
+        with frozen(second_node):
+            state = of_sources("new", source(topics=("here", "new")))
+            await asked_until(
+                cluster,
+                state,
+                lambda: (
+                    "new" in cluster.offsets.topics
+                    and cluster.offsets.topics["new"].partitions == (0,)
+                ),
+                "the other broker gives the metadata",
+            )
+
+
+async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last_value(
+    pair: tuple[LocalKafka, LocalKafka],
+) -> None:
+    first, second_node = pair
+    await place(first, {"spread": [1, 2]})
+    SecondClient(first.bootstrap_servers).produce("spread", [b"x"] * 3, partition=0)
+    here, there = TopicPartition("spread", 0), TopicPartition("spread", 1)
+    state = query({"spread": [0, 1]})
+    async with watching(first.bootstrap_servers) as cluster:
+        await asked_until(
+            cluster, state, lambda: latest(cluster) == {here: 3, there: 0}, "both are measured"
+        )
+        second_node.kill()
+        await asked_until(
+            cluster,
+            state,
+            lambda: cluster.offsets.unknown == {there: "the partition has no leader"},
+            "the lost partition is named as leaderless",
+        )
+        assert latest(cluster) == {here: 3, there: 0}
+        asked_s = time.monotonic()
+        await ask(cluster, state)
+        good = cluster.offsets.latest["read_uncommitted"]
+        here_s, there_s = (good[one.topic][one.partition].asked_s for one in (here, there))
+        assert here_s >= asked_s > there_s
+
+
+async def test_metadata_of_an_old_broker_is_the_same_without_ids(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 3)
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    link = BrokerLink(
+        host, int(port), {}, TrustedBrokers(kafka.bootstrap_servers, KafkaSettings()), 60.0
+    )
+    try:
+        connection = await link.connection()
+        request = MetadataRequest([topic_name, f"{topic_name}-none"])
+        brokers, topics = (await connection.send(request)).read()
+        by_id = list(topics)
+        connection._versions = {3: (0, 4)}
+        old_brokers, topics = (await connection.send(request)).read()
+        without_id = list(topics)
+    finally:
+        await link.aclose()
+    assert old_brokers == brokers
+    assert [topic._replace(topic_id=None) for topic in by_id] == without_id
+    assert [topic.leaders for topic in by_id] == [dict.fromkeys(range(3), 1), {}]

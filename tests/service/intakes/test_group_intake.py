@@ -1,0 +1,270 @@
+"""Ordinary consumer groups on real brokers become observations."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from aiokafka.structs import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_schemas import GroupSettings
+from sparklag_schemas.runtime.clock import epoch_ms
+from tests.second_client import SecondClient
+from tests.service.conftest import running, settings_for
+from tests.service.groups import commit, member, watching
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def group(topic_name: str) -> str:
+    """A group that no other test has."""
+    return f"group-of-{topic_name}"
+
+
+def delete(bootstrap_servers: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_consumer_groups([group])[group].result(60)
+
+
+async def test_a_group_without_members_is_observed_in_all_of_its_topics(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    other = second_client.create(f"{topic_name}-other", 2)
+    second_client.create(topic_name, 3)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
+    asked_ms = epoch_ms()
+    async with watching(kafka.bootstrap_servers, re.escape(group), alias="east") as watch:
+        found = await watch.at(group, {topic_name: {0: 5, 2: 7}, other: {1: 0}})
+    assert found.query_id == f"group:east:{group}"
+    assert (found.run_id, found.query, found.cluster, found.origin) == (
+        None,
+        group,
+        "east",
+        "group",
+    )
+    assert (found.batch_id, found.processed_at) == (None, None)
+    assert asked_ms <= found.observed_at <= epoch_ms()
+    (source,) = found.sources
+    assert source.source == 0
+    # Partitions that nobody has committed in are not counted.
+    assert source.assigned == {topic_name: [0, 2], other: [1]}
+    assert source.topics is None
+
+
+async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeated_by_heartbeats(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 9)
+    async with (
+        member(kafka.bootstrap_servers, group, topic_name) as consumer,
+        watching(kafka.bootstrap_servers, re.escape(group), heartbeat_s=1.0) as watch,
+    ):
+        await consumer.getone()
+        await consumer.commit()
+        first = await watch.at(group, {topic_name: {0: 1}})
+        await consumer.getone()
+        await consumer.commit()
+        second = await watch.at(group, {topic_name: {0: 2}})
+        assert second.processed_at == second.observed_at > first.observed_at
+        repeated = await watch.at(group, {topic_name: {0: 2}}, cause="refresh")
+        assert repeated.processed_at == second.processed_at
+        assert repeated.observed_at >= second.observed_at
+        assert [o.cause for o in watch.of(group)].count("group") == 2
+        assert len({o.observation_id for o in watch.of(group)}) == len(watch.of(group))
+
+
+async def test_heartbeats_come_in_time_also_when_offsets_are_read_less_often(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 1)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    async with watching(
+        kafka.bootstrap_servers, re.escape(group), interval_s=600.0, heartbeat_s=0.5
+    ) as watch:
+        first = await watch.at(group, {topic_name: {0: 5}})
+        again = await watch.at(group, {topic_name: {0: 5}}, cause="refresh")
+    # It says how old it is: nothing was asked in the meantime.
+    assert again.observed_at == first.observed_at
+
+
+async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    names = {kind: f"{topic_name}-{kind}" for kind in ("yes", "no", "yes-but", "žluťoučký-ὕ-🐎")}
+    for name in names.values():
+        await commit(kafka.bootstrap_servers, name, {topic_name: {0: 5}})
+    prefix = re.escape(topic_name)
+    async with watching(
+        kafka.bootstrap_servers, f"{prefix}-yes.*", f"{prefix}-ž.*", "no", deny=(".*-but",)
+    ) as watch:
+        for kind in ("yes", "žluťoučký-ὕ-🐎"):
+            await watch.at(names[kind], {topic_name: {0: 5}})
+        assert not watch.of(names["no"])
+        assert not watch.of(names["yes-but"])
+
+
+async def test_without_a_pattern_no_group_is_looked_at(kafka: LocalKafka) -> None:
+    async with watching(kafka.bootstrap_servers) as watch:
+        await asyncio.sleep(0)
+        assert not watch.intake.failing
+
+
+async def test_a_group_is_observed_from_its_first_commit_on(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    marker = f"{group}-marker"
+    second_client.create(topic_name, 1)
+    await commit(kafka.bootstrap_servers, marker, {topic_name: {0: 1}})
+    async with (
+        member(kafka.bootstrap_servers, group, topic_name) as consumer,
+        watching(kafka.bootstrap_servers, f"{re.escape(group)}.*") as watch,
+    ):
+        await watch.at(marker, {topic_name: {0: 1}})
+        # Both were read several times.
+        for offset in range(2, 6):
+            await commit(kafka.bootstrap_servers, marker, {topic_name: {0: offset}})
+            await watch.at(marker, {topic_name: {0: offset}})
+        assert not watch.of(group)
+        second_client.produce(topic_name, [b"x"])
+        await consumer.getone()
+        await consumer.commit()
+        await watch.at(group, {topic_name: {0: 1}})
+
+
+async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_back(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 1)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
+        await watch.at(group, {topic_name: {0: 5}})
+        await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
+        await watch.at(group, {topic_name: {0: 5}}, cause="terminated")
+        # Nothing was said of an empty position in between.
+        assert watch.positions(group) == [{topic_name: {0: 5}}] * len(watch.of(group))
+        assert not watch.intake.failing
+        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 6}})
+        await watch.at(group, {topic_name: {0: 6}})
+        assert [o.cause for o in watch.of(group)] == ["group", "terminated", "group"]
+
+
+async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ended_once(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
+    second_client.create(topic_name, 1)
+    async with watching(
+        kafka.bootstrap_servers, f"{re.escape(group)}.*", remembered=lambda: query_ids
+    ) as watch:
+        ended = await watch.shows(group, lambda o: o.cause == "terminated", "it has ended")
+        assert ended.query_id == query_ids[0]
+        # Where it was is what is remembered of it.
+        assert ended.sources == []
+        # Each is found when the groups are looked for again.
+        for number in range(2):
+            await commit(kafka.bootstrap_servers, f"{group}-{number}", {topic_name: {0: 5}})
+            await watch.at(f"{group}-{number}", {topic_name: {0: 5}})
+        assert len(watch.of(group)) == 1
+
+
+async def test_a_group_whose_commits_vanish_while_it_has_members_has_no_position_any_more(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    other = second_client.create(f"{topic_name}-other", 1)
+    second_client.create(topic_name, 1)
+    async with (
+        member(kafka.bootstrap_servers, group, topic_name, other) as consumer,
+        watching(kafka.bootstrap_servers, re.escape(group)) as watch,
+    ):
+        await consumer.commit({TopicPartition(topic_name, 0): 5})
+        await watch.at(group, {topic_name: {0: 5}})
+        # With the topic its commits go.
+        await asyncio.to_thread(second_client.delete, topic_name)
+        await watch.at(group, {})
+        assert "terminated" not in {o.cause for o in watch.of(group)}
+
+
+async def test_a_group_goes_to_another_instance_and_comes_back(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    owned = {"mine"}
+    second_client.create(topic_name, 1)
+    marker = f"{group}-marker"
+    for name in (group, marker):
+        await commit(kafka.bootstrap_servers, name, {topic_name: {0: 5}})
+    async with watching(
+        kafka.bootstrap_servers,
+        f"{re.escape(group)}.*",
+        heartbeat_s=1.0,
+        owns=lambda query_id: query_id.endswith("-marker") or "mine" in owned,
+    ) as watch:
+        await watch.at(group, {topic_name: {0: 5}})
+        owned.clear()
+        for offset in range(6, 10):
+            await commit(kafka.bootstrap_servers, marker, {topic_name: {0: offset}})
+            await watch.at(marker, {topic_name: {0: offset}})
+        said = len(watch.of(group))
+        await commit(kafka.bootstrap_servers, marker, {topic_name: {0: 10}})
+        await watch.at(marker, {topic_name: {0: 10}})
+        await watch.at(marker, {topic_name: {0: 10}}, cause="refresh")
+        assert len(watch.of(group)) == said
+        owned.add("mine")
+
+        async def said_anew() -> bool:
+            return len(watch.of(group)) > said
+
+        await eventually(said_anew, "it is said at once")
+        anew = watch.of(group)[said]
+        assert (anew.cause, anew.sources[0].processed) == ("group", {topic_name: {0: 5}})
+
+
+async def test_many_groups_are_read_together(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 20)
+    groups = [f"{topic_name}-{number}" for number in range(60)]
+
+    def position(number: int) -> dict[str, dict[int, int]]:
+        return {topic_name: {partition: number + partition for partition in range(20)}}
+
+    for start in range(0, 60, 10):
+        await asyncio.gather(
+            *(
+                commit(kafka.bootstrap_servers, groups[number], position(number))
+                for number in range(start, start + 10)
+            )
+        )
+    async with watching(kafka.bootstrap_servers, f"{re.escape(topic_name)}-.*") as watch:
+        for number, name in enumerate(groups):
+            await watch.at(name, position(number))
+        assert not watch.intake.failing
+
+
+async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_it_was_down(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 3)
+    second_client.produce(topic_name, [b"x"] * 9, partition=0)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    settings = settings_for(
+        kafka.bootstrap_servers,
+        groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, find_interval_s=1.0),
+    )
+    query_id = f"group:default:{group}"
+    async with running(settings, second_client) as service:
+        event = await service.shows(query_id, lambda e: e.total_lag == 4, "its lag")
+        (topic,) = event.topics
+        # Two partitions have no commit: they are no lag.
+        assert [partition.partition for partition in topic.partitions] == [0]
+        assert (event.query, event.origin, event.run_id) == (group, "group", None)
+    await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
+    async with running(settings, second_client) as service:
+        ended = await service.shows(query_id, lambda e: e.cause == "terminated", "it has ended")
+        assert ended.topics[0].partitions[0].processed_offset == 5

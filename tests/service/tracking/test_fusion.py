@@ -1,0 +1,324 @@
+"""One position of a query whose driver and whose checkpoint both speak of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from sparklag_schemas import LagEvent, Observation, SourcePosition
+from sparklag_service.tracking.query_state import QueryState, restored
+from sparklag_service.tracking.tracker import Tracker
+from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, observation, position
+from tests.service.states import evaluated, said, source, state
+
+MINUTE_MS = 60_000
+
+
+def spoken(batch_id: int | None, offset: int, at_ms: int = 1_000, **fields: object) -> Observation:
+    """A driver: batch `batch_id` ended at `offset` of `orders` 0."""
+    return observation(
+        **{
+            "batch_id": batch_id,
+            "sources": [position({"orders": {0: offset}}, topics=["orders"])],
+            "observed_at": at_ms,
+            "processed_at": at_ms - 100,
+            **fields,
+        }
+    )
+
+
+def seen(
+    batch_id: int | None,
+    offset: int | None,
+    at_ms: int = 1_500,
+    *,
+    planned: tuple[int, int] | None = None,
+    **fields: object,
+) -> Observation:
+    """A checkpoint: the same, and the batch after it (its number and its end) if it is planned."""
+    return observation(
+        **{
+            "run_id": None,
+            "query": "folder",
+            "origin": "checkpoint",
+            "cause": "checkpoint",
+            "batch_id": batch_id,
+            "planned_batch_id": planned and planned[0],
+            "observed_at": at_ms,
+            "processed_at": None if batch_id is None else at_ms - 10,
+            "batch": None,
+            "checkpoint_location": "/checkpoints/folder",
+            "sources": [
+                SourcePosition(
+                    source=0,
+                    processed=None if offset is None else {"orders": {0: offset}},
+                    planned=planned and {"orders": {0: planned[1]}},
+                )
+            ],
+            **fields,
+        }
+    )
+
+
+def taken(*observations: Observation, remembered: LagEvent | None = None) -> QueryState:
+    """What is known once these came, a driver's through the topic."""
+    tracker = Tracker()
+    for number, one in enumerate(observations):
+        offset = number if one.run_id is not None else None
+        tracker.observe(one, remembered, offset)
+    return tracker.queries[QUERY_ID]
+
+
+def at(query: QueryState) -> tuple[int | None, object, str]:
+    """Batch, offset and who said so."""
+    (only,) = query.sources
+    offset = None if only.processed is None else only.processed["orders"][0]
+    return query.batch_id, offset, query.origin
+
+
+# The newer position wins.
+
+
+def test_a_query_is_known_by_its_checkpoint_alone() -> None:
+    query = taken(seen(4, 50))
+    assert at(query) == (4, 50, "checkpoint")
+    assert query.run_id is None
+    assert query.name == "folder"
+
+
+def test_a_batch_whose_event_was_dropped_is_seen_in_the_checkpoint() -> None:
+    query = taken(spoken(4, 50), seen(5, 60))
+    assert at(query) == (5, 60, "checkpoint")
+    assert query.run_id == RUN_ID
+    assert query.name == "orders"
+
+
+def test_of_one_batch_the_driver_knows_more() -> None:
+    query = taken(spoken(4, 50), seen(4, 50))
+    assert at(query) == (4, 50, "listener")
+    assert query.batch is not None
+
+
+@pytest.mark.parametrize("cause", ["progress", "idle", "refresh", "terminated"])
+def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cause: str) -> None:
+    query = taken(spoken(4, 50), seen(6, 70), spoken(5, 60, 2_000, cause=cause))
+    assert at(query) == (6, 70, "checkpoint")
+    assert query.ended == (cause == "terminated")
+    assert query.heard_at_ms == 2_000
+
+
+def test_a_driver_that_is_ahead_of_its_checkpoint_leads() -> None:
+    # Asynchronous progress tracking: only some batches are written.
+    query = taken(spoken(7, 80), seen(5, 60))
+    assert at(query) == (7, 80, "listener")
+
+
+def test_a_driver_goes_on_from_where_its_checkpoint_was() -> None:
+    query = taken(spoken(4, 50), seen(6, 70), spoken(7, 80, 2_000))
+    assert at(query) == (7, 80, "listener")
+
+
+def test_a_restart_without_data_is_where_the_checkpoint_says() -> None:
+    begun = observation(
+        cause="started",
+        run_id=OTHER_RUN,
+        batch_id=None,
+        processed_at=None,
+        batch=None,
+        observed_at=3_000,
+        sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
+    )
+    query = taken(seen(6, 70), begun)
+    assert at(query) == (6, 70, "checkpoint")
+    assert query.run_id == OTHER_RUN
+    assert query.sources[0].isolation_level == "read_committed"
+    assert query.sources[0].topics == ("orders",)
+    assert query.name == "orders"
+
+
+def test_the_first_look_after_a_start_gives_the_position() -> None:
+    begun = observation(
+        cause="started",
+        batch_id=None,
+        processed_at=None,
+        batch=None,
+        sources=[SourcePosition(source=0, topics=["orders"], isolation_level="read_committed")],
+    )
+    query = taken(begun, seen(6, 70))
+    assert at(query) == (6, 70, "checkpoint")
+    assert query.sources[0].isolation_level == "read_committed"
+
+
+def test_a_checkpoint_that_somebody_set_back_counts() -> None:
+    query = taken(spoken(7, 80), seen(7, 80), seen(3, 40, 2_000))
+    assert at(query) == (3, 40, "checkpoint")
+
+
+def test_what_a_checkpoint_says_of_no_batch_takes_nothing_away() -> None:
+    query = taken(spoken(7, 80), seen(None, None))
+    assert at(query) == (7, 80, "listener")
+
+
+def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() -> None:
+    begun = observation(
+        cause="started",
+        batch_id=None,
+        sources=[
+            SourcePosition(source=0, topics=["fx"], isolation_level="read_committed"),
+            SourcePosition(source=1, topics=["orders"]),
+        ],
+    )
+    checkpoint = seen(
+        2,
+        None,
+        sources=[position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)],
+    )
+    query = taken(begun, checkpoint)
+    levels = {tuple(s.processed or ()): s.isolation_level for s in query.sources}
+    assert levels == {("orders",): "read_uncommitted", ("fx",): "read_committed"}
+
+
+def test_a_source_without_data_in_the_last_batch_stays_where_it_was() -> None:
+    both = [position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
+    one = [position({"orders": {0: 9}}), SourcePosition(source=1)]
+    query = taken(seen(2, None, sources=both), seen(3, None, 2_000, sources=one))
+    assert [s.processed for s in query.sources] == [{"orders": {0: 9}}, {"fx": {0: 6}}]
+
+
+# Who speaks.
+
+
+def test_a_batch_long_after_the_drivers_last_word_is_of_a_run_that_does_not_speak() -> None:
+    query = taken(spoken(4, 50, cause="terminated"), seen(9, 90, 5 * MINUTE_MS))
+    assert query.run_id is None
+    assert not query.ended
+
+
+def test_a_batch_just_before_the_drivers_end_is_its_own() -> None:
+    query = taken(spoken(4, 50, cause="terminated"), seen(5, 60, 1_200))
+    assert at(query) == (5, 60, "checkpoint")
+    assert query.run_id == RUN_ID
+    assert query.ended
+
+
+def test_a_driver_that_speaks_again_is_the_run_it_was() -> None:
+    # Kafka was away: the checkpoint went on without a word.
+    query = taken(spoken(4, 50), seen(9, 90, 5 * MINUTE_MS), spoken(10, 99, 6 * MINUTE_MS))
+    assert at(query) == (10, 99, "listener")
+    assert query.run_id == RUN_ID
+    assert query.other_run_id is None
+
+
+def test_clocks_that_differ_do_not_silence_a_driver() -> None:
+    # The service's clock is an hour ahead of the driver's.
+    query = taken(seen(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
+    assert at(query) == (6, 70, "listener")
+    assert query.heard_at_ms == 2_000
+
+
+def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:
+    tracker = Tracker()
+    tracker.observe(spoken(4, 50, 1_000), offset=7)
+    tracker.observe(seen(4, 50, 1_500))
+    assert not tracker.observe(spoken(4, 50, 1_000), offset=7)
+    assert tracker.queries[QUERY_ID].observation_offset == 7
+
+
+# The batch that runs.
+
+
+def test_what_is_in_flight_is_what_is_planned_and_not_processed() -> None:
+    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)))
+    event = evaluated(query, said({0: 70}))
+    assert (event.total_lag, event.in_flight, event.planned_batch_id) == (20, 8, 5)
+    assert event.topics[0].partitions[0].planned_offset == 58
+
+
+def test_nothing_is_in_flight_once_the_planned_batch_has_completed() -> None:
+    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), spoken(5, 58, 2_000))
+    event = evaluated(query, said({0: 70}))
+    assert event.in_flight is None
+    assert event.topics[0].partitions[0].planned_offset is None
+
+
+@pytest.mark.parametrize("cause", ["idle", "refresh"])
+def test_a_driver_that_says_no_more_than_that_it_runs_leaves_the_plan_alone(cause: str) -> None:
+    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), spoken(4, 50, 2_000, cause=cause))
+    assert evaluated(query, said({0: 70})).in_flight == 8
+
+
+def test_a_run_that_ended_has_nothing_in_flight() -> None:
+    ended = spoken(4, 50, 2_000, cause="terminated")
+    query = taken(spoken(4, 50), seen(4, 50, planned=(5, 58)), ended)
+    assert evaluated(query, said({0: 70})).in_flight is None
+
+
+def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
+    query = taken(seen(None, None, planned=(0, 58)))
+    event = evaluated(query, said({0: 70}, {0: 0}))
+    assert event.total_lag is None
+    assert event.planned_batch_id == 0
+    assert event.topics[0].partitions[0].planned_offset == 58
+
+
+# On its way through an event.
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        state(
+            source({"orders": {0: 5}}, planned={"orders": {0: 8}}, topics=("orders",)),
+            run_id=None,
+            origin="checkpoint",
+            batch_id=4,
+            planned_batch_id=5,
+            checkpoint_batch_id=4,
+            heard_at_ms=0,
+        ),
+        state(
+            source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
+            run_id=None,
+            query_id="group:default:billing",
+            origin="group",
+            heard_at_ms=0,
+        ),
+    ],
+    ids=["checkpoint", "group"],
+)
+def test_what_nobody_speaks_of_survives_its_way_through_an_event(query: QueryState) -> None:
+    query = replace(query, run_since_ms=query.observed_at_ms)
+    assert restored(evaluated(query, said({0: 70}, {0: 0}))) == query
+
+
+def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
+    event = evaluated(taken(seen(4, 50)), said({0: 70}), silent=True)
+    assert (event.status, event.total_lag) == ("UNKNOWN", 20)
+    assert "checkpoint cannot be read" in (event.reason or "")
+
+
+# Any order.
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_in_any_order_the_query_is_at_the_newest_batch_that_anybody_told_of(seed: int) -> None:
+    dice = random.Random(seed)
+    tracker = Tracker()
+    spoken_batch, seen_batch, number = -1, -1, 0
+    for step in range(60):
+        at_ms = 1_000 + 1_000 * step
+        # The driver leads or lags; its events are dropped now and then.
+        spoken_batch = max(spoken_batch, dice.randint(0, step))
+        if dice.random() < 0.5:
+            tracker.observe(spoken(spoken_batch, 10 * spoken_batch, at_ms), offset=number)
+            number += 1
+        else:
+            seen_batch = max(seen_batch, dice.randint(0, step))
+            tracker.observe(seen(seen_batch, 10 * seen_batch, at_ms))
+        told = tracker.queries[QUERY_ID]
+        assert told.batch_id is not None
+        assert at(told)[1] == 10 * told.batch_id
+        assert told.batch_id >= seen_batch
+        assert told.batch_id in (spoken_batch, seen_batch) or told.origin == "listener"

@@ -1,0 +1,463 @@
+"""The tracker: the newest observation of a query, and a position that is never lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from sparklag_schemas import Observation, SourcePosition
+from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.settings import ClusterSettings, Settings
+from sparklag_service.tracking.query_state import QueryState, restored
+from sparklag_service.tracking.tracker import Tracker
+from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID, lag_event, observation, position
+from tests.service.states import evaluated, said, source, state
+
+THIRD_RUN = "79f1bf68-0000-4000-8000-000000000003"
+
+
+def at(offset: int, **fields: object) -> Observation:
+    """An observation with a position at `offset` of `orders` 0."""
+    return observation(**{"sources": [position({"orders": {0: offset}})], **fields})
+
+
+def started(**fields: object) -> Observation:
+    """A run that begins, and says nothing of where it is."""
+    return observation(
+        **{
+            "cause": "started",
+            "batch_id": None,
+            "processed_at": None,
+            "batch": None,
+            "sources": [SourcePosition(source=0, topics=["orders"])],
+            **fields,
+        }
+    )
+
+
+def known(tracker: Tracker) -> QueryState:
+    return tracker.queries[QUERY_ID]
+
+
+def processed(tracker: Tracker) -> list[object]:
+    return [source.processed for source in known(tracker).sources]
+
+
+def two_runs() -> Tracker:
+    """Run 1 was at 9, at 1 s; then run 2 began, at 2 s, and is at 20."""
+    tracker = Tracker()
+    tracker.observe(at(9, observed_at=1_000), offset=0)
+    tracker.observe(started(run_id=OTHER_RUN, observed_at=2_000), offset=1)
+    tracker.observe(at(20, run_id=OTHER_RUN, observed_at=3_000), offset=2)
+    assert known(tracker).run_id == OTHER_RUN
+    return tracker
+
+
+# What is newer.
+
+
+def test_the_newer_observation_replaces_the_older() -> None:
+    tracker = Tracker()
+    assert tracker.observe(observation(observed_at=1), offset=0)
+    assert tracker.observe(at(9, observed_at=2), offset=1)
+    assert processed(tracker) == [{"orders": {0: 9}}]
+    assert known(tracker).observation_offset == 1
+
+
+@pytest.mark.parametrize("offset", [3, 2])
+def test_an_observation_that_is_read_again_is_not_taken(offset: int) -> None:
+    tracker = Tracker()
+    tracker.observe(at(9, observed_at=2), offset=3)
+    assert not tracker.observe(at(5, observed_at=offset - 1), offset=offset)
+    assert processed(tracker) == [{"orders": {0: 9}}]
+
+
+def test_what_is_read_again_by_another_instance_is_told_by_the_last_event() -> None:
+    tracker = Tracker()
+    event = lag_event(observed_at=10, observation_offset=7)
+    assert not tracker.observe(at(1, observed_at=10), event, 7)
+    assert not tracker.observe(at(1, observed_at=9), event, 6)
+    assert tracker.observe(at(9, observed_at=11), event, 8)
+    assert processed(tracker) == [{"orders": {0: 9}}]
+
+
+def test_a_clock_that_was_stepped_back_holds_nothing_up() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=9_000, batch_id=41), offset=0)
+    assert tracker.observe(at(6, observed_at=4_000, batch_id=42), offset=1)
+    assert processed(tracker) == [{"orders": {0: 6}}]
+    assert known(tracker).observed_at_ms == 9_001
+    assert tracker.observe(at(6, observed_at=4_500, batch_id=42, cause="idle"), offset=2)
+    assert known(tracker).observed_at_ms == 9_002
+
+
+def test_two_observations_of_one_millisecond_make_two_versions() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=9_000), offset=0)
+    assert tracker.observe(at(6, observed_at=9_000), offset=1)
+    assert known(tracker).observed_at_ms == 9_001
+    assert not tracker.observe(at(6, observed_at=9_000), offset=1)
+
+
+def test_processed_offsets_created_anew_begins_at_a_lower_offset() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=1_000), offset=900)
+    assert tracker.observe(at(6, observed_at=2_000), offset=0)
+    assert tracker.observe(at(7, observed_at=3_000), offset=1)
+    assert processed(tracker) == [{"orders": {0: 7}}]
+
+
+def test_what_a_producer_wrote_twice_is_not_taken_when_the_query_is_farther() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=1_000, batch_id=41), offset=0)
+    tracker.observe(at(6, observed_at=2_000, batch_id=42), offset=1)
+    assert not tracker.observe(at(5, observed_at=1_000, batch_id=41), offset=2)
+    assert not tracker.observe(started(observed_at=900), offset=3)
+    assert processed(tracker) == [{"orders": {0: 6}}]
+
+
+def test_what_was_written_twice_does_not_wake_a_query_that_ended() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=1_000), offset=0)
+    tracker.observe(at(5, observed_at=2_000, cause="terminated"), offset=1)
+    assert not tracker.observe(at(5, observed_at=1_000), offset=2)
+    assert known(tracker).ended
+
+
+def test_without_an_offset_an_observation_comes_from_where_it_was_made_and_is_the_newest() -> None:
+    tracker = Tracker()
+    tracker.observe(at(5, observed_at=9_000))
+    assert tracker.observe(at(6, observed_at=4_000))
+    assert (processed(tracker), known(tracker).observed_at_ms) == ([{"orders": {0: 6}}], 9_001)
+    assert known(tracker).observation_offset is None
+
+
+def test_after_an_embedded_service_the_clock_tells_what_is_old() -> None:
+    tracker = Tracker()
+    event = lag_event(observed_at=1_000, observation_offset=None)
+    assert not tracker.observe(at(1, observed_at=999), event, 50)
+    assert tracker.observe(at(9, observed_at=1_001), event, 51)
+
+
+# A position is never lost.
+
+
+def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
+    tracker = Tracker()
+    tracker.observe(observation(observed_at=1))
+    assert tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
+    assert processed(tracker) == [{"orders": {0: 5}}]
+    assert known(tracker).run_id == OTHER_RUN
+    assert known(tracker).batch_id == 41
+    assert known(tracker).processed_at_ms == observation().processed_at
+
+
+def test_a_restart_seen_by_a_new_instance_stands_where_the_view_says() -> None:
+    tracker = Tracker()
+    tracker.observe(started(sources=[SourcePosition(source=0)]), remembered=lag_event())
+    assert processed(tracker) == [{"orders": {0: 5}}]
+
+
+def test_a_start_without_a_known_position_names_its_topics() -> None:
+    tracker = Tracker()
+    tracker.observe(started())
+    assert not known(tracker).known
+    assert known(tracker).sources[0].watched_topics() == ["orders"]
+
+
+def test_a_source_without_news_in_one_observation_keeps_its_position() -> None:
+    tracker = Tracker()
+    both = [position(), position({"returns": {0: 3}}, source=1)]
+    tracker.observe(observation(observed_at=1, sources=both))
+    news = [position({"orders": {0: 9}}), SourcePosition(source=1)]
+    tracker.observe(observation(observed_at=2, sources=news))
+    assert processed(tracker) == [{"orders": {0: 9}}, {"returns": {0: 3}}]
+
+
+def test_a_renamed_query_goes_by_its_new_name() -> None:
+    tracker = Tracker()
+    tracker.observe(observation(observed_at=1))
+    tracker.observe(started(observed_at=2, run_id=OTHER_RUN, query="orders-2"))
+    assert known(tracker).name == "orders-2"
+    assert processed(tracker) == [{"orders": {0: 5}}]
+    tracker.observe(started(observed_at=3, run_id=THIRD_RUN, query=None))
+    assert known(tracker).name is None
+
+
+# Which partitions there are to measure.
+
+
+def test_a_subscription_watches_every_partition_and_an_assignment_its_own() -> None:
+    subscribed = source({"orders": {0: 5, 3: 5}}, topics=("orders", "returns"))
+    assert subscribed.watched_topics() == ["orders", "returns"]
+    assert subscribed.watched_partitions("orders", (0, 1)) == [0, 1, 3]
+    assert subscribed.watched_partitions("returns", (0, 1)) == [0, 1]
+    assigned = source({"orders": {0: 5}}, assigned={"orders": [0, 2], "returns": [1]})
+    assert assigned.watched_topics() == ["orders", "returns"]
+    assert assigned.watched_partitions("orders", (0, 1, 2)) == [0, 2]
+    assert assigned.watched_partitions("returns", (0, 1)) == [1]
+
+
+def test_a_pattern_watches_the_topics_it_has_found() -> None:
+    assert source({"b": {0: 5}, "a": {0: 1}}, topics=None).watched_topics() == ["a", "b"]
+
+
+def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
+    settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="east:9092")})
+    tracker = Tracker(ClusterNames(settings, "home:9092").alias_of)
+    sources = [
+        position(bootstrap_servers="home:9092"),
+        position(source=1, bootstrap_servers="east:9092"),
+        position(source=2, bootstrap_servers="west:9092"),
+    ]
+    tracker.observe(observation(sources=sources, cluster="nowhere"))
+    assert [source.cluster for source in known(tracker).sources] == ["default", "east", None]
+
+
+# The end of a query.
+
+
+def test_the_end_of_a_query_is_remembered_with_its_reason() -> None:
+    tracker = Tracker()
+    tracker.observe(observation(cause="terminated", exception="boom"))
+    assert known(tracker).ended
+    assert known(tracker).exception == "boom"
+
+
+def test_a_query_that_starts_again_has_not_ended() -> None:
+    tracker = Tracker()
+    tracker.observe(observation(observed_at=1, cause="terminated", exception="boom"))
+    tracker.observe(started(observed_at=2, run_id=OTHER_RUN))
+    assert not known(tracker).ended
+    assert known(tracker).exception is None
+
+
+def test_a_silent_query_is_found_by_its_last_sign() -> None:
+    tracker = Tracker()
+    tracker.observe(observation(observed_at=1_000))
+    assert list(tracker.over(1_000)) == []
+    assert list(tracker.over(1_001)) == [QUERY_ID]
+
+
+def test_a_query_that_was_forgotten_is_adopted_once() -> None:
+    tracker = Tracker()
+    tracker.adopt(lag_event(observed_at=1_000))
+    tracker.adopt(lag_event(observed_at=2_000))
+    assert known(tracker).observed_at_ms == 1_000
+    tracker.forget(QUERY_ID)
+    tracker.forget(QUERY_ID)
+    assert not tracker.queries
+
+
+# Two runs of one query.
+
+
+def test_a_run_that_speaks_beside_a_newer_one_is_named_and_moves_nothing() -> None:
+    tracker = two_runs()
+    assert tracker.observe(at(12, observed_at=4_000), offset=3)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
+    assert processed(tracker) == [{"orders": {0: 20}}]
+    assert known(tracker).observation_offset == 3
+
+
+def test_the_late_words_of_a_run_that_is_dead_are_not_taken() -> None:
+    tracker = two_runs()
+    assert not tracker.observe(at(9, observed_at=1_999), offset=3)
+    assert not tracker.observe(at(9, observed_at=5_000, cause="terminated"), offset=4)
+    assert not tracker.observe(started(observed_at=5_000), offset=5)
+    assert known(tracker).other_run_id is None
+    assert not known(tracker).ended
+
+
+def test_a_new_driver_whose_clock_is_behind_does_not_make_two_runs() -> None:
+    tracker = Tracker()
+    tracker.observe(at(9, observed_at=500_000), offset=0)
+    assert tracker.observe(started(run_id=OTHER_RUN, observed_at=100_000), offset=1)
+    assert known(tracker).observed_at_ms == 500_001
+    assert not tracker.observe(at(9, observed_at=499_000, cause="idle"), offset=2)
+    assert known(tracker).other_run_id is None
+
+
+def test_two_runs_are_over_when_one_of_them_is_terminated() -> None:
+    tracker = two_runs()
+    tracker.observe(at(12, observed_at=4_000), offset=3)
+    assert tracker.observe(at(12, observed_at=5_000, cause="terminated", exception="x"), offset=4)
+    assert known(tracker).other_run_id is None
+    assert not known(tracker).ended
+    assert known(tracker).exception is None
+    assert processed(tracker) == [{"orders": {0: 20}}]
+
+
+def test_two_runs_are_over_when_one_is_silent_for_a_minute() -> None:
+    tracker = two_runs()
+    tracker.observe(at(12, observed_at=4_000), offset=3)
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=62_999), offset=4)
+    assert known(tracker).other_run_id == RUN_ID
+    tracker.observe(at(22, run_id=OTHER_RUN, observed_at=63_000), offset=5)
+    assert known(tracker).other_run_id is None
+
+
+def test_two_runs_are_told_apart_from_one_whatever_their_clocks_say() -> None:
+    tracker = two_runs()
+    ahead_ms = 3_600_000
+    tracker.observe(at(12, observed_at=ahead_ms), offset=3)
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=10_000), offset=4)
+    tracker.observe(at(13, observed_at=ahead_ms + 61_000), offset=5)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=69_999), offset=6)
+    assert known(tracker).other_run_id == RUN_ID
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=70_000), offset=7)
+    assert known(tracker).other_run_id is None
+
+
+def test_when_the_newer_of_two_runs_ends_the_older_that_goes_on_is_the_query() -> None:
+    tracker = two_runs()
+    tracker.observe(at(12, observed_at=4_000), offset=3)
+    failed = at(20, run_id=OTHER_RUN, observed_at=5_000, cause="terminated", exception="x")
+    tracker.observe(failed, offset=4)
+    assert (known(tracker).ended, known(tracker).exception) == (True, "x")
+    tracker.observe(at(13, observed_at=4_500), offset=5)
+    assert known(tracker).ended
+    tracker.observe(at(14, observed_at=6_000), offset=6)
+    assert (known(tracker).run_id, known(tracker).ended) == (RUN_ID, False)
+    assert (known(tracker).exception, known(tracker).other_run_id) == (None, None)
+    assert processed(tracker) == [{"orders": {0: 14}}]
+
+
+def test_when_the_newer_of_two_runs_falls_silent_the_older_that_goes_on_is_the_query() -> None:
+    tracker = two_runs()
+    for second in range(4, 65, 10):
+        tracker.observe(at(10 + second, observed_at=second * 1_000), offset=second)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (OTHER_RUN, RUN_ID)
+    tracker.observe(at(99, observed_at=64_001), offset=99)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (RUN_ID, None)
+    assert processed(tracker) == [{"orders": {0: 99}}]
+    # And it was not dead.
+    tracker.observe(at(30, run_id=OTHER_RUN, observed_at=65_000), offset=100)
+    assert known(tracker).other_run_id == OTHER_RUN
+
+
+def test_two_runs_are_remembered_by_another_instance() -> None:
+    tracker = Tracker()
+    event = lag_event(run_id=OTHER_RUN, other_run_id=RUN_ID, observed_at=3_000)
+    tracker.adopt(event)
+    assert known(tracker).other_run_id == RUN_ID
+    tracker.observe(at(21, run_id=OTHER_RUN, observed_at=10_000), offset=4)
+    assert known(tracker).other_run_id == RUN_ID
+    tracker.observe(at(12, observed_at=11_000), offset=5)
+    assert known(tracker).run_id == OTHER_RUN
+    tracker.observe(at(12, observed_at=12_000, cause="terminated"), offset=6)
+    assert known(tracker).other_run_id is None
+
+
+def test_a_third_run_ends_the_quarrel_of_two() -> None:
+    tracker = two_runs()
+    tracker.observe(at(12, observed_at=4_000), offset=3)
+    tracker.observe(started(run_id=THIRD_RUN, observed_at=5_000), offset=4)
+    assert (known(tracker).run_id, known(tracker).other_run_id) == (THIRD_RUN, None)
+    assert known(tracker).past_runs == (OTHER_RUN, RUN_ID)
+    tracker.observe(at(12, observed_at=6_000), offset=5)
+    assert known(tracker).other_run_id == RUN_ID
+
+
+# Through an event and back.
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        state(
+            source({"orders": {0: 5, 1: 6}, "returns": {0: 1}}, topics=("orders", "returns")),
+            source({"fx": {0: 2}}, source=1, isolation_level="read_committed", topics=("fx",)),
+            batch_id=3,
+            processed_at_ms=900,
+            run_since_ms=1_000,
+        ),
+        state(
+            source(
+                {"orders": {0: 5}},
+                planned={"orders": {0: 8}},
+                topics=("orders",),
+                assigned={"orders": [0, 2]},
+                cluster="east",
+            ),
+            source({"fx": {1: 2}}, source=3, topics=("fx",), cluster=None),
+            run_since_ms=1_000,
+            observation_offset=77,
+            checkpoint_location="file:/checkpoints/orders",
+        ),
+        state(source(None, topics=("orders", "returns")), run_since_ms=1_000),
+        state(source({}, topics=("orders",)), run_since_ms=1_000),
+        state(
+            source({"orders": {0: 5}}, topics=("orders", "returns")),
+            run_since_ms=1_000,
+            ended=True,
+            exception="boom",
+        ),
+        state(
+            source({"orders": {0: 5}}, topics=("orders",)),
+            run_since_ms=1_000,
+            past_runs=(OTHER_RUN,),
+            other_run_id=OTHER_RUN,
+            other_run_at_ms=1_000,
+        ),
+    ],
+    ids=["sources", "assigned", "no position", "no partition", "failed", "two runs"],
+)
+def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
+    offsets = said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0})
+    offsets = said({0: 9}, {0: 0}, topic="returns", topic_id="id-r", beside=offsets)
+    offsets = said({0: 70, 2: 9}, {0: 0}, cluster="east", beside=offsets)
+    assert restored(evaluated(query, offsets)) == query
+
+
+def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
+    query = state(
+        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")), run_since_ms=1_000
+    )
+    assert restored(evaluated(query, {})) == query
+
+
+# Any sequence.
+
+
+def observations(dice: random.Random) -> Iterator[tuple[Observation, int | None]]:
+    """What a topic may hold of one query, told in any order, by clocks that are wrong."""
+    for number in range(dice.randint(1, 40)):
+        cause = dice.choice(["started", "progress", "progress", "idle", "refresh", "terminated"])
+        told = started if cause == "started" else observation
+        fields: dict[str, object] = {
+            "cause": cause,
+            "run_id": dice.choice([RUN_ID, OTHER_RUN, THIRD_RUN]),
+            "observed_at": dice.choice([1_000, 60_000]) * dice.randint(1, 9),
+            "batch_id": dice.choice([None, number, dice.randint(0, 40)]),
+        }
+        if cause != "started":
+            fields["sources"] = [
+                dice.choice(
+                    [SourcePosition(source=0), position({"orders": {0: dice.randint(0, 99)}})]
+                )
+            ]
+        yield told(**fields), dice.choice([None, number, number, dice.randint(0, 40)])
+
+
+def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays() -> None:
+    dice = random.Random(5)
+    for _ in range(500):
+        tracker = Tracker()
+        for heard, offset in observations(dice):
+            before = tracker.queries.get(QUERY_ID)
+            taken = tracker.observe(heard, offset=offset)
+            after = known(tracker)
+            if before is None:
+                continue
+            assert taken or after is before
+            assert after.known or not before.known
+            if after.sources != before.sources or after.run_id != before.run_id:
+                assert after.observed_at_ms > before.observed_at_ms
+            assert after.observed_at_ms >= before.observed_at_ms
+            assert after.run_id not in after.past_runs
+            assert after.other_run_id is None or after.other_run_id in after.past_runs
+            assert len(set(after.past_runs)) == len(after.past_runs) <= 4

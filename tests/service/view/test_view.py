@@ -1,0 +1,118 @@
+"""The view keeps the newest event of each query, whatever order they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparklag_schemas import Status, decode_lag_event, encode
+from sparklag_schemas.errors import OverLimit
+from sparklag_schemas.settings import LimitSettings
+from sparklag_service.view.view import Entry, View
+from tests.messages import QUERY_ID, lag_event
+
+
+def entry(**fields: Any) -> Entry:
+    event = lag_event(**fields)
+    return Entry(event, encode(event), event.measured_at)
+
+
+def test_a_query_is_found_by_id_and_by_name() -> None:
+    view = View()
+    view.put(entry())
+    assert view.find(QUERY_ID) == view.find("orders") == [view.get(QUERY_ID)]
+    assert view.find("other") == []
+
+
+def test_an_older_event_that_comes_late_changes_nothing() -> None:
+    view = View()
+    assert view.put(entry(measured_at=200))
+    assert not view.put(entry(measured_at=100))
+    assert not view.put(entry(measured_at=300, observed_at=1))
+    assert view.find("orders")[0].event.measured_at == 200
+
+
+def test_the_same_event_again_is_taken_and_changes_nothing() -> None:
+    view = View()
+    view.put(entry())
+    assert view.put(entry())
+    assert len(view) == 1
+
+
+def test_a_renamed_query_is_found_by_its_new_name_only() -> None:
+    view = View()
+    view.put(entry(query="old"))
+    view.put(entry(query="new", measured_at=1_790_000_000_251))
+    assert view.find("old") == []
+    assert len(view.find("new")) == 1
+
+
+def test_two_queries_of_one_name_are_both_found() -> None:
+    view = View()
+    view.put(entry(query_id="b"))
+    view.put(entry(query_id="a"))
+    assert [found.event.query_id for found in view.find("orders")] == ["a", "b"]
+    view.remove("a")
+    assert [found.event.query_id for found in view.find("orders")] == ["b"]
+
+
+def test_an_id_wins_over_a_name() -> None:
+    view = View()
+    view.put(entry(query_id="a", query="b"))
+    view.put(entry(query_id="b", query="c"))
+    assert [found.event.query_id for found in view.find("b")] == ["b"]
+
+
+def test_a_nameless_query_is_found_by_its_id() -> None:
+    view = View()
+    view.put(entry(query=None))
+    view.remove("unknown")
+    assert len(view.find(QUERY_ID)) == 1
+    view.remove(QUERY_ID)
+    assert len(view) == 0
+
+
+def sized(query_id: str, size: int, status: Status = "OK") -> Entry:
+    return Entry(lag_event(query_id=query_id, query=None, status=status), b" " * size, 0.0)
+
+
+def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> None:
+    view = View(LimitSettings(queries=2))
+    view.put(sized("a", 10))
+    view.put(sized("b", 10))
+    with pytest.raises(OverLimit, match="2 queries of 0 MB are known here"):
+        view.put(sized("c", 10))
+    assert view.put(sized("a", 20))
+    assert [known.event.query_id for known in view] == ["a", "b"]
+    assert view.held_bytes == 30
+
+
+def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
+    view = View(LimitSettings(queries=3))
+    view.put(sized("finished", 10, "FINISHED"))
+    view.put(sized("stopped", 10, "STOP"))
+    view.put(sized("lives", 10))
+    with pytest.raises(OverLimit):
+        view.put(sized("ended too", 10, "STOP"))
+    view.put(sized("stopped", 10))
+    view.put(sized("new", 10))
+    assert sorted(known.event.query_id for known in view) == ["lives", "new", "stopped"]
+    with pytest.raises(OverLimit):
+        view.put(sized("newer", 10))
+
+
+def test_an_event_that_grows_beyond_the_limit_is_known_without_its_numbers() -> None:
+    view = View(LimitSettings(view_mb=1))
+    view.put(sized("a", 500_000))
+    view.put(sized("b", 500_000))
+    assert view.put(sized("a", 600_000))
+    found = view.get("a")
+    assert found is not None
+    assert (found.event.status, found.event.topics) == ("UNKNOWN", [])
+    assert "600,000 bytes has no room here (limits.view_mb)" in (found.event.reason or "")
+    assert decode_lag_event(found.document) == found.event
+    assert view.held_bytes == 500_000 + len(found.document)
+    view.remove("a")
+    view.remove("b")
+    assert view.held_bytes == 0

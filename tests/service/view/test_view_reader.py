@@ -1,0 +1,107 @@
+"""What a new instance reads of `consumer-lag` before it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from sparklag_schemas import Settings, encode
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.topics import key_of
+from sparklag_service.counters import Counters
+from sparklag_service.view.view import View
+from sparklag_service.view.view_reader import ViewReader
+from tests.messages import lag_event
+from tests.second_client import SecondClient
+from tests.waiting import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.kafka
+MINUTE_MS = 60_000
+
+
+@asynccontextmanager
+async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
+    """The view of a new instance, once it is caught up."""
+    view, counters = View(), Counters()
+    assert settings.bootstrap_servers is not None
+    reader = ViewReader(
+        settings, settings.bootstrap_servers, view, counters, MessageFormats(settings)
+    )
+    reading = asyncio.create_task(reader.run())
+    try:
+        await asyncio.wait_for(reader.caught_up.wait(), DEADLINE_S)
+        yield view, counters
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+def write(client: SecondClient, settings: Settings, query_id: str, at_ms: int) -> None:
+    """An event of that time, by the log's clock too."""
+    event = lag_event(query_id=query_id, observed_at=at_ms, measured_at=at_ms)
+    client.produce(settings.lag_topic, [encode(event)], key=key_of(query_id), at_ms=at_ms)
+
+
+async def test_it_reads_the_last_minute_before_the_logs_end_and_no_more(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    now_ms = epoch_ms()
+    for ago_ms in range(180 * MINUTE_MS, 120 * MINUTE_MS, -10_000):
+        write(second_client, service_settings, f"forgotten-{ago_ms}", now_ms - ago_ms)
+        write(second_client, service_settings, "alive", now_ms - ago_ms)
+    async with read(service_settings) as (view, _):
+        assert view.get("alive") is not None
+        # One event each ten seconds, and a minute.
+        assert 6 <= len(view) <= 8
+
+
+async def test_a_query_that_only_spoke_before_an_outage_is_known(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    now_ms = epoch_ms()
+    for ago_ms in range(20 * MINUTE_MS, 15 * MINUTE_MS, -10_000):
+        write(second_client, service_settings, "dead", now_ms - ago_ms)
+        write(second_client, service_settings, "alive", now_ms - ago_ms)
+    # Nobody published for ten minutes; then an instance did, once, and was killed. So was the next.
+    write(second_client, service_settings, "alive", now_ms - 5 * MINUTE_MS)
+    write(second_client, service_settings, "alive", now_ms - 1_000)
+    async with read(service_settings) as (view, _):
+        assert {entry.event.query_id for entry in view} == {"dead", "alive"}
+
+
+async def test_an_empty_topic_is_read_at_once(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic, partitions=2)
+    async with read(service_settings) as (view, _):
+        assert len(view) == 0
+        write(second_client, service_settings, "first", epoch_ms())
+
+        async def seen() -> bool:
+            return view.get("first") is not None
+
+        await eventually(seen, "what is written later is seen")
+
+
+async def test_a_key_that_is_no_query_id_is_refused_and_not_remembered(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    """Keys are as long as their writers like, and thousands are remembered."""
+    topic = service_settings.lag_topic
+    second_client.create(topic)
+    long = b"k" * 500_000
+    second_client.produce(topic, [None], key=long)
+    second_client.produce(topic, [b"nothing"], key=long)
+    second_client.produce(topic, [encode(lag_event())], key=None)
+    write(second_client, service_settings, "mine", epoch_ms())
+    async with read(service_settings) as (view, counters):
+        assert [entry.event.query_id for entry in view] == ["mine"]
+        assert counters.refusals.counts[topic, "place"] == 3
+        assert counters.refusals.of_query(long.decode(), 0.0) is None
