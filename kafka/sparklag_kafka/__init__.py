@@ -1,1 +1,1 @@
-"""All that speaks Kafka: the protocol's bytes, brokers and their connections, aiokafka's clients."""
+"""All that speaks Kafka: the protocol, the brokers' connections, and aiokafka's clients."""
