@@ -29,7 +29,7 @@ from sparklag_listener.publishing.driver_pipeline import DriverPipeline, Sink
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas import Observation, Settings, decode_lag_event
+from sparklag_schemas import Observation, ResolvedSettings, Settings, decode_lag_event
 from sparklag_schemas.headers import lag_event_headers
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -188,9 +188,9 @@ def _driver(settings: Settings, sink: Sink) -> Iterator[_Driver]:
 
 
 async def _publish(
-    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: Stats
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
 ) -> None:
-    await OffsetsPublisher(queue, settings, bootstrap_servers, stats).run()
+    await OffsetsPublisher(queue, settings, stats).run()
 
 
 class _Bare:

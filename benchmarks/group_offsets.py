@@ -35,7 +35,8 @@ from sparklag_kafka.protocol.groups import FindCoordinatorRequest
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer, OffsetFetchRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas import GroupSettings, KafkaSettings
+from sparklag_schemas import GroupSettings
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 from sparklag_service.intakes.groups import group_query_id
@@ -89,7 +90,7 @@ def run() -> list[Row]:
 async def _reading(servers: str, committer: _Committer) -> list[Row]:
     taker = _Taker()
     settings = GroupSettings(allow=[".*"])
-    reader = GroupReader("default", servers, KafkaSettings(), settings, taker)
+    reader = GroupReader("default", ClusterAccess(servers), settings, taker)
     bare = _BareFetch(servers, [_group(n) for n in range(_GROUPS)])
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
@@ -229,10 +230,14 @@ class _Committer:
     async def ready(self) -> AsyncIterator[Step]:
         """What commits everywhere, while in here."""
         host, _, port = self._servers.partition(":")
-        options = client_options(self._servers, KafkaSettings())
+        options = client_options(ClusterAccess(self._servers))
         del options["bootstrap_servers"]
         link = BrokerLink(
-            host, int(port), options, TrustedBrokers(self._servers, KafkaSettings()), READY_S
+            host,
+            int(port),
+            options,
+            TrustedBrokers(ClusterAccess(self._servers)),
+            READY_S,
         )
 
         async def commit_all() -> None:

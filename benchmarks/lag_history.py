@@ -37,6 +37,7 @@ from sparklag_pipeline.history.rollups import STEPS_S
 from sparklag_pipeline.history.tables import Tables, tables
 from sparklag_pipeline.history.wire_schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import lag_topic
 
 EVENTS: Final = int(os.environ.get("SPARKLAG_BENCH_EVENTS", "200000"))
@@ -111,7 +112,7 @@ class _Runs:
     def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
         self.topic = _TOPIC
         self._spark, self._folder = spark, folder
-        self._options = kafka_options(servers, Settings().kafka)
+        self._options = kafka_options(ClusterAccess(servers, Settings().kafka))
         self._number = 0
         self.newest: Tables = tables("parquet", str(folder / "none"))
 

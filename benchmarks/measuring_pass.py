@@ -238,7 +238,7 @@ def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
 @asynccontextmanager
 async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     settings = Settings(bootstrap_servers=bootstrap_servers, **fields)
-    enricher = Enricher(settings, bootstrap_servers)
+    enricher = Enricher(settings.resolved(bootstrap_servers))
     running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher

@@ -31,6 +31,7 @@ from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
 from sparklag_schemas.message_examples import example
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import key_of, own_topics
 from sparklag_service.counters import Counters
 from sparklag_service.publishing.lag_publisher import LagPublisher
@@ -190,7 +191,7 @@ async def _published(settings: Settings) -> float:
     assert settings.bootstrap_servers is not None
     formats = MessageFormats(settings)
     publisher = LagPublisher(
-        settings, settings.bootstrap_servers, lambda _: True, Counters(), formats
+        settings.resolved(settings.bootstrap_servers), lambda _: True, Counters(), formats
     )
     events = _events()
     try:
@@ -218,7 +219,7 @@ async def _sent(settings: Settings, options: Mapping[str, Any]) -> float:
         for event in _events()
     ]
     producer = AIOKafkaProducer(
-        **client_options(settings.bootstrap_servers, settings.kafka), **options
+        **client_options(ClusterAccess(settings.bootstrap_servers, settings.kafka)), **options
     )
     await producer.start()
     try:

@@ -26,8 +26,8 @@ from sparklag_kafka.brokers.broker_connection import BrokerLink
 from sparklag_kafka.clients.connection import TrustedBrokers, quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas import KafkaSettings
 from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.enrichment.record_times.batch_sizes import BatchSizes
 from sparklag_service.enrichment.record_times.byte_budget import ByteBudget
@@ -97,7 +97,7 @@ async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
     host, _, port = servers.partition(":")
-    link = BrokerLink(host, int(port), {}, TrustedBrokers(servers, KafkaSettings()), _TIMEOUT_S)
+    link = BrokerLink(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), _TIMEOUT_S)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:

@@ -375,7 +375,8 @@ def _pipeline() -> Pipeline:
     """Not running: what it shows is put into its view."""
     servers = "127.0.0.1:1"
     settings = Settings(bootstrap_servers=servers)
-    return Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
+    resolved = settings.resolved(servers)
+    return Pipeline(resolved, partial(TopicIntake, resolved), "service")
 
 
 def _events(number: int, *, full: bool) -> list[LagEvent]:

@@ -122,7 +122,7 @@ async def _ours(database: Database, stack: AsyncExitStack) -> Write:
     # What Kafka says of the topics is not what is measured.
     stack.enter_context(patch("sparklag_offsets.topic_ids.read_topic_ids", _topic_ids))
     store = open_store(database.new_database(), create=True)
-    writer = StoreWriter(store, Settings(), None)
+    writer = StoreWriter(store, Settings())
     stack.push_async_callback(writer.aclose)
     await writer.write([next(kept_batches.batches(query)) for query in range(_QUERIES)])
 

@@ -82,9 +82,8 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self._forget = forget
         self._topic = settings.lag_topic
         self._reader = MessageFormats(settings).reader(LagEvent)
-        servers = settings.bootstrap_servers or "localhost:9092"
         self._consumer = AIOKafkaConsumer(
-            **client_options(servers, settings.kafka),
+            **client_options(settings.resolved().access),
             group_id=group,
             enable_auto_commit=False,  # it would commit what is polled, not what is done
             # With "latest" a partition that nobody has committed yet would lose what comes between

@@ -24,7 +24,7 @@ from sparklag_listener.publishing.driver_pipeline import Record, Sink
 from sparklag_listener.publishing.offset_recorder import OffsetRecorder
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import Observation, Settings, load_settings
+from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
 
@@ -124,9 +124,9 @@ def _require_observable(spark: Any, method: Method | None) -> None:
 
 
 async def _publish(
-    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: Stats
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
 ) -> None:
-    await OffsetsPublisher(queue, settings, bootstrap_servers, stats).run()
+    await OffsetsPublisher(queue, settings, stats).run()
 
 
 def _recorder(settings: Settings) -> Record | None:

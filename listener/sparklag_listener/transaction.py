@@ -69,7 +69,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.settings: Settings = load_settings()
-        self.ids = TopicIds(self.settings, self.settings.bootstrap_servers, _TOPIC_IDS_S)
+        self.ids = TopicIds(self.settings, _TOPIC_IDS_S)
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Ask for topics' ids, where it is time to; what is not known in time is not known."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparklag_kafka.brokers.log_bounds import read_topic_ids
-from sparklag_schemas import Observation, Settings, SparklagError
-from sparklag_schemas.clusters import Brokers, ClusterNames
+from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
+from sparklag_schemas.clusters import ClusterNames
 
 _log = logging.getLogger("sparklag")
 _PATIENCE_S: Final = 3.0
@@ -22,21 +22,18 @@ _PATIENCE_S: Final = 3.0
 class TopicIds:
     """Asked of Kafka at most every `metadata_interval_s`, together."""
 
-    def __init__(
-        self, settings: Settings, home: str | None = None, patience_s: float = _PATIENCE_S
-    ) -> None:
-        """`home`: brokers of queries that do not say which they read from."""
+    def __init__(self, settings: Settings, patience_s: float = _PATIENCE_S) -> None:
         self._interval_s = settings.metadata_interval_s
         self._patience_s = patience_s
-        self._clusters = ClusterNames(settings, home)
+        self._clusters = ClusterNames(settings)
         self._ids: dict[str, dict[str, str]] = defaultdict(dict)
         """By `bootstrap_servers` of the settings, then topic."""
         self._asked: dict[tuple[str, str], float] = {}
 
     def of(self, bootstrap_servers: str | None, topic: str) -> str | None:
         """As it was asked last. None: not known, or no setting names these brokers."""
-        brokers = self._clusters.brokers_of(bootstrap_servers)
-        return self._ids[brokers.bootstrap_servers].get(topic) if brokers is not None else None
+        access = self._clusters.access_to(bootstrap_servers)
+        return self._ids[access.bootstrap_servers].get(topic) if access is not None else None
 
     def is_due(self, observations: Iterable[Observation]) -> bool:
         """Whether `learn` would ask."""
@@ -45,27 +42,29 @@ class TopicIds:
     async def learn(self, observations: Iterable[Observation]) -> None:
         """Ask for the topics that these name. What cannot be asked is not known."""
         wanted = self._wanted(observations)
-        await asyncio.gather(*(self._ask(brokers, topics) for brokers, topics in wanted.values()))
+        await asyncio.gather(*(self._ask(access, topics) for access, topics in wanted.values()))
 
-    def _wanted(self, observations: Iterable[Observation]) -> dict[str, tuple[Brokers, set[str]]]:
+    def _wanted(
+        self, observations: Iterable[Observation]
+    ) -> dict[str, tuple[ClusterAccess, set[str]]]:
         """Topics that it is time to ask for, by their `bootstrap_servers`."""
-        wanted: dict[str, tuple[Brokers, set[str]]] = {}
+        wanted: dict[str, tuple[ClusterAccess, set[str]]] = {}
         since_s = time.monotonic() - self._interval_s
         for observation in observations:
             for source in observation.sources:
-                brokers = self._clusters.brokers_of(source.bootstrap_servers)
-                if brokers is None:
+                access = self._clusters.access_to(source.bootstrap_servers)
+                if access is None:
                     continue
-                asked = brokers.bootstrap_servers
+                asked = access.bootstrap_servers
                 for topic in source.processed or ():
                     if self._asked.get((asked, topic), since_s) <= since_s:
-                        wanted.setdefault(asked, (brokers, set()))[1].add(topic)
+                        wanted.setdefault(asked, (access, set()))[1].add(topic)
         return wanted
 
-    async def _ask(self, brokers: Brokers, topics: set[str]) -> None:
-        asked = brokers.bootstrap_servers
+    async def _ask(self, access: ClusterAccess, topics: set[str]) -> None:
+        asked = access.bootstrap_servers
         try:
-            found = await asyncio.wait_for(read_topic_ids(topics, *brokers), self._patience_s)
+            found = await asyncio.wait_for(read_topic_ids(topics, access), self._patience_s)
         except (SparklagError, asyncio.TimeoutError) as error:
             _log.debug("ids of topics at %s are not known: %s", asked, error)
             found = {}

@@ -1,4 +1,4 @@
-"""The contracts: what is said on the two topics, and how both halves reach Kafka."""
+"""The contracts: what is said on the two topics."""
 
 from sparklag_schemas.codec import decode_lag_event, decode_observation, encode
 from sparklag_schemas.enumerations import (
@@ -27,6 +27,7 @@ from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.query_message import Batch
 from sparklag_schemas.settings import (
     CheckpointSettings,
+    ClusterAccess,
     ClusterSettings,
     GroupSettings,
     HistorySettings,
@@ -36,6 +37,7 @@ from sparklag_schemas.settings import (
     MirrorSettings,
     OtlpSettings,
     RegistrySettings,
+    ResolvedSettings,
     Settings,
     StoreSettings,
     Thresholds,
@@ -49,6 +51,7 @@ __all__ = [
     "Batch",
     "Cause",
     "CheckpointSettings",
+    "ClusterAccess",
     "ClusterSettings",
     "ContractError",
     "GroupSettings",
@@ -70,6 +73,7 @@ __all__ = [
     "PartitionRecord",
     "RegistryError",
     "RegistrySettings",
+    "ResolvedSettings",
     "Settings",
     "SettingsError",
     "SourcePosition",

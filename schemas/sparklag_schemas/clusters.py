@@ -6,30 +6,17 @@ settings: nothing connects to them, and nothing logs in there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from sparklag_schemas.settings import KafkaSettings, Settings
-
-
-class Brokers(NamedTuple):
-    """Where to connect, and how."""
-
-    bootstrap_servers: str
-    kafka: KafkaSettings
+from sparklag_schemas.settings import ClusterAccess, Settings
 
 
 class ClusterNames:
     """Cluster aliases by the addresses of their brokers."""
 
-    def __init__(self, settings: Settings, bootstrap_servers: str | None) -> None:
-        """`bootstrap_servers`: of the home cluster, where the settings may not say them."""
-        home = bootstrap_servers or settings.bootstrap_servers or ""
+    def __init__(self, settings: Settings) -> None:
+        home = settings.bootstrap_servers or ""
         self._home = settings.cluster
-        self._brokers = {
-            alias: Brokers(cluster.bootstrap_servers, cluster.kafka)
-            for alias, cluster in settings.clusters.items()
-        }
-        self._brokers[settings.cluster] = Brokers(home, settings.kafka)
+        self._access = {alias: cluster.access for alias, cluster in settings.clusters.items()}
+        self._access[settings.cluster] = ClusterAccess(home, settings.kafka)
         self._by_address: dict[str, str] = {}
         for alias, cluster in settings.clusters.items():
             for listed in (cluster.bootstrap_servers, cluster.addresses):
@@ -45,11 +32,11 @@ class ClusterNames:
         """
         found = self._aliases_of(bootstrap_servers)
         if not found:
-            return told if told in self._brokers else None
+            return told if told in self._access else None
         return found.pop() if len(found) == 1 else None
 
-    def brokers_of(self, bootstrap_servers: str | None) -> Brokers | None:
-        """Those of the settings behind `bootstrap_servers`; None, the home cluster's.
+    def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
+        """To the cluster of the settings behind `bootstrap_servers`; None, to the home cluster.
 
         None where no setting names them. But where no setting names any broker, and there is no
         password to give away, those: a driver that was told nothing asks its query's own.
@@ -58,23 +45,22 @@ class ClusterNames:
             alias: str | None = self._home
         else:
             found = self._aliases_of(bootstrap_servers)
-            if not self._by_address and not self._brokers[self._home].kafka.has_secret:
-                return Brokers(bootstrap_servers, self._brokers[self._home].kafka)
+            if not self._by_address and not self._access[self._home].kafka.has_secret:
+                return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
             alias = found.pop() if len(found) == 1 else None
-        brokers = self._brokers[alias] if alias is not None else None
-        return brokers if brokers is not None and brokers.bootstrap_servers else None
+        access = self._access[alias] if alias is not None else None
+        return access if access is not None and access.bootstrap_servers else None
 
     def _aliases_of(self, bootstrap_servers: str | None) -> set[str]:
         named = (self._by_address.get(address) for address in _addresses(bootstrap_servers or ""))
         return {alias for alias in named if alias is not None}
 
 
-def kafka_of(settings: Settings, bootstrap_servers: str) -> KafkaSettings:
-    """How to connect to brokers that the operator names: the settings may name several clusters."""
-    names = ClusterNames(settings, None)
-    alias = names.alias_of(bootstrap_servers, settings.cluster)
+def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
+    """To brokers that the operator names: the settings may name several clusters."""
+    alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
     other = settings.clusters.get(alias) if alias is not None else None
-    return other.kafka if other is not None else settings.kafka
+    return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)
 
 
 def _addresses(bootstrap_servers: str) -> list[str]:

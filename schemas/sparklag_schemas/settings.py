@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
+from sparklag_schemas.errors import SettingsError
 from sparklag_schemas.redaction import HIDDEN, redact_location, shown_url
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -305,6 +306,13 @@ class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     interval_s: Seconds = 30.0
 
 
+class ClusterAccess(NamedTuple):
+    """How a Kafka cluster is reached."""
+
+    bootstrap_servers: str
+    kafka: KafkaSettings = KafkaSettings()
+
+
 class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
@@ -315,6 +323,11 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpoints: list[str] = []
     """Paths or patterns of checkpoints whose queries read from this cluster."""
     groups: GroupSettings = GroupSettings()
+
+    @property
+    def access(self) -> ClusterAccess:
+        """How it is reached."""
+        return ClusterAccess(self.bootstrap_servers, self.kafka)
 
 
 class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -427,6 +440,51 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if any(name is not None and re.fullmatch(pattern, name) for name in names):
                 return thresholds
         return _USUAL
+
+    @property
+    def checkpoint_patterns(self) -> list[tuple[str, str]]:
+        """Locations to watch, or patterns of them, each with the alias of its queries' cluster."""
+        return [
+            *((pattern, self.cluster) for pattern in self.checkpoints.locations),
+            *((p, alias) for alias, cluster in self.clusters.items() for p in cluster.checkpoints),
+        ]
+
+    def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
+
+        Raises SettingsError where neither says them.
+        """
+        bootstrap_servers = bootstrap_servers or self.bootstrap_servers
+        if not bootstrap_servers:
+            raise SettingsError(
+                "setting bootstrap_servers is not set: where Kafka is, as host:port"
+                " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
+            )
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return ResolvedSettings(**{**values, "bootstrap_servers": bootstrap_servers})
+
+
+class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that say where Kafka is: what all that connects to it takes."""
+
+    bootstrap_servers: str
+
+    @property
+    def access(self) -> ClusterAccess:
+        """How the cluster that carries sparklag's topics is reached."""
+        return ClusterAccess(self.bootstrap_servers, self.kafka)
+
+    @property
+    def every_cluster(self) -> dict[str, ClusterSettings]:
+        """By alias, the one that carries sparklag's topics first."""
+        home = ClusterSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            kafka=self.kafka,
+            addresses=self.addresses,
+            checkpoints=self.checkpoints.locations,
+            groups=self.groups,
+        )
+        return {self.cluster: home, **self.clusters}
 
 
 _USUAL = Thresholds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sparklag_schemas import Observation, Settings
+from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.errors import PortInUse
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
@@ -15,7 +15,7 @@ _log = logging.getLogger("sparklag")
 
 
 async def serve_embedded(
-    queue: NewestQueue[Observation], settings: Settings, bootstrap_servers: str, stats: DriverStats
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: DriverStats
 ) -> None:
     """Run the service on the driver's own queue until cancelled.
 
@@ -30,7 +30,6 @@ async def serve_embedded(
     stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     pipeline = Pipeline(
         settings,
-        bootstrap_servers,
         lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
         "embedded",
     )

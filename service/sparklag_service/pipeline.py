@@ -16,14 +16,13 @@ from uuid import uuid4
 from aiokafka.errors import KafkaError
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, MeasuredBy, Observation, Settings
+from sparklag_schemas import LagEvent, MeasuredBy, Observation, ResolvedSettings
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import end, run_together
-from sparklag_service.clusters import burrow_clusters
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
@@ -72,13 +71,11 @@ class Pipeline:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         make_intake: MakeIntake,
         measured_by: MeasuredBy,
     ) -> None:
         self.settings = settings
-        self.bootstrap_servers = bootstrap_servers
         self.counters = Counters()
         self.supervisor = Supervisor()
         self.failures = QueryFailures()
@@ -88,53 +85,46 @@ class Pipeline:
         self._unpublished = Unpublished(self.queue, self.counters)
         formats = MessageFormats(settings)
         self.intake = make_intake(self.queue, self.counters, self, formats)
-        self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
-        self.watchers = make_watchers(
-            settings, bootstrap_servers, self.queue, self._watches, self.tracker.queries
-        )
+        self.tracker = Tracker(ClusterNames(settings).alias_of)
+        self.watchers = make_watchers(settings, self.queue, self._watches, self.tracker.queries)
         self._watching: asyncio.Task[None] | None = None
         self._measured_by = measured_by
         self._silent_s = _SILENT_HEARTBEATS * settings.heartbeat_s
         self._silence = Silence(self._silent_s)
         self._unseen = Silence(_SILENT_HEARTBEATS * longest_interval_s(settings))
         """Queries that no driver speaks of: what is looked at and cannot be seen."""
-        self.enricher = Enricher(settings, bootstrap_servers)
+        self.enricher = Enricher(settings)
         self._evaluator = Evaluator(
             measured_by,
             settings.latest_max_age_s,
             lru_cache(4_096)(settings.thresholds_of),
-            burrow_clusters(settings),
+            frozenset(
+                alias
+                for alias, cluster in settings.every_cluster.items()
+                if cluster.groups.evaluator == "burrow"
+            ),
         )
         self.kept = KeptOffsets(settings)
-        self.recording = make_recording(
-            settings, bootstrap_servers, measured_by, self.counters, formats
-        )
-        self._publisher = LagPublisher(
-            settings, bootstrap_servers, self.intake.keeps, self.counters, formats
-        )
+        self.recording = make_recording(settings, measured_by, self.counters, formats)
+        self._publisher = LagPublisher(settings, self.intake.keeps, self.counters, formats)
         self.feed = Feed(self.counters)
         self.live = LiveHub(settings, self.view, self.counters)
         self.feed.add(self.live)
         self.history = History(settings, self.counters)
         self.feed.add(self.history)
-        self.refill = Refill(
-            settings, bootstrap_servers, self.view, self.history, self.counters, formats
-        )
-        self._view_reader = ViewReader(
-            settings, bootstrap_servers, self.view, self.counters, formats, self.feed
-        )
+        self.refill = Refill(settings, self.view, self.history, self.counters, formats)
+        self._view_reader = ViewReader(settings, self.view, self.counters, formats, self.feed)
         self._cadence = Cadence(
             settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
         )
         self._last: dict[str, Evaluated] = {}
-        self._topics = TopicKeeper(settings, bootstrap_servers)
+        self._topics = TopicKeeper(settings)
         self._on_their_way: dict[str, asyncio.Task[None]] = {}
         self.mirror: Mirror | None = None
         """None where nothing is to be mirrored."""
         if settings.mirror.queries:
             self.mirror = Mirror(
                 settings,
-                bootstrap_servers,
                 self.view,
                 self.tracker.queries,
                 self.intake.keeps,

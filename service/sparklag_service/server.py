@@ -31,21 +31,11 @@ async def serve(settings: Settings) -> None:
 
     Raises SettingsError without `bootstrap_servers`, PortInUse. A Kafka that is away is waited for.
     """
-    if not settings.bootstrap_servers:
-        raise SettingsError(
-            "setting bootstrap_servers is not set: where Kafka is, as host:port"
-            " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
-        )
+    resolved = settings.resolved()
     check_otlp(settings)
     quiet_client_logs()
-    bootstrap_servers = settings.bootstrap_servers
     listening = bind(settings.http_host, settings.http_port)
-    pipeline = Pipeline(
-        settings,
-        bootstrap_servers,
-        partial(TopicIntake, settings, bootstrap_servers),
-        "service",
-    )
+    pipeline = Pipeline(resolved, partial(TopicIntake, resolved), "service")
     _log.info("serving http://%s:%d", *listening.getsockname()[:2])
     _survive_signals()
     # What was imported stays: each time Python's collector looked through it, the loop stood still.

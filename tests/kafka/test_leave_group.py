@@ -41,7 +41,7 @@ async def consumer(
     """A member of a group, with a fetch under way."""
     second_client.create(topic_name, 1)
     consumer = ContractConsumer(
-        Settings(), kafka.bootstrap_servers, lambda *_: None, group_id=topic_name
+        Settings().resolved(kafka.bootstrap_servers), lambda *_: None, group_id=topic_name
     )
     consumer.subscribe([topic_name])
     await consumer.start()

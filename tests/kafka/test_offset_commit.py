@@ -14,7 +14,7 @@ from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.encoding import AnswerUnreadable
 from sparklag_kafka.protocol.offset_commit import OffsetCommitAnswer, OffsetCommitRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
-from sparklag_schemas import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess
 from tests.second_client import SecondClient
 from tests.service.groups import metadata_of
 
@@ -57,10 +57,14 @@ async def test_a_broker_takes_it_in_each_version(
     other = second_client.create(f"{topic_name}-other", 2)
     second_client.create(topic_name, 30)
     host, _, port = kafka.bootstrap_servers.partition(":")
-    options = client_options(kafka.bootstrap_servers, KafkaSettings())
+    options = client_options(ClusterAccess(kafka.bootstrap_servers))
     del options["bootstrap_servers"]
     link = BrokerLink(
-        host, int(port), options, TrustedBrokers(kafka.bootstrap_servers, KafkaSettings()), 30.0
+        host,
+        int(port),
+        options,
+        TrustedBrokers(ClusterAccess(kafka.bootstrap_servers)),
+        30.0,
     )
     offsets = {topic_name: {n: 2**40 + n for n in range(30)}, other: {1: 0}}
     group = f"{topic_name}-ů"

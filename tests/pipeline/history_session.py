@@ -32,6 +32,7 @@ from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.history.unreadable import counted
 from sparklag_schemas import Settings, Thresholds, encode
+from sparklag_schemas.settings import ClusterAccess
 from tests.pipeline import history_cases as cases
 from tests.second_client import SecondClient
 
@@ -151,7 +152,7 @@ def _of_table(spark: SparkSession, kept: Tables, name: str, schema: str) -> list
 
 
 def _keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
-    options = kafka_options(servers, Settings().kafka)
+    options = kafka_options(ClusterAccess(servers, Settings().kafka))
     one = ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})
     BatchLog(_ended(start_once(one))).tell()
     for name in rollups.STEPS_S:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_schemas import KafkaSettings, Settings
-from sparklag_schemas.clusters import Brokers, ClusterNames
+from sparklag_schemas import ClusterAccess, KafkaSettings, Settings
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.settings import ClusterSettings
 
 _LOGIN = KafkaSettings(
@@ -17,7 +17,7 @@ _SETTINGS = Settings(
     kafka=_LOGIN,
     clusters={"east": ClusterSettings(bootstrap_servers="east:1", addresses="far-east:1")},
 )
-_NAMES = ClusterNames(_SETTINGS, None)
+_NAMES = ClusterNames(_SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -39,24 +39,24 @@ _NAMES = ClusterNames(_SETTINGS, None)
 )
 def test_nothing_but_configured_brokers_is_connected_to(named: str, alias: str | None) -> None:
     expected = {
-        "default": Brokers("home-1:9092,home-2:9092", _LOGIN),
-        "east": Brokers("east:1", KafkaSettings()),
+        "default": ClusterAccess("home-1:9092,home-2:9092", _LOGIN),
+        "east": ClusterAccess("east:1"),
         None: None,
     }
-    assert _NAMES.brokers_of(named) == expected[alias]
+    assert _NAMES.access_to(named) == expected[alias]
 
 
 def test_a_position_that_says_no_brokers_is_of_the_home_cluster() -> None:
-    assert _NAMES.brokers_of(None) == Brokers("home-1:9092,home-2:9092", _LOGIN)
-    assert ClusterNames(Settings(), None).brokers_of(None) is None
+    assert _NAMES.access_to(None) == ClusterAccess("home-1:9092,home-2:9092", _LOGIN)
+    assert ClusterNames(Settings()).access_to(None) is None
 
 
 def test_a_driver_that_was_told_nothing_asks_the_brokers_of_its_query() -> None:
-    assert ClusterNames(Settings(), None).brokers_of("any:9092") == Brokers(
+    assert ClusterNames(Settings()).access_to("any:9092") == ClusterAccess(
         "any:9092", KafkaSettings()
     )
-    with_password = ClusterNames(Settings(kafka=_LOGIN), None)
-    assert with_password.brokers_of("any:9092") is None
+    with_password = ClusterNames(Settings(kafka=_LOGIN))
+    assert with_password.access_to("any:9092") is None
 
 
 def test_measuring_goes_by_the_drivers_word_where_no_address_is_known() -> None:

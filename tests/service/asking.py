@@ -10,6 +10,7 @@ from typing import Any
 
 from sparklag_kafka.brokers.leader_channel import Hold
 from sparklag_schemas import Settings
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState, SourceState
@@ -42,7 +43,7 @@ def of_sources(query_id: str, *sources: SourceState) -> QueryState:
 async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[WatchedCluster]:
     """A cluster that is kept up to date, with deadlines a slow machine keeps."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
-    cluster = WatchedCluster("default", bootstrap_servers, settings.kafka, settings)
+    cluster = WatchedCluster("default", ClusterAccess(bootstrap_servers, settings.kafka), settings)
     keeping = asyncio.create_task(cluster.run())
     try:
         yield cluster
@@ -57,7 +58,7 @@ async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Watch
 async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     """An enricher that runs."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
-    enricher = Enricher(settings, bootstrap_servers)
+    enricher = Enricher(settings.resolved(bootstrap_servers))
     running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher

@@ -19,6 +19,7 @@ from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import eventually
@@ -167,8 +168,7 @@ async def watching(
     )
     intake = GroupIntake(
         alias,
-        bootstrap_servers,
-        kafka or KafkaSettings(),
+        ClusterAccess(bootstrap_servers, kafka or KafkaSettings()),
         settings,
         heartbeat_s,
         queue,
@@ -218,10 +218,14 @@ class _MovePartitions:
 async def move_partitions(internal_servers: str, topic: str, nodes: dict[int, int]) -> None:
     """Have the brokers move partitions; they take their time."""
     host, _, port = internal_servers.partition(":")
-    options = client_options(internal_servers, KafkaSettings())
+    options = client_options(ClusterAccess(internal_servers))
     del options["bootstrap_servers"]
     link = BrokerLink(
-        host, int(port), options, TrustedBrokers(internal_servers, KafkaSettings()), 60.0
+        host,
+        int(port),
+        options,
+        TrustedBrokers(ClusterAccess(internal_servers)),
+        60.0,
     )
     try:
         answer = await link.ask(_MovePartitions(topic, nodes))

@@ -12,4 +12,5 @@ from sparklag_service.pipeline import Pipeline
 def pipeline_of(settings: Settings) -> Pipeline:
     """That of `sparklag serve`; where no brokers are set, one that is to ask none."""
     servers = settings.bootstrap_servers or "127.0.0.1:1"
-    return Pipeline(settings, servers, partial(TopicIntake, settings, servers), "service")
+    resolved = settings.resolved(servers)
+    return Pipeline(resolved, partial(TopicIntake, resolved), "service")

@@ -13,7 +13,7 @@ EAST = ClusterSettings(bootstrap_servers="east-1:9092, east-2:9092", addresses="
 
 def names() -> ClusterNames:
     settings = Settings(cluster="home", clusters={"east": EAST})
-    return ClusterNames(settings, "home-1:9092,home-2:9092")
+    return ClusterNames(settings.resolved("home-1:9092,home-2:9092"))
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,6 @@ def test_another_port_of_a_known_host_is_another_address() -> None:
 
 def test_sparklags_own_brokers_are_its_own_cluster_also_where_another_lists_them() -> None:
     settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="home-1:9092")})
-    assert ClusterNames(settings, "home-1:9092").alias_of("home-1:9092", "east") == "default"
+    assert (
+        ClusterNames(settings.resolved("home-1:9092")).alias_of("home-1:9092", "east") == "default"
+    )

@@ -27,6 +27,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.cli.diagnosis import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen
@@ -108,7 +109,7 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
     grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
 
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
-    publisher = OffsetsPublisher(queue, settings, scram_kafka.bootstrap_servers, Stats())
+    publisher = OffsetsPublisher(queue, settings.resolved(scram_kafka.bootstrap_servers), Stats())
     publishing = asyncio.create_task(publisher.run())
     try:
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
@@ -159,14 +160,18 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     scram_kafka: LocalKafka, internal: SecondClient
 ) -> None:
     settings = granted_settings(scram_kafka, internal)
-    assert all(f.good for f in await diagnose(settings, scram_kafka.bootstrap_servers))
+    assert all(f.good for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers)))
     elsewhere = settings_for(
         scram_kafka.bootstrap_servers, kafka=login("sparklag"), create_topics=False
     )
     for topic in (elsewhere.offsets_topic, elsewhere.lag_topic):
         internal.create(topic, 1)
         grant(scram_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-    bad = [f.text for f in await diagnose(elsewhere, scram_kafka.bootstrap_servers) if not f.good]
+    bad = [
+        f.text
+        for f in await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers))
+        if not f.good
+    ]
     assert bad == [
         f"no right to write to topic {elsewhere.lag_topic}",
         f"no right to write to topic {elsewhere.offsets_topic}",
@@ -181,7 +186,7 @@ async def test_check_names_a_topic_that_may_not_be_seen(
 ) -> None:
     settings = settings_for(scram_kafka.bootstrap_servers, kafka=login("stranger"))
     internal.create(settings.offsets_topic, 1)
-    texts = [f.text for f in await diagnose(settings, scram_kafka.bootstrap_servers)]
+    texts = [f.text for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers))]
     assert f"topic {settings.offsets_topic}: no right to see it" in texts
 
 
@@ -198,7 +203,7 @@ async def test_check_names_a_topic_that_may_not_be_seen(
 async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
     scram_kafka: LocalKafka, kafka_settings: KafkaSettings, cause: str
 ) -> None:
-    said = await explain_failure(scram_kafka.bootstrap_servers, kafka_settings)
+    said = await explain_failure(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
     assert said is not None
     assert cause in said
     assert "wrong'" not in said
@@ -210,11 +215,13 @@ async def test_who_logs_in_rightly_has_nothing_to_explain(
     scram_kafka: LocalKafka, mechanism: Any
 ) -> None:
     kafka_settings = login("sparklag", mechanism=mechanism)
-    assert await explain_failure(scram_kafka.bootstrap_servers, kafka_settings) is None
+    assert (
+        await explain_failure(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings)) is None
+    )
 
 
 async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
-    said = await explain_failure("no-such-host.invalid:9092", KafkaSettings())
+    said = await explain_failure(ClusterAccess("no-such-host.invalid:9092"))
     assert said is not None
     assert said.startswith("no-such-host.invalid:9092: ")
 
@@ -236,7 +243,7 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
     tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
     stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
-    said = await explain_failure(tls_kafka.bootstrap_servers, stranger)
+    said = await explain_failure(ClusterAccess(tls_kafka.bootstrap_servers, stranger))
     assert said is not None
     assert "certificate is not trusted" in said
     assert "kafka.ssl_cafile" in said
@@ -259,7 +266,9 @@ async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_o
 
         async def named() -> bool:
             # What is good for no day is good for this second.
-            said = await explain_failure(f"{host}:{port}", certificates.kafka_settings())
+            said = await explain_failure(
+                ClusterAccess(f"{host}:{port}", certificates.kafka_settings())
+            )
             return said is not None and re.search(cause, said) is not None
 
         await eventually(named, "the remedy is named")
@@ -273,7 +282,7 @@ async def test_a_missing_client_certificate_is_named(
     without = certificates.kafka_settings(ssl_certfile=None, ssl_keyfile=None)
 
     async def named() -> bool:
-        said = await explain_failure(tls_kafka.bootstrap_servers, without)
+        said = await explain_failure(ClusterAccess(tls_kafka.bootstrap_servers, without))
         return said is not None and "client certificate" in said
 
     await eventually(named, "the missing certificate is named")
@@ -282,4 +291,6 @@ async def test_a_missing_client_certificate_is_named(
 @pytest.mark.parametrize("wrong", ["missing.pem", "/"])
 def test_tls_files_that_cannot_be_used_are_named(certificates: Certificates, wrong: str) -> None:
     with pytest.raises(SettingsError, match="TLS files of kafka"):
-        client_options("127.0.0.1:1", certificates.kafka_settings(ssl_certfile=wrong))
+        client_options(
+            ClusterAccess("127.0.0.1:1", certificates.kafka_settings(ssl_certfile=wrong))
+        )

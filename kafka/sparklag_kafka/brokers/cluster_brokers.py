@@ -11,7 +11,7 @@ from sparklag_kafka.brokers.broker_connection import BrokerLink
 from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.metadata import Address, MetadataRequest
-from sparklag_schemas import KafkaSettings
+from sparklag_schemas import ClusterAccess
 
 _CLOSE_S: Final = 5.0
 
@@ -19,14 +19,14 @@ _CLOSE_S: Final = 5.0
 class ClusterBrokers:
     """Known by their ids once `learn` has been called. Raises SettingsError for unusable ones."""
 
-    def __init__(self, bootstrap_servers: str, kafka: KafkaSettings) -> None:
-        self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
+    def __init__(self, access: ClusterAccess) -> None:
+        self._options: dict[str, Any] = client_options(access)
         del self._options["bootstrap_servers"]
-        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
-        self.timeout_s = kafka.request_timeout_s
+        self._trusted = TrustedBrokers(access)
+        self.timeout_s = access.kafka.request_timeout_s
         """Deadline of one answer."""
         self._seeds: list[Address] = [
-            (host, port) for host, port, _ in collect_hosts(bootstrap_servers)
+            (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
         ]
         self._addresses: dict[int, Address] = {}
         self._links: dict[Address, BrokerLink] = {}

@@ -24,7 +24,7 @@ from sparklag_kafka.protocol.list_offsets import (
     read_offsets,
 )
 from sparklag_kafka.protocol.metadata import MetadataAnswer, MetadataRequest
-from sparklag_schemas import KafkaSettings
+from sparklag_schemas import ClusterAccess
 
 _REASONS: Final = {
     "UnknownTopicOrPartitionError": "there is no such topic, or no right to see it",
@@ -57,31 +57,26 @@ class TopicBounds:
         return reason or "the topic has no such partition"
 
 
-async def read_bounds(
-    topics: Collection[str], bootstrap_servers: str, kafka: KafkaSettings
-) -> dict[str, TopicBounds]:
+async def read_bounds(topics: Collection[str], access: ClusterAccess) -> dict[str, TopicBounds]:
     """Of each topic, with all of its partitions. No topic is created by it.
 
     Raises KafkaUnavailable where no broker answers, SettingsError for addresses that are none.
     """
-    return await _Look(bootstrap_servers, kafka).read(sorted(topics)) if topics else {}
+    return await _Look(access).read(sorted(topics)) if topics else {}
 
 
-async def read_topic_ids(
-    topics: Collection[str], bootstrap_servers: str, kafka: KafkaSettings
-) -> dict[str, str]:
+async def read_topic_ids(topics: Collection[str], access: ClusterAccess) -> dict[str, str]:
     """Kafka's ids of those topics that are there. Raises as `read_bounds` does."""
-    _, found = (await _Look(bootstrap_servers, kafka).metadata(sorted(topics))).read()
+    _, found = (await _Look(access).metadata(sorted(topics))).read()
     return {topic.name: topic.topic_id for topic in found if topic.topic_id is not None}
 
 
 class _Look:
-    def __init__(self, bootstrap_servers: str, kafka: KafkaSettings) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._kafka = kafka
-        self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._options: dict[str, Any] = client_options(access)
         del self._options["bootstrap_servers"]
-        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
+        self._trusted = TrustedBrokers(access)
         self._found: dict[str, TopicBounds] = {}
 
     async def read(self, topics: list[str]) -> dict[str, TopicBounds]:
@@ -107,7 +102,7 @@ class _Look:
         return self._found
 
     async def metadata(self, topics: list[str]) -> MetadataAnswer:
-        hosts = collect_hosts(self._bootstrap_servers)
+        hosts = collect_hosts(self._access.bootstrap_servers)
         links = [self._link(host, port) for host, port, _ in hosts]
         try:
             first = await first_answer(links, MetadataRequest(topics))
@@ -117,9 +112,9 @@ class _Look:
         if first is not None:
             answer: MetadataAnswer = first.answer
             return answer
-        cause = await explain_failure(self._bootstrap_servers, self._kafka)
+        cause = await explain_failure(self._access)
         raise KafkaUnavailable(
-            f"Kafka at {self._bootstrap_servers}: {cause or 'no broker answers'}"
+            f"Kafka at {self._access.bootstrap_servers}: {cause or 'no broker answers'}"
         )
 
     async def _ask_leader(self, address: tuple[str, int], parts: list[TopicPart]) -> None:
@@ -146,7 +141,9 @@ class _Look:
                     offsets[number] = offset
 
     def _link(self, host: str, port: int) -> BrokerLink:
-        return BrokerLink(host, port, self._options, self._trusted, self._kafka.request_timeout_s)
+        return BrokerLink(
+            host, port, self._options, self._trusted, self._access.kafka.request_timeout_s
+        )
 
 
 def _reason(error_code: int) -> str:

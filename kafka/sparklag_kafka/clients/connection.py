@@ -17,7 +17,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact
-from sparklag_schemas.settings import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
 _log = logging.getLogger("sparklag")
 _PROBE_TIMEOUT_S = 5.0
@@ -37,10 +37,11 @@ class TrustedBrokers:
     """Which brokers may see the password: those that the settings name, and those that TLS shows
     to be who they are. A cluster's metadata may name any host."""
 
-    def __init__(self, bootstrap_servers: str, kafka: KafkaSettings) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
+        kafka = access.kafka
         shows_itself = kafka.security_protocol == "SASL_SSL" and kafka.ssl_check_hostname
         self._any = shows_itself or not kafka.security_protocol.startswith("SASL")
-        self._hosts = {host.lower() for host, _, _ in collect_hosts(bootstrap_servers)}
+        self._hosts = {host.lower() for host, _, _ in collect_hosts(access.bootstrap_servers)}
         self._patterns = [pattern.lower() for pattern in kafka.trusted_brokers]
 
     def require(self, host: str) -> None:
@@ -75,20 +76,21 @@ class TrustedBrokers:
         client._get_conn = connect_to_trusted
 
 
-def client_options(bootstrap_servers: str, kafka: KafkaSettings) -> dict[str, Any]:
+def client_options(access: ClusterAccess) -> dict[str, Any]:
     """Keyword arguments for any aiokafka client.
 
     Raises SettingsError for addresses that are none, and for unusable TLS files.
     """
     try:
-        collect_hosts(bootstrap_servers)
+        collect_hosts(access.bootstrap_servers)
     except ValueError as error:
-        shown = redact(bootstrap_servers)
+        shown = redact(access.bootstrap_servers)
         raise SettingsError(
             f"bootstrap_servers = {shown!r}: takes host:port, several with commas"
         ) from error
+    kafka = access.kafka
     options: dict[str, Any] = {
-        "bootstrap_servers": bootstrap_servers,
+        "bootstrap_servers": access.bootstrap_servers,
         "client_id": kafka.client_id,
         "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "security_protocol": kafka.security_protocol,
@@ -117,16 +119,16 @@ def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
     return context
 
 
-async def explain_failure(bootstrap_servers: str, kafka: KafkaSettings) -> str | None:
+async def explain_failure(access: ClusterAccess) -> str | None:
     """Why no broker of `bootstrap_servers` takes a connection; None when one does.
 
     aiokafka raises the same error whatever the cause, so each broker is asked again by itself.
     """
     causes = []
-    options = client_options(bootstrap_servers, kafka)
+    options = client_options(access)
     del options["bootstrap_servers"]
     options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
-    for host, port, _ in collect_hosts(bootstrap_servers):
+    for host, port, _ in collect_hosts(access.bootstrap_servers):
         try:
             connection = await create_conn(host, port, **options)
             try:
@@ -135,13 +137,13 @@ async def explain_failure(bootstrap_servers: str, kafka: KafkaSettings) -> str |
             finally:
                 connection.close()
         except (OSError, KafkaError, asyncio.TimeoutError) as error:
-            causes.append(f"{host}:{port}: {_cause(error, kafka)}")
+            causes.append(f"{host}:{port}: {_cause(error, access.kafka)}")
         else:
             return None
     return "; ".join(causes)
 
 
-async def explain_error(error: BaseException, bootstrap_servers: str, kafka: KafkaSettings) -> str:
+async def explain_error(error: BaseException, access: ClusterAccess) -> str:
     """Why a call failed with `error`: what `explain_failure` finds, or else the error's own text. A
     schema registry's says it all, and Kafka is not asked.
 
@@ -149,7 +151,7 @@ async def explain_error(error: BaseException, bootstrap_servers: str, kafka: Kaf
     """
     found = None
     if not isinstance(error, RegistryError):
-        found = await explain_failure(bootstrap_servers, kafka)
+        found = await explain_failure(access)
     return found or str(error) or type(error).__name__
 
 

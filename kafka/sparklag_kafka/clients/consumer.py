@@ -11,7 +11,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.clients.untrusted_batches import reading_untrusted
-from sparklag_schemas.settings import Settings
+from sparklag_schemas.settings import ResolvedSettings
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _AT_ONCE: Final = 8
@@ -28,19 +28,18 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         on_unreadable: OnUnreadable,
         **options: Any,
     ) -> None:
         """`options` are aiokafka's. Raises SettingsError as `client_options` does."""
         super().__init__(
-            **client_options(bootstrap_servers, settings.kafka),
+            **client_options(settings.access),
             enable_auto_commit=False,
             metadata_max_age_ms=round(settings.metadata_interval_s * 1000),
             **options,
         )
-        TrustedBrokers(bootstrap_servers, settings.kafka).guard(self._client)
+        TrustedBrokers(settings.access).guard(self._client)
         self._most_bytes = settings.limits.batch_mb * 1024 * 1024
         self._on_unreadable = on_unreadable
 

@@ -19,7 +19,7 @@ from sparklag_kafka.clients.outbox import Outbox
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.headers import Headers
-from sparklag_schemas.settings import Settings
+from sparklag_schemas.settings import ResolvedSettings
 from sparklag_schemas.signatures import Signatures
 from sparklag_schemas.topics import partition_of_key
 
@@ -46,10 +46,10 @@ class AcknowledgedProducer:
     that failed is abandoned, with all that it has not sent.
     """
 
-    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+    def __init__(self, settings: ResolvedSettings) -> None:
         """Raises SettingsError as `client_options` does."""
-        self._options = client_options(bootstrap_servers, settings.kafka)
-        self._trusted = TrustedBrokers(bootstrap_servers, settings.kafka)
+        self._options = client_options(settings.access)
+        self._trusted = TrustedBrokers(settings.access)
         self._signatures = Signatures(settings)
         self._timeout_s = settings.kafka.request_timeout_s
         self._starting = asyncio.Lock()

@@ -12,7 +12,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.settings import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 
 _REPLICAS = 3
@@ -22,15 +22,13 @@ class TopicUnavailable(SparklagError):
     """A topic is missing and could not be created; the text says why, and what to do."""
 
 
-async def create_missing(
-    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
-) -> list[str]:
+async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
     """Create those of `specs` that are missing; the names of those created.
 
     Raises TopicUnavailable where the broker refuses, what aiokafka raises where none answers, and
     SettingsError as `client_options` does.
     """
-    async with _admin(bootstrap_servers, kafka) as admin:
+    async with _admin(access) as admin:
         existing = set(await admin.list_topics())
         missing = [spec for spec in specs if spec.name not in existing]
         if not missing:
@@ -39,15 +37,13 @@ async def create_missing(
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
 
 
-async def find_problems(
-    bootstrap_servers: str, kafka: KafkaSettings, specs: Iterable[TopicSpec]
-) -> list[str]:
+async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
     """Sentences on the settings of existing topics that would lose data.
 
     Empty too where the right to describe settings is missing: they are then not known. Raises what
     aiokafka raises, and SettingsError as `client_options` does.
     """
-    async with _admin(bootstrap_servers, kafka) as admin:
+    async with _admin(access) as admin:
         existing = set(await admin.list_topics())
         present = {spec.name: spec for spec in specs if spec.name in existing}
         if not present:
@@ -65,9 +61,9 @@ async def find_problems(
 
 
 @asynccontextmanager
-async def _admin(bootstrap_servers: str, kafka: KafkaSettings) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(**client_options(bootstrap_servers, kafka))
-    TrustedBrokers(bootstrap_servers, kafka).guard(admin._client)
+async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(**client_options(access))
+    TrustedBrokers(access).guard(admin._client)
     await admin.start()
     try:
         yield admin

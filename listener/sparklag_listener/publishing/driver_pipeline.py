@@ -23,7 +23,7 @@ from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.queries import Queries
 from sparklag_listener.events.query_events import Found, Refreshed, Started, Terminated, Told
 from sparklag_listener.publishing.counters import Stats
-from sparklag_schemas import MalformedMessage, Observation, Origin, Settings
+from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 
 _log = logging.getLogger("sparklag")
@@ -52,8 +52,7 @@ class Sink(Protocol):
     def __call__(
         self,
         queue: NewestQueue[Observation],
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         stats: Stats,
     ) -> Awaitable[None]:
         """Run until cancelled."""
@@ -111,9 +110,12 @@ class DriverPipeline:
         """What asks Spark something by itself."""
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
-        self._bootstrap_servers: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._resolved: asyncio.Future[ResolvedSettings] = (
+            asyncio.get_running_loop().create_future()
+        )
+        """Once it is known where Kafka is."""
         if settings.bootstrap_servers:
-            self._bootstrap_servers.set_result(settings.bootstrap_servers)
+            self._resolved.set_result(settings.resolved())
 
     def watch(self, listener: Listener | None) -> None:
         """Before it runs: see to it that this listener is not forgotten."""
@@ -164,7 +166,7 @@ class DriverPipeline:
         """Wait until all that was received is safe. Without brokers that is not waited for."""
         await self._events.join()
         waited_for = [self._to_record.join()]
-        if self._bootstrap_servers.done():
+        if self._resolved.done():
             waited_for.append(self._observations.join())
         await asyncio.gather(*waited_for)
 
@@ -232,7 +234,7 @@ class DriverPipeline:
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:
-            self._find_bootstrap_servers(observation)
+            self._resolve(observation)
             self._observations.put_nowait(observation)
 
     def _count_lost(self, found: Observation) -> None:
@@ -268,12 +270,12 @@ class DriverPipeline:
             self._undescribed.pop(query_id, None)
         self._observer.describe(query_id, run_id, description)
 
-    def _find_bootstrap_servers(self, observation: Observation) -> None:
-        if self._bootstrap_servers.done():
+    def _resolve(self, observation: Observation) -> None:
+        if self._resolved.done():
             return
         for source in observation.sources:
             if source.bootstrap_servers:
-                self._bootstrap_servers.set_result(source.bootstrap_servers)
+                self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
                 return
         if self._stats.last_error != _NO_BROKERS:
             self._stats.fail(_NO_BROKERS)
@@ -281,8 +283,8 @@ class DriverPipeline:
 
     async def _publish(self, sink: Sink) -> None:
         # A second await after a restart: the future is shielded from the cancellation of one.
-        bootstrap_servers = await asyncio.shield(self._bootstrap_servers)
-        await sink(self._observations, self._settings, bootstrap_servers, self._stats)
+        settings = await asyncio.shield(self._resolved)
+        await sink(self._observations, settings, self._stats)
 
     async def _ask(self, ask: Census | ListenerWatch) -> None:
         await ask.run()

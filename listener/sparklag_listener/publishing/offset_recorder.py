@@ -23,9 +23,7 @@ class OffsetRecorder:
 
     async def __call__(self, queue: NewestQueue[Observation], stats: Stats) -> None:
         """Record until cancelled."""
-        writer = StoreWriter(
-            self._store, self._settings, self._settings.bootstrap_servers, stats.fail
-        )
+        writer = StoreWriter(self._store, self._settings, stats.fail)
         pruning = asyncio.create_task(writer.prune_regularly())
         try:
             while True:

@@ -12,7 +12,7 @@ from sparklag_kafka.clients.connection import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer, MessageTooLarge
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_listener.publishing.counters import Stats
-from sparklag_schemas import Observation, Settings, SparklagError
+from sparklag_schemas import Observation, ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -37,13 +37,11 @@ class OffsetsPublisher:
     def __init__(
         self,
         queue: NewestQueue[Observation],
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         stats: Stats,
     ) -> None:
         self._queue = queue
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._stats = stats
         self._form = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
@@ -143,7 +141,7 @@ class OffsetsPublisher:
         self._queue.task_done()
 
     def _make_producer(self) -> AcknowledgedProducer:
-        self._producer = AcknowledgedProducer(self._settings, self._bootstrap_servers)
+        self._producer = AcknowledgedProducer(self._settings)
         return self._producer
 
     async def _create_topic(self) -> None:
@@ -151,7 +149,7 @@ class OffsetsPublisher:
         spec = offsets_topic(
             settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
         )
-        await create_missing(self._bootstrap_servers, settings.kafka, [spec])
+        await create_missing(settings.access, [spec])
 
     async def _complain(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""
@@ -169,7 +167,7 @@ class OffsetsPublisher:
 
     async def _cause(self, error: BaseException) -> str:
         try:
-            return await explain_error(error, self._bootstrap_servers, self._settings.kafka)
+            return await explain_error(error, self._settings.access)
         except SparklagError as unusable:
             return str(unusable)
 

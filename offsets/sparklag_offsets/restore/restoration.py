@@ -15,8 +15,8 @@ from sparklag_offsets.restore.kept_position import KeptPosition, of_checkpoint, 
 from sparklag_offsets.restore.lookup import find_record
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted, checked, unchecked
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_schemas import Offsets, Settings
-from sparklag_schemas.clusters import Brokers, ClusterNames, kafka_of
+from sparklag_schemas import ClusterAccess, Offsets, Settings
+from sparklag_schemas.clusters import ClusterNames, access_by_address
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact_location
 
@@ -82,19 +82,19 @@ async def restore(position: KeptPosition, wanted: Wanted, settings: Settings) ->
     if wanted.on_deleted == "unchecked":
         return Restored(position, unchecked(position, wanted.topics))
     topics = wanted.topics if wanted.topics is not None else {t.topic for t in position.topics}
-    bounds = await read_bounds(topics, *_brokers_of(position, wanted, settings))
+    bounds = await read_bounds(topics, _access_to(position, wanted, settings))
     offsets, warnings = checked(position, bounds, wanted.edge, wanted.on_deleted, wanted.topics)
     return Restored(position, offsets, tuple(warnings))
 
 
-def _brokers_of(position: KeptPosition, wanted: Wanted, settings: Settings) -> Brokers:
-    """Those that the caller names; else those of the settings that the position was read from."""
+def _access_to(position: KeptPosition, wanted: Wanted, settings: Settings) -> ClusterAccess:
+    """To the brokers that the caller names; else to those of the settings that it was read from."""
     if wanted.bootstrap_servers:
-        return Brokers(wanted.bootstrap_servers, kafka_of(settings, wanted.bootstrap_servers))
+        return access_by_address(settings, wanted.bootstrap_servers)
     kept = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
-    brokers = ClusterNames(settings, None).brokers_of(kept)
-    if brokers is not None:
-        return brokers
+    access = ClusterNames(settings).access_to(kept)
+    if access is not None:
+        return access
     if kept is None:
         raise RestoreError(
             f"{position.shown}: nobody says where its topics are: bootstrap_servers is not set"

@@ -42,11 +42,9 @@ class StoreWriter:
         self,
         store: OffsetStore,
         settings: Settings,
-        home: str | None,
         on_failure: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`home`: brokers of queries that do not say which they read from. `on_failure` is told the
-        reason, each time."""
+        """`on_failure` is called with the reason, each time."""
         self.counts = Written()
         self.failing: str | None = None
         """Why the store cannot be written to, since it cannot."""
@@ -54,7 +52,7 @@ class StoreWriter:
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
         self._recorder = Recorder(store)
-        self._topic_ids = TopicIds(settings, home)
+        self._topic_ids = TopicIds(settings)
         self._on_failure = on_failure
         self._is_prepared = False
 

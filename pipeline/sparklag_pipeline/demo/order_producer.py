@@ -33,7 +33,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.settings import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
 TICK_S: Final = 0.05
 REPORT_S: Final = 5.0
@@ -60,9 +60,12 @@ async def produce(
     that goes away is waited for.
     """
     await create_topics(bootstrap_servers, [orders_topic(topic, partitions)])
-    options = client_options(bootstrap_servers, KafkaSettings(client_id="order-producer"))
+    access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
     producer = AIOKafkaProducer(
-        **options, partitioner=OrderPartitioner(), linger_ms=20, compression_type="lz4"
+        **client_options(access),
+        partitioner=OrderPartitioner(),
+        linger_ms=20,
+        compression_type="lz4",
     )
     try:
         await producer.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.settings import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -15,11 +15,12 @@ _LOGIN_MODULES: Final = {
 }
 
 
-def kafka_options(bootstrap_servers: str, kafka: KafkaSettings) -> dict[str, str]:
+def kafka_options(access: ClusterAccess) -> dict[str, str]:
     """`kafka.*` options. Certificates and keys go as their PEM text: an executor elsewhere has no
     such files. Raises SettingsError for a file that cannot be read or is not what Java takes."""
+    kafka = access.kafka
     options = {
-        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.bootstrap.servers": access.bootstrap_servers,
         "kafka.security.protocol": kafka.security_protocol,
         "kafka.client.id": kafka.client_id,
     }

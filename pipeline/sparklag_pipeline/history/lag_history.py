@@ -35,7 +35,7 @@ from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.query_process import Signals, await_any_end, stop_query
-from sparklag_schemas import Settings, SparklagError, load_settings
+from sparklag_schemas import ResolvedSettings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
 
 _INTERVAL: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
@@ -80,10 +80,9 @@ def build_session(
 
 def run(
     spark: SparkSession,
-    settings: Settings,
+    settings: ResolvedSettings,
     kept: Tables,
     *,
-    bootstrap_servers: str,
     config: Path | None,
     trigger: str,
     roll_up_trigger: str,
@@ -94,9 +93,9 @@ def run(
     is there was taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
     signals = Signals()
     check_patterns(spark, settings.thresholds)
-    options = kafka_options(bootstrap_servers, settings.kafka)
+    options = kafka_options(settings.access)
     create_tables(spark, kept)
-    handle = observe(spark, bootstrap_servers, config=config)
+    handle = observe(spark, settings.bootstrap_servers, config=config)
     avro = AvroIds(has_registry=settings.registry.url is not None)
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
@@ -151,7 +150,9 @@ def _run(
         await_any_end(queries.running, signals, queries.tell)
 
 
-def _learned(avro: AvroIds, schema_id: int, settings: Settings, signals: Signals) -> AvroIds:
+def _learned(
+    avro: AvroIds, schema_id: int, settings: ResolvedSettings, signals: Signals
+) -> AvroIds:
     """What is known once the registry has answered, which is waited for."""
     waiting = False
     while not signals.came:
@@ -252,12 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "bootstrap_servers": arguments.bootstrap_servers,
                 "lag_topic": arguments.lag_topic,
             },
-        )
-        if settings.bootstrap_servers is None:
-            raise SettingsError(
-                "setting bootstrap_servers is not set: where Kafka is, as host:port"
-                " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
-            )
+        ).resolved()
         kept = tables(arguments.format, arguments.output)
         spark = build_session(
             kept,
@@ -270,7 +266,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 spark,
                 settings,
                 kept,
-                bootstrap_servers=settings.bootstrap_servers,
                 config=arguments.config,
                 trigger=arguments.trigger,
                 roll_up_trigger=arguments.roll_up_trigger,

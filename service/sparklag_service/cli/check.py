@@ -15,9 +15,9 @@ from sparklag_service.cli.options import BootstrapServers, Config, kafka_setting
 
 def check(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
     """Say whether Kafka is reachable, the topics and the rights are there, and what to do."""
-    settings, where = kafka_settings(config, bootstrap_servers)
+    settings = kafka_settings(config, bootstrap_servers)
     quiet_client_logs()
-    findings = asyncio.run(diagnose(settings, where))
+    findings = asyncio.run(diagnose(settings))
     console = Console(highlight=False, soft_wrap=True)
     for finding in findings:
         mark = "[green]ok [/green]" if finding.good else "[red]BAD[/red]"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, load_settings
-from sparklag_schemas.clusters import kafka_of
+from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli.markup import escape
@@ -71,9 +71,9 @@ def _lags(
     from sparklag_offsets.checkpoints.lag import lag_of, topics_of
 
     quiet_client_logs()
-    kafka = kafka_of(settings, bootstrap_servers)
+    access = access_by_address(settings, bootstrap_servers)
     # Processed is known by now: what comes later can only be more.
-    bounds = asyncio.run(read_bounds(topics_of(position), bootstrap_servers, kafka))
+    bounds = asyncio.run(read_bounds(topics_of(position), access))
     return [lag_of(source.processed, bounds) for source in position.sources]
 
 

@@ -22,11 +22,10 @@ from sparklag_kafka.clients.topic_setup import find_problems
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.stores import opened_store
-from sparklag_schemas import Settings, SparklagError
+from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.topics import own_topics
-from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.recording.store_recording import store_group
 
 _NO_SUCH_PARTITION = 2**31 - 2
@@ -42,30 +41,30 @@ class Finding:
     remedy: str | None = None
 
 
-async def diagnose(settings: Settings, bootstrap_servers: str) -> list[Finding]:
+async def diagnose(settings: ResolvedSettings) -> list[Finding]:
     """Look at the broker, then the topics, then the rights, as far as can be seen; at the schema
     registry, at the checkpoints that are to be watched, and at the offset store."""
-    findings = await _look_at_kafka(settings, bootstrap_servers)
+    findings = await _look_at_kafka(settings)
     findings += await _look_at_registry(settings)
     findings += await _look_at_checkpoints(settings)
     return findings + await _look_at_store(settings)
 
 
-async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Finding]:
-    cause = await explain_failure(bootstrap_servers, settings.kafka)
+async def _look_at_kafka(settings: ResolvedSettings) -> list[Finding]:
+    cause = await explain_failure(settings.access)
     if cause is not None:
-        return [Finding(False, f"Kafka at {bootstrap_servers}: {cause}")]
-    findings = [Finding(True, f"Kafka at {bootstrap_servers} answers")]
-    options = client_options(bootstrap_servers, settings.kafka)
+        return [Finding(False, f"Kafka at {settings.bootstrap_servers}: {cause}")]
+    findings = [Finding(True, f"Kafka at {settings.bootstrap_servers} answers")]
+    options = client_options(settings.access)
     client = AIOKafkaClient(**options)
-    TrustedBrokers(bootstrap_servers, settings.kafka).guard(client)
+    TrustedBrokers(settings.access).guard(client)
     try:
         await client.bootstrap()
         topics = [spec.name for spec in own_topics(settings)]
         seen = await _look_at_topics(client, topics, settings)
         findings += seen
         if all(finding.good for finding in seen):
-            findings += await _look_at_settings(settings, bootstrap_servers)
+            findings += await _look_at_settings(settings)
             for topic in reversed(topics):
                 who = (
                     "drivers publish"
@@ -74,9 +73,9 @@ async def _look_at_kafka(settings: Settings, bootstrap_servers: str) -> list[Fin
                 )
                 findings.append(await _may_write(client, topic, who))
             for topic in (settings.offsets_topic, settings.lag_topic):
-                findings.append(await _may_read(settings, bootstrap_servers, topic))
+                findings.append(await _may_read(settings, topic))
             for group_id in _groups(settings):
-                findings.append(await _may_use_group(settings, bootstrap_servers, group_id))
+                findings.append(await _may_use_group(settings, group_id))
     except (KafkaError, OSError, asyncio.TimeoutError) as error:
         findings.append(Finding(False, f"Kafka stopped answering: {error or type(error).__name__}"))
     finally:
@@ -115,8 +114,8 @@ async def _look_at_topics(
     return findings
 
 
-async def _look_at_settings(settings: Settings, bootstrap_servers: str) -> list[Finding]:
-    problems = await find_problems(bootstrap_servers, settings.kafka, own_topics(settings))
+async def _look_at_settings(settings: ResolvedSettings) -> list[Finding]:
+    problems = await find_problems(settings.access, own_topics(settings))
     if not problems:
         return [Finding(True, "the topics' settings keep what is needed")]
     return [Finding(False, problem) for problem in problems]
@@ -138,9 +137,9 @@ async def _may_write(client: AIOKafkaClient, topic: str, who: str) -> Finding:
     return Finding(True, f"may write to topic {topic}")
 
 
-async def _may_read(settings: Settings, bootstrap_servers: str, topic: str) -> Finding:
+async def _may_read(settings: ResolvedSettings, topic: str) -> Finding:
     partition = TopicPartition(topic, 0)
-    consumer = ContractConsumer(settings, bootstrap_servers, _ignore, auto_offset_reset="latest")
+    consumer = ContractConsumer(settings, _ignore, auto_offset_reset="latest")
     consumer.assign([partition])
     try:
         await consumer.start()
@@ -152,9 +151,9 @@ async def _may_read(settings: Settings, bootstrap_servers: str, topic: str) -> F
     return Finding(True, f"may read topic {topic}")
 
 
-async def _may_use_group(settings: Settings, bootstrap_servers: str, group_id: str) -> Finding:
+async def _may_use_group(settings: ResolvedSettings, group_id: str) -> Finding:
     partition = TopicPartition(settings.offsets_topic, 0)
-    consumer = ContractConsumer(settings, bootstrap_servers, _ignore, group_id=group_id)
+    consumer = ContractConsumer(settings, _ignore, group_id=group_id)
     consumer.assign([partition])
     try:
         await consumer.start()
@@ -208,7 +207,7 @@ async def _look_at_store(settings: Settings) -> list[Finding]:
 
 
 async def _look_at_checkpoints(settings: Settings) -> list[Finding]:
-    patterns = checkpoint_patterns(settings)
+    patterns = settings.checkpoint_patterns
     if not patterns:
         return []
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)

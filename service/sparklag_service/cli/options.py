@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparklag_schemas import Settings, SettingsError, load_settings
+from sparklag_schemas import ResolvedSettings, load_settings
 
 Config = Annotated[
     Path | None, typer.Option("--config", help="Settings file. [default: sparklag.toml, if there]")
@@ -24,12 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")
 DEFAULT_URL = "http://127.0.0.1:8085"
 
 
-def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> tuple[Settings, str]:
-    """The settings, and where Kafka is. Raises SettingsError when nothing says where."""
-    settings = load_settings(config=config, overrides={"bootstrap_servers": bootstrap_servers})
-    if not settings.bootstrap_servers:
-        raise SettingsError(
-            "setting bootstrap_servers is not set: where Kafka is, as host:port"
-            " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
-        )
-    return settings, settings.bootstrap_servers
+def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> ResolvedSettings:
+    """The settings. Raises SettingsError where nothing says where Kafka is."""
+    return load_settings(
+        config=config, overrides={"bootstrap_servers": bootstrap_servers}
+    ).resolved()

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
@@ -30,20 +30,16 @@ def tail(
     json: Json = False,
 ) -> None:
     """Follow lag events as they are published."""
-    settings, where = kafka_settings(config, bootstrap_servers)
+    settings = kafka_settings(config, bootstrap_servers)
     quiet_client_logs()
-    asyncio.run(_follow(settings, where, query, count, json))
+    asyncio.run(_follow(settings, query, count, json))
 
 
-async def _follow(
-    settings: Settings, bootstrap_servers: str, query: str | None, count: int, json: bool
-) -> None:
+async def _follow(settings: ResolvedSettings, query: str | None, count: int, json: bool) -> None:
     contract_records = ContractRecords(
         LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PassedOver()
     )
-    consumer = ContractConsumer(
-        settings, bootstrap_servers, contract_records.refuse_batch, auto_offset_reset="latest"
-    )
+    consumer = ContractConsumer(settings, contract_records.refuse_batch, auto_offset_reset="latest")
     consumer.subscribe([settings.lag_topic])
     told = 0
     try:
@@ -61,8 +57,8 @@ async def _follow(
             if told == count:
                 return
     except KafkaError as error:
-        cause = await explain_failure(bootstrap_servers, settings.kafka)
-        raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error
+        cause = await explain_failure(settings.access)
+        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause or error}") from error
     finally:
         await consumer.stop()
 

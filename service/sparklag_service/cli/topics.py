@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
 from sparklag_kafka.clients.topic_setup import create_missing
-from sparklag_schemas import Settings
+from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topics import own_topics
 from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
@@ -28,22 +28,22 @@ def _topics() -> None:
 def create(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
     """Create the topics that are missing, with the settings they need; with format = "avro",
     register their schemas."""
-    settings, where = kafka_settings(config, bootstrap_servers)
+    settings = kafka_settings(config, bootstrap_servers)
     quiet_client_logs()
-    created, registered = asyncio.run(_create(settings, where))
+    created, registered = asyncio.run(_create(settings))
     for spec in own_topics(settings):
         schema = ", its schema registered" if spec.name in registered else ""
         known = "created" if spec.name in created else "already there"
         typer.echo(f"{spec.name}: {known}{schema}")
 
 
-async def _create(settings: Settings, bootstrap_servers: str) -> tuple[list[str], list[str]]:
+async def _create(settings: ResolvedSettings) -> tuple[list[str], list[str]]:
     # Whoever says this may register, also where the service may not.
     may = msgspec.structs.replace(settings.registry, register=True)
     formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
     try:
-        created = await create_missing(bootstrap_servers, settings.kafka, own_topics(settings))
+        created = await create_missing(settings.access, own_topics(settings))
     except KafkaError as error:
-        cause = await explain_failure(bootstrap_servers, settings.kafka)
-        raise ServiceError(f"Kafka at {bootstrap_servers}: {cause or error}") from error
+        cause = await explain_failure(settings.access)
+        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause or error}") from error
     return created, await formats.register()

@@ -12,8 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import Hold
-from sparklag_schemas import LagEvent, Settings
-from sparklag_service.clusters import every_cluster
+from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_service.enrichment.cluster_offsets import Offsets
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
@@ -32,11 +31,11 @@ class Measured(NamedTuple):
 class Enricher:
     """Knows the offsets of the home cluster and of those in `settings.clusters`."""
 
-    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+    def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
         self._clusters = {
-            alias: WatchedCluster(alias, cluster.bootstrap_servers, cluster.kafka, settings)
-            for alias, cluster in every_cluster(settings, bootstrap_servers).items()
+            alias: WatchedCluster(alias, cluster.access, settings)
+            for alias, cluster in settings.every_cluster.items()
         }
         self.offsets: Offsets = {
             alias: cluster.offsets for alias, cluster in self._clusters.items()

@@ -20,7 +20,7 @@ from sparklag_kafka.brokers.leader_channel import Hold, LeaderChannel
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options, explain_failure
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, TopicPart
 from sparklag_kafka.protocol.metadata import Address, MetadataAnswer, MetadataRequest
-from sparklag_schemas import IsolationLevel, KafkaSettings, Settings
+from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.tasks import keep_on, run_together, until_set
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, Plan
@@ -47,20 +47,17 @@ _EXPLAIN_AGAIN_S: Final = 30.0
 class WatchedCluster:
     """Keeps `offsets` of what queries ask for, while `run` runs. Create it on its loop."""
 
-    def __init__(
-        self, alias: str, bootstrap_servers: str, kafka: KafkaSettings, settings: Settings
-    ) -> None:
+    def __init__(self, alias: str, access: ClusterAccess, settings: Settings) -> None:
         self.alias = alias
         self.unreachable: str | None = "no broker was asked yet"
         """Why no broker of it answers; None when one does."""
-        self._bootstrap_servers = bootstrap_servers
-        self._kafka = kafka
+        self._access = access
         self._settings = settings
-        self._options: dict[str, Any] = client_options(bootstrap_servers, kafka)
+        self._options: dict[str, Any] = client_options(access)
         del self._options["bootstrap_servers"]
-        self._trusted = TrustedBrokers(bootstrap_servers, kafka)
+        self._trusted = TrustedBrokers(access)
         self._seeds: list[Address] = [
-            (host, port) for host, port, _ in collect_hosts(bootstrap_servers)
+            (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
         ]
         self._table = OffsetTable(alias)
         self._plans: dict[str, Plan] = {}
@@ -257,7 +254,7 @@ class WatchedCluster:
     async def _explain_absence(self) -> None:
         """Say why no broker answers; it is tried in vain once more for that, now and then."""
         try:
-            cause = await explain_failure(self._bootstrap_servers, self._kafka)
+            cause = await explain_failure(self._access)
             if self._is_away and cause is not None:
                 self.unreachable = f"no broker answers: {cause}"
             await asyncio.sleep(_EXPLAIN_AGAIN_S if self._is_away else 0)

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
@@ -41,15 +41,13 @@ class Refill:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         view: View,
         history: History,
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._view = view
         self._history = history
         self._counters = counters
@@ -65,7 +63,6 @@ class Refill:
             self._read_when_wanted,
             self._settings.lag_topic,
             self._settings,
-            self._bootstrap_servers,
             self._counters,
             lambda reason: None,
         )
@@ -87,7 +84,6 @@ class Refill:
     async def _read(self) -> None:
         consumer = ContractConsumer(
             self._settings,
-            self._bootstrap_servers,
             self._records.refuse_batch,
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,

@@ -26,7 +26,6 @@ from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
-from sparklag_service.clusters import checkpoint_patterns
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
 from sparklag_service.tracking.query_state import QueryState
@@ -63,7 +62,7 @@ class CheckpointIntake:
         self.queries = queries
         self.failing: dict[str, str] = {}
         self._limits = MessageLimits(settings.limits)
-        self._patterns = checkpoint_patterns(settings)
+        self._patterns = settings.checkpoint_patterns
         self._allowed = [normal_location(prefix) for prefix in settings.checkpoints.follow]
         self._queue = queue
         self._looks = CheckpointLooks(self.settings.timeout_s)

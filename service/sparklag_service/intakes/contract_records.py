@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_kafka.clients.connection import explain_error
-from sparklag_schemas import ContractError, LagEvent, Settings, encode
+from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, Settings, encode
 from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.errors import RegistryError, WrongPlace
 from sparklag_schemas.formats import MessageFormats, as_json
@@ -134,8 +134,7 @@ def _query_of(record: ConsumerRecord) -> str | None:
 async def keep_reading(
     read: Callable[[], Awaitable[None]],
     topic: str,
-    settings: Settings,
-    bootstrap_servers: str,
+    settings: ResolvedSettings,
     counters: Counters,
     on_failure: Callable[[str], None],
 ) -> None:
@@ -151,7 +150,7 @@ async def keep_reading(
             asyncio.TimeoutError,
         ) as error:
             counters.reads_failed += 1
-            cause = await explain_error(error, bootstrap_servers, settings.kafka)
+            cause = await explain_error(error, settings.access)
             reason = f"topic {topic}: {cause}"
             on_failure(reason)
             _log.warning("reading %s; trying again", reason)

@@ -10,7 +10,13 @@ from typing import Final
 from uuid import uuid4
 
 from sparklag_kafka.protocol.offset_fetch import Committed, GroupAnswer
-from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation, SourcePosition
+from sparklag_schemas import (
+    Cause,
+    ClusterAccess,
+    GroupSettings,
+    Observation,
+    SourcePosition,
+)
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.intakes import Delivery, nothing_to_do
@@ -54,8 +60,7 @@ class GroupIntake:
     def __init__(
         self,
         alias: str,
-        bootstrap_servers: str,
-        kafka: KafkaSettings,
+        access: ClusterAccess,
         groups: GroupSettings,
         heartbeat_s: float,
         queue: NewestQueue[Delivery],
@@ -73,8 +78,8 @@ class GroupIntake:
         self._groups: dict[str, _Group] = {}
         self._ended: set[str] = set()
         self._mirrored: dict[str, GroupAnswer] = {}
-        self._fresh_s = groups.interval_s + kafka.request_timeout_s
-        self._reader = GroupReader(alias, bootstrap_servers, kafka, groups, self)
+        self._fresh_s = groups.interval_s + access.kafka.request_timeout_s
+        self._reader = GroupReader(alias, access, groups, self)
 
     @property
     def failing(self) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.leave_group import leave_group
-from sparklag_schemas import Observation, Settings
+from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redacted
@@ -58,15 +58,13 @@ class TopicIntake:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         queue: NewestQueue[Delivery],
         counters: Counters,
         successor: Successor,
         formats: MessageFormats,
     ) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._queue = queue
         self._counters = counters
         self._successor = successor
@@ -110,7 +108,6 @@ class TopicIntake:
             self._consume,
             self._settings.offsets_topic,
             self._settings,
-            self._bootstrap_servers,
             self._counters,
             self._not_ready,
         )
@@ -118,7 +115,6 @@ class TopicIntake:
     async def _consume(self) -> None:
         consumer = ContractConsumer(
             self._settings,
-            self._bootstrap_servers,
             self._records.refuse_batch,
             group_id=self._settings.group_id,
             # The first start: every query's position counts, of a driver that died too.

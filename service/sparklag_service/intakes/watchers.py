@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sparklag_schemas import Settings
+from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_service.clusters import checkpoint_patterns, every_cluster
 from sparklag_service.intakes import Delivery, Watcher
 from sparklag_service.tracking.query_state import QueryState
 
 
 def make_watchers(
-    settings: Settings,
-    bootstrap_servers: str,
+    settings: ResolvedSettings,
     queue: NewestQueue[Delivery],
     owns: Callable[[str], bool],
     queries: Mapping[str, QueryState],
@@ -21,20 +19,19 @@ def make_watchers(
     """None where nothing is to be watched. `owns`: whether this instance looks after a query;
     `queries`: those it measures, as they change."""
     watchers: list[Watcher] = []
-    if checkpoint_patterns(settings) or settings.checkpoints.follow:
+    if settings.checkpoint_patterns or settings.checkpoints.follow:
         # Loading what can read every store takes time: only where there is something to read.
         from sparklag_service.intakes.checkpoints import CheckpointIntake
 
         watchers.append(CheckpointIntake(settings, queue, owns, queries))
-    for alias, cluster in every_cluster(settings, bootstrap_servers).items():
+    for alias, cluster in settings.every_cluster.items():
         if cluster.groups.allow:
             from sparklag_service.intakes.groups import GroupIntake
 
             watchers.append(
                 GroupIntake(
                     alias,
-                    cluster.bootstrap_servers,
-                    cluster.kafka,
+                    cluster.access,
                     cluster.groups,
                     settings.heartbeat_s,
                     queue,
@@ -45,10 +42,10 @@ def make_watchers(
     return watchers
 
 
-def longest_interval_s(settings: Settings) -> float:
+def longest_interval_s(settings: ResolvedSettings) -> float:
     """Within which all that is watched is said again."""
     return max(
         settings.heartbeat_s,
         settings.checkpoints.interval_s,
-        *(cluster.groups.interval_s for cluster in every_cluster(settings).values()),
+        *(cluster.groups.interval_s for cluster in settings.every_cluster.values()),
     )

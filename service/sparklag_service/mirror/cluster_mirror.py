@@ -19,7 +19,7 @@ from sparklag_kafka.brokers.leader_channel import failure_text
 from sparklag_kafka.clients.connection import explain_failure
 from sparklag_kafka.protocol.offset_commit import OffsetCommitRequest
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
-from sparklag_schemas import KafkaSettings, Offsets
+from sparklag_schemas import ClusterAccess, Offsets
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.tasks import end, with_pauses
 from sparklag_service.counters import Counters
@@ -49,8 +49,7 @@ class ClusterMirror:
     def __init__(
         self,
         alias: str,
-        bootstrap_servers: str,
-        kafka: KafkaSettings,
+        access: ClusterAccess,
         interval_s: float,
         claims: Claims,
         keeps: Callable[[str], bool],
@@ -58,12 +57,11 @@ class ClusterMirror:
     ) -> None:
         self.alias = alias
         self.failures = Failures(alias, "mirror", "is committed to again")
-        self._bootstrap_servers = bootstrap_servers
-        self._kafka = kafka
+        self._access = access
         self._claims = claims
         self._keeps = keeps
         self._counters = counters
-        self._brokers = ClusterBrokers(bootstrap_servers, kafka)
+        self._brokers = ClusterBrokers(access)
         self._attempts = Attempts(interval_s)
         self._nodes: dict[str, int] = {}
         self._failing_nodes: set[int] = set()
@@ -145,7 +143,7 @@ class ClusterMirror:
     async def _say_away(self) -> None:
         self._counters.mirror_failures += 1
         if self.failures.cluster not in self.failures.reasons:
-            cause = await explain_failure(self._bootstrap_servers, self._kafka)
+            cause = await explain_failure(self._access)
             why = f"nothing is mirrored to it, no broker answers{f': {cause}' if cause else ''}"
             self.failures.begin(self.failures.cluster, why)
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from sparklag_schemas import Settings
+from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.runtime.tasks import keep_on, run_together, with_pauses
-from sparklag_service.clusters import every_cluster
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.claims import Claims
 from sparklag_service.mirror.cluster_mirror import ClusterMirror
@@ -37,8 +36,7 @@ class Mirror:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         view: View,
         queries: Mapping[str, QueryState],
         keeps: Callable[[str], bool],
@@ -53,14 +51,13 @@ class Mirror:
         self._clusters = [
             ClusterMirror(
                 alias,
-                cluster.bootstrap_servers,
-                cluster.kafka,
+                cluster.access,
                 self._interval_s,
                 Claims(self._plan, view, alias, silent_s),
                 keeps,
                 counters,
             )
-            for alias, cluster in every_cluster(settings, bootstrap_servers).items()
+            for alias, cluster in settings.every_cluster.items()
         ]
 
     @property

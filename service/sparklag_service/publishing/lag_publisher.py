@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
 from sparklag_schemas.runtime.tasks import run_together
@@ -24,24 +24,19 @@ class LagPublisher:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         keeps: Callable[[str], bool],
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
         """`keeps`: whether this instance answers for a query id."""
         topic = settings.lag_topic
-        self._writer = TopicWriter(
-            settings, bootstrap_servers, topic, formats.writer(LagEvent, topic)
-        )
+        self._writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
         self._partitions = LagPartitions(settings.own_partitions)
         self._counters = counters
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
-            self._by_partition = PartitionPublisher(
-                settings, bootstrap_servers, keeps, counters, formats
-            )
+            self._by_partition = PartitionPublisher(settings, keeps, counters, formats)
 
     @property
     def failed(self) -> asyncio.Event:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sparklag_schemas import LagEvent, PartitionRecord, Settings
+from sparklag_schemas import LagEvent, PartitionRecord, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import partition_headers
 from sparklag_schemas.runtime.chunks import by_count
@@ -25,17 +25,14 @@ class PartitionPublisher:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         keeps: Callable[[str], bool],
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
         """`keeps`: whether this instance answers for a query id."""
         topic = settings.partition_topic
-        self._writer = TopicWriter(
-            settings, bootstrap_servers, topic, formats.writer(PartitionRecord, topic)
-        )
+        self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
         self._keeps = keeps
         self._counters = counters
         self._changes = PartitionChanges(settings.partition_heartbeat_s)

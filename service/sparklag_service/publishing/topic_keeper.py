@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import explain_failure
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
-from sparklag_schemas import Settings, SparklagError
+from sparklag_schemas import ResolvedSettings, SparklagError
 from sparklag_schemas.topics import own_topics
 
 _log = logging.getLogger(__name__)
@@ -20,9 +20,8 @@ _RETRY_S = 2.0
 class TopicKeeper:
     """Creates what is missing, where that is wanted, and says which settings would lose data."""
 
-    def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
+    def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self.ready: str | None = "the topics were not looked at yet"
         """None once they are there, or why they are not."""
 
@@ -35,8 +34,8 @@ class TopicKeeper:
             except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
                 reason = str(error)
                 if not isinstance(error, SparklagError):
-                    cause = await explain_failure(self._bootstrap_servers, self._settings.kafka)
-                    reason = f"Kafka at {self._bootstrap_servers}: {cause or reason}"
+                    cause = await explain_failure(self._settings.access)
+                    reason = f"Kafka at {self._settings.bootstrap_servers}: {cause or reason}"
                 if reason != self.ready:
                     self.ready = reason
                     _log.warning("%s; trying on", reason)
@@ -60,11 +59,11 @@ class TopicKeeper:
         settings = self._settings
         if settings.create_topics:
             topics = own_topics(settings)
-            for name in await create_missing(self._bootstrap_servers, settings.kafka, topics):
+            for name in await create_missing(settings.access, topics):
                 _log.info("created topic %s", name)
 
     async def _look(self) -> None:
         settings = self._settings
         topics = own_topics(settings)
-        for problem in await find_problems(self._bootstrap_servers, settings.kafka, topics):
+        for problem in await find_problems(settings.access, topics):
             _log.warning("%s", problem)

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
-from sparklag_schemas import Settings, SparklagError
+from sparklag_schemas import ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
 
@@ -25,14 +25,11 @@ Outcome = Literal["acknowledged", "too large", "failed"]
 class TopicWriter:
     """To `topic`, in the form of `form`."""
 
-    def __init__(
-        self, settings: Settings, bootstrap_servers: str, topic: str, form: MessageWriter
-    ) -> None:
+    def __init__(self, settings: ResolvedSettings, topic: str, form: MessageWriter) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._topic = topic
         self._form = form
-        self._producer = AcknowledgedProducer(settings, bootstrap_servers)
+        self._producer = AcknowledgedProducer(settings)
         self._complained = False
         self._too_large: set[bytes] = set()
         self.failed = asyncio.Event()
@@ -97,5 +94,5 @@ class TopicWriter:
         if self._complained:
             return
         self._complained = True
-        cause = await explain_error(error, self._bootstrap_servers, self._settings.kafka)
+        cause = await explain_error(error, self._settings.access)
         _log.warning("cannot publish to topic %s, trying on: %s", self._topic, cause)

@@ -16,7 +16,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.leave_group import leave_group
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_schemas import MeasuredBy, Observation, Settings
+from sparklag_schemas import MeasuredBy, Observation, ResolvedSettings, Settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -38,21 +38,17 @@ class Recording:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         url: str,
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._counters = counters
         self._records = ContractRecords(
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
-        self._writer = StoreWriter(
-            open_store(url, create=True), settings, bootstrap_servers, lambda _: self._count()
-        )
+        self._writer = StoreWriter(open_store(url, create=True), settings, lambda _: self._count())
         self._writing = asyncio.Lock()
         self._told: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
@@ -80,7 +76,6 @@ class Recording:
                     self._consume,
                     self._settings.offsets_topic,
                     self._settings,
-                    self._bootstrap_servers,
                     self._counters,
                     self._cannot_read,
                 ),
@@ -114,7 +109,6 @@ class Recording:
     async def _consume(self) -> None:
         consumer = ContractConsumer(
             self._settings,
-            self._bootstrap_servers,
             self._records.refuse_batch,
             group_id=store_group(self._settings),
             # What was said before there was a store is recorded too, as far as the topic goes.
@@ -162,8 +156,7 @@ def store_group(settings: Settings) -> str:
 
 
 def make_recording(
-    settings: Settings,
-    bootstrap_servers: str,
+    settings: ResolvedSettings,
     measured_by: MeasuredBy,
     counters: Counters,
     formats: MessageFormats,
@@ -175,7 +168,7 @@ def make_recording(
     """
     if settings.store.url is None or measured_by == "embedded":
         return None
-    return Recording(settings, bootstrap_servers, settings.store.url, counters, formats)
+    return Recording(settings, settings.store.url, counters, formats)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

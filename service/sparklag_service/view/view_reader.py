@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -36,15 +36,13 @@ class ViewReader:
 
     def __init__(
         self,
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         view: View,
         counters: Counters,
         formats: MessageFormats,
         feed: Feed | None = None,
     ) -> None:
         self._settings = settings
-        self._bootstrap_servers = bootstrap_servers
         self._records = ContractRecords(
             LagEvent, settings.lag_topic, settings, formats, counters.refusals
         )
@@ -62,7 +60,6 @@ class ViewReader:
             self._read,
             self._settings.lag_topic,
             self._settings,
-            self._bootstrap_servers,
             self._counters,
             self._not_ready,
         )
@@ -86,7 +83,6 @@ class ViewReader:
     async def _read(self) -> None:
         consumer = ContractConsumer(
             self._settings,
-            self._bootstrap_servers,
             self._records.refuse_batch,
             auto_offset_reset="earliest",
         )

@@ -23,7 +23,7 @@ from sparklag_listener.events.query_events import (
 from sparklag_listener.publishing import driver_pipeline
 from sparklag_listener.publishing.counters import Stats
 from sparklag_listener.publishing.driver_pipeline import Describe, DriverPipeline, Record, Sink
-from sparklag_schemas import Observation, Settings
+from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests import samples
 from tests.logged import logged
@@ -50,11 +50,10 @@ class Taken:
     async def __call__(
         self,
         queue: NewestQueue[Observation],
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         stats: Stats,
     ) -> None:
-        self.bootstrap_servers.append(bootstrap_servers)
+        self.bootstrap_servers.append(settings.bootstrap_servers)
         while True:
             self.observations.append(await queue.get())
             stats.published += 1
@@ -70,8 +69,7 @@ class Clogged(Taken):
     async def __call__(
         self,
         queue: NewestQueue[Observation],
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         stats: Stats,
     ) -> None:
         self.observations.append(await queue.get())
@@ -84,14 +82,13 @@ class FailsTwice(Taken):
     async def __call__(
         self,
         queue: NewestQueue[Observation],
-        settings: Settings,
-        bootstrap_servers: str,
+        settings: ResolvedSettings,
         stats: Stats,
     ) -> None:
         if len(self.bootstrap_servers) < 2:
-            self.bootstrap_servers.append(bootstrap_servers)
+            self.bootstrap_servers.append(settings.bootstrap_servers)
             raise ZeroDivisionError("unforeseen")
-        await super().__call__(queue, settings, bootstrap_servers, stats)
+        await super().__call__(queue, settings, stats)
 
 
 @asynccontextmanager

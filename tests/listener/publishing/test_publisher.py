@@ -41,7 +41,9 @@ class Publishing:
         self.queue: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
-        self._publisher = OffsetsPublisher(self.queue, settings, bootstrap_servers, self.stats)
+        self._publisher = OffsetsPublisher(
+            self.queue, settings.resolved(bootstrap_servers), self.stats
+        )
         self.task = asyncio.create_task(self._publisher.run())
 
     def put(self, query_id: str, batch_id: int, partitions: int = 1) -> None:

@@ -54,7 +54,7 @@ class Keeper:
     async def _write(self, observation: Observation) -> None:
         store = open_store(self.url, create=True)
         try:
-            await StoreWriter(store, Settings(), None).write([observation])
+            await StoreWriter(store, Settings()).write([observation])
         finally:
             await store.aclose()
 

@@ -30,7 +30,7 @@ async def test_a_store_takes_them_or_refuses_each_by_itself(store: OffsetStore) 
     ordinary = told(0, query_id=new_query())
     for _ in range(2):
         # The second is one that is started anew, and goes on from what is in the store.
-        writer = StoreWriter(store, Settings(), None)
+        writer = StoreWriter(store, Settings())
         await asyncio.wait_for(writer.write([*extremes, ordinary]), DEADLINE_S)
         assert writer.counts.failures == 0
     assert await store.as_of(ordinary.query_id, None) is not None

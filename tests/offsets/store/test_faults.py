@@ -160,7 +160,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
 ) -> None:
     monkeypatch.setattr(writer, "_FIRST_PAUSE_S", 0.05)
     store = opened_store(server.new_database(), opened)
-    batches = StoreWriter(store, Settings(), None)
+    batches = StoreWriter(store, Settings())
     total, is_over = 0, False
 
     async def write() -> None:

@@ -72,7 +72,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_it_makes_the_tables_and_writes(store: LeavingStore) -> None:
-    writer = StoreWriter(store, Settings(), None)
+    writer = StoreWriter(store, Settings())
     await writer.write([told(0), told(1)])
     await writer.write([told(1), told(2)])
 
@@ -85,7 +85,7 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
 ) -> None:
     caplog.set_level(logging.INFO, "sparklag")
     reasons: list[str] = []
-    writer = StoreWriter(store, Settings(), None, reasons.append)
+    writer = StoreWriter(store, Settings(), reasons.append)
     for first in (0, 1):
         store.away = True
         writing = asyncio.create_task(writer.write([told(first)]))
@@ -107,7 +107,7 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
 
 
 async def test_after_another_has_written_it_goes_on_from_there(store: LeavingStore) -> None:
-    writer, other = (StoreWriter(store, Settings(), None) for _ in range(2))
+    writer, other = (StoreWriter(store, Settings()) for _ in range(2))
     await writer.write([told(0)])
     await other.write([told(1), told(2)])
 
@@ -119,7 +119,7 @@ async def test_after_another_has_written_it_goes_on_from_there(store: LeavingSto
 
 async def test_it_prunes_again_and_again(store: LeavingStore) -> None:
     settings = Settings(store=StoreSettings(keep_s=None, keep_batches=2))
-    writer = StoreWriter(store, settings, None)
+    writer = StoreWriter(store, settings)
     pruning = asyncio.create_task(writer.prune_regularly())
     try:
         for batches in (range(5), range(5, 10)):
@@ -140,7 +140,7 @@ async def test_it_prunes_again_and_again(store: LeavingStore) -> None:
 
 
 async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore) -> None:
-    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)), None)
+    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=3_600)))
     now_ms = epoch_ms()
     hours = [told(n, processed_at=now_ms - (3 - n) * 3_000_000) for n in range(4)]
     pruning = asyncio.create_task(writer.prune_regularly())
@@ -156,7 +156,7 @@ async def test_it_prunes_what_is_older_than_it_is_to_be_kept(store: LeavingStore
 
 
 async def test_who_keeps_all_prunes_nothing(store: LeavingStore) -> None:
-    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)), None)
+    writer = StoreWriter(store, Settings(store=StoreSettings(keep_s=None)))
 
     await asyncio.wait_for(writer.prune_regularly(), DEADLINE_S)
 
@@ -206,7 +206,7 @@ async def test_what_a_database_does_not_take_holds_up_nothing(
 ) -> None:
     store = open_store(request.getfixturevalue(kind).new_database())
     opened.push_async_callback(store.aclose)
-    writer = StoreWriter(store, Settings(), None)
+    writer = StoreWriter(store, Settings())
     others = [told(number, query_id=new_query()) for number in range(3)]
     too_long = told(1, query_id="x" * 300, query="long")
     await writer.write([others[0], too_long, *others[1:]])

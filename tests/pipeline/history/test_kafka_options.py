@@ -8,6 +8,7 @@ import pytest
 
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_schemas import KafkaSettings, SettingsError
+from sparklag_schemas.settings import ClusterAccess
 
 SERVERS = "broker:9093"
 KEY = "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"
@@ -15,12 +16,14 @@ KEY = "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"
 
 def test_a_password_may_hold_quotes_and_backslashes() -> None:
     options = kafka_options(
-        SERVERS,
-        KafkaSettings(
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="SCRAM-SHA-512",
-            sasl_username="me",
-            sasl_password='a"b\\c;',
+        ClusterAccess(
+            SERVERS,
+            KafkaSettings(
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="SCRAM-SHA-512",
+                sasl_username="me",
+                sasl_password='a"b\\c;',
+            ),
         ),
     )
 
@@ -38,14 +41,16 @@ def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
 
     options = kafka_options(
-        SERVERS,
-        KafkaSettings(
-            security_protocol="SSL",
-            ssl_cafile=str(tmp_path / "ca.pem"),
-            ssl_certfile=str(tmp_path / "chain.pem"),
-            ssl_keyfile=str(tmp_path / "key.pem"),
-            ssl_key_password="secret",
-            ssl_check_hostname=False,
+        ClusterAccess(
+            SERVERS,
+            KafkaSettings(
+                security_protocol="SSL",
+                ssl_cafile=str(tmp_path / "ca.pem"),
+                ssl_certfile=str(tmp_path / "chain.pem"),
+                ssl_keyfile=str(tmp_path / "key.pem"),
+                ssl_key_password="secret",
+                ssl_check_hostname=False,
+            ),
         ),
     )
 
@@ -68,6 +73,10 @@ def test_a_key_that_java_does_not_take_and_a_file_that_is_not_there_are_one_line
     old.write_text("-----BEGIN RSA PRIVATE KEY-----")
 
     with pytest.raises(SettingsError, match=r"ssl_keyfile = '.*old.pem': Java takes .* PKCS #8"):
-        kafka_options(SERVERS, KafkaSettings(security_protocol="SSL", ssl_certfile=str(old)))
+        kafka_options(
+            ClusterAccess(SERVERS, KafkaSettings(security_protocol="SSL", ssl_certfile=str(old)))
+        )
     with pytest.raises(SettingsError, match=r"setting kafka\.ssl_cafile = 'nowhere'"):
-        kafka_options(SERVERS, KafkaSettings(security_protocol="SSL", ssl_cafile="nowhere"))
+        kafka_options(
+            ClusterAccess(SERVERS, KafkaSettings(security_protocol="SSL", ssl_cafile="nowhere"))
+        )

@@ -19,6 +19,7 @@ from sparklag_kafka.clients.connection import TrustedBrokers
 from sparklag_kafka.protocol.metadata import MetadataRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState
 from tests.second_client import SecondClient
@@ -435,7 +436,11 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
     second_client.create(topic_name, 3)
     host, _, port = kafka.bootstrap_servers.partition(":")
     link = BrokerLink(
-        host, int(port), {}, TrustedBrokers(kafka.bootstrap_servers, KafkaSettings()), 60.0
+        host,
+        int(port),
+        {},
+        TrustedBrokers(ClusterAccess(kafka.bootstrap_servers)),
+        60.0,
     )
     try:
         connection = await link.connection()

@@ -39,8 +39,12 @@ class NewInstance:
         feed = Feed(self.counters)
         feed.add(self.history)
         formats = MessageFormats(settings)
-        self.reader = ViewReader(settings, servers, self.view, self.counters, formats, feed)
-        self.refill = Refill(settings, servers, self.view, self.history, self.counters, formats)
+        self.reader = ViewReader(
+            settings.resolved(servers), self.view, self.counters, formats, feed
+        )
+        self.refill = Refill(
+            settings.resolved(servers), self.view, self.history, self.counters, formats
+        )
 
     def rows(self, query_id: str) -> list[Row]:
         return self.history.archive.rows(query_id, epoch_ms())

@@ -31,13 +31,12 @@ class Mirroring:
     """One instance's mirror, and what it goes by."""
 
     def __init__(self, settings: Settings, bootstrap_servers: str) -> None:
-        self.tracker = Tracker(ClusterNames(settings, bootstrap_servers).alias_of)
+        self.tracker = Tracker(ClusterNames(settings.resolved(bootstrap_servers)).alias_of)
         self.view = View()
         self.counters = Counters()
         self.kept = True
         self.mirror = Mirror(
-            settings,
-            bootstrap_servers,
+            settings.resolved(bootstrap_servers),
             self.view,
             self.tracker.queries,
             lambda query_id: self.kept,

@@ -206,7 +206,7 @@ def test_a_pattern_watches_the_topics_it_has_found() -> None:
 
 def test_each_source_is_of_the_cluster_its_brokers_are_of() -> None:
     settings = Settings(clusters={"east": ClusterSettings(bootstrap_servers="east:9092")})
-    tracker = Tracker(ClusterNames(settings, "home:9092").alias_of)
+    tracker = Tracker(ClusterNames(settings.resolved("home:9092")).alias_of)
     sources = [
         position(bootstrap_servers="home:9092"),
         position(source=1, bootstrap_servers="east:9092"),

@@ -29,7 +29,7 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
     view, counters = View(), Counters()
     assert settings.bootstrap_servers is not None
     reader = ViewReader(
-        settings, settings.bootstrap_servers, view, counters, MessageFormats(settings)
+        settings.resolved(settings.bootstrap_servers), view, counters, MessageFormats(settings)
     )
     reading = asyncio.create_task(reader.run())
     try:

@@ -18,7 +18,7 @@ from sparklag_kafka.brokers.group_offsets import GROUPS_AT_ONCE, fetch_offsets
 from sparklag_kafka.brokers.leader_channel import failure_text
 from sparklag_kafka.clients.connection import explain_failure
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
-from sparklag_schemas import GroupSettings, KafkaSettings
+from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.tasks import end, keep_on, run_together, until_set
@@ -64,16 +64,14 @@ class GroupReader:
     def __init__(
         self,
         alias: str,
-        bootstrap_servers: str,
-        kafka: KafkaSettings,
+        access: ClusterAccess,
         settings: GroupSettings,
         taker: GroupTaker,
     ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._kafka = kafka
+        self._access = access
         self._settings = settings
         self._taker = taker
-        self._brokers = ClusterBrokers(bootstrap_servers, kafka)
+        self._brokers = ClusterBrokers(access)
         self._failures = Failures(alias)
         self._find_now = asyncio.Event()
         self._read_now = asyncio.Event()
@@ -111,7 +109,7 @@ class GroupReader:
         if await self._finder.find():
             self._failures.end(self._failures.cluster)
             return True
-        cause = await explain_failure(self._bootstrap_servers, self._kafka)
+        cause = await explain_failure(self._access)
         why = f"consumer groups cannot be read, no broker answers{f': {cause}' if cause else ''}"
         self._failures.begin(self._failures.cluster, why)
         return False

@@ -10,8 +10,9 @@ import pytest
 from sparklag_kafka.brokers.broker_connection import BrokerLink
 from sparklag_kafka.clients.connection import TrustedBrokers
 from sparklag_pipeline.broker.local_kafka import LocalKafka
-from sparklag_schemas import KafkaSettings, TimeLagSettings
+from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.offset_times import Bracket
 from sparklag_service.enrichment.record_times.time_lookup import AGES_S, Behind, look_up
 from tests.second_client import SecondClient
@@ -80,7 +81,7 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
             asked.append(1)
             return await super().ask(request)
 
-    trusted = TrustedBrokers(kafka.bootstrap_servers, KafkaSettings())
+    trusted = TrustedBrokers(ClusterAccess(kafka.bootstrap_servers))
     link = Counting(host, int(port), {}, trusted, 30.0)
     try:
         wanted = [
