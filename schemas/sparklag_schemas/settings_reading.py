@@ -41,6 +41,9 @@ _SERVICE_LINK = re.compile(
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 """On the way to a setting: a name, or the index of an item."""
 
+_JSON_ARRAY = re.compile(r"\s*\[\s*[\"\]]")
+"""A regular expression may begin with a bracket too."""
+
 _Section = TypeVar("_Section", bound=Struct)
 
 
@@ -154,16 +157,29 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[name] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _split_lists(found: dict[str, Any], into: type[Struct]) -> None:
-    """A list may be written as one text, with commas: in the environment there is no other way."""
+def _split_lists(found: dict[str, Any], into: type[Struct], path: str = "") -> None:
+    """A list may be written as one text: in the environment there is no other way."""
     for name, kind in get_type_hints(into).items():
         value = found.get(name)
         if get_origin(kind) is list and isinstance(value, str):
-            found[name] = [item for part in value.split(",") if (item := part.strip())]
+            found[name] = _split_list(f"{path}{name}", value)
     for name, value in found.items():
-        for _, inside, section in _sections(into, name, value):
+        for below, inside, section in _sections(into, name, value):
             if isinstance(inside, dict):
-                _split_lists(inside, section)
+                _split_lists(inside, section, f"{path}{below}.")
+
+
+def _split_list(name: str, text: str) -> object:
+    """Items with commas between them, or a JSON array: an item may hold a comma itself."""
+    if not _JSON_ARRAY.match(text):
+        return [item for part in text.split(",") if (item := part.strip())]
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise SettingsError(
+            f"setting {name} begins like a JSON array and is none: takes"
+            ' ["first", "second"], or first,second'
+        ) from error
 
 
 def _convert(merged: dict[str, Any]) -> Settings:

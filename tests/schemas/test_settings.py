@@ -58,6 +58,28 @@ def test_nested_settings_come_from_variables_with_two_underscores() -> None:
     assert found.create_topics is False
 
 
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("a, b,", ["a", "b"]),
+        ('["g[0-9]{1,3}", "b"]', ["g[0-9]{1,3}", "b"]),
+        (" [ ]", []),
+        ("[a-z]+", ["[a-z]+"]),
+        ("", []),
+    ],
+)
+def test_a_list_in_the_environment_takes_commas_or_a_json_array(
+    text: str, items: list[str]
+) -> None:
+    assert load_settings(environ={"SPARKLAG_GROUPS__ALLOW": text}).groups.allow == items
+
+
+@pytest.mark.parametrize("text", ['["a", "b"', '["a" b]', '["a"] and more'])
+def test_a_list_that_is_almost_json_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^setting groups\.allow begins like a JSON array"):
+        load_settings(environ={"SPARKLAG_GROUPS__ALLOW": text})
+
+
 def test_the_file_here_is_read_without_being_named(tmp_path: Path) -> None:
     (tmp_path / "sparklag.toml").write_text("[kafka]\nclient_id = 'mine'\n")
     assert load_settings(environ={}).kafka.client_id == "mine"
