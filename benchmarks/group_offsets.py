@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.comparison import Row, at_most, ms, print_table, say
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options, quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.groups import FindCoordinatorRequest
@@ -232,7 +232,7 @@ class _Committer:
         host, _, port = self._servers.partition(":")
         options = client_options(ClusterAccess(self._servers))
         del options["bootstrap_servers"]
-        link = BrokerLink(
+        link = BrokerConnection(
             host,
             int(port),
             options,
@@ -250,7 +250,7 @@ class _Committer:
         finally:
             await link.aclose()
 
-    async def _commit(self, link: BrokerLink, number: int) -> None:
+    async def _commit(self, link: BrokerConnection, number: int) -> None:
         deadline = time.monotonic() + _CREATED_S
         while True:
             answer = await link.ask(_Commit(number, self._offset))

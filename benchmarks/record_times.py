@@ -22,7 +22,7 @@ from aiokafka.structs import TopicPartition
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
@@ -97,7 +97,7 @@ async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
     host, _, port = servers.partition(":")
-    link = BrokerLink(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), _TIMEOUT_S)
+    link = BrokerConnection(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), _TIMEOUT_S)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:
@@ -128,7 +128,7 @@ async def _compare(servers: str) -> list[Row]:
     return rows
 
 
-def _ours(link: BrokerLink) -> Step:
+def _ours(link: BrokerConnection) -> Step:
     sizes = BatchSizes()
 
     async def sample(positions: dict[TopicPartition, int]) -> Times:
@@ -202,7 +202,7 @@ async def _measured(
     return found
 
 
-async def _lookups(link: BrokerLink) -> list[Row]:
+async def _lookups(link: BrokerConnection) -> list[Row]:
     """Where the logs ended at earlier times: what is asked once after a start."""
     wanted = [
         Behind(_topic(topic), partition, 0, _BATCHES * _RECORDS)

@@ -31,7 +31,7 @@ from sparklag_service.evaluation.query_history import resumed
 from sparklag_service.evaluation.unknown_event import unknown_event
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
-from sparklag_service.intakes import Delivery, Intake, Successor, delivery_queue
+from sparklag_service.intakes import Delivery, Intake, RebalanceHandler, delivery_queue
 from sparklag_service.intakes.watchers import longest_interval_s, make_watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
@@ -41,8 +41,8 @@ from sparklag_service.publishing.topic_keeper import TopicKeeper
 from sparklag_service.recording.store_recording import make_recording
 from sparklag_service.rest.kept_offsets import KeptOffsets
 from sparklag_service.supervision import QueryFailures, Supervisor
-from sparklag_service.tracking.liveness import Silence
-from sparklag_service.tracking.pending_observations import Unpublished
+from sparklag_service.tracking.liveness import Liveness
+from sparklag_service.tracking.pending_observations import PendingObservations
 from sparklag_service.tracking.query_limits import (
     QueryLimits,
     measured_partitions,
@@ -63,7 +63,7 @@ _SILENT_HEARTBEATS = 3
 """A query that nobody has published for so long is adopted by the owner of its key; one that its
 driver has said nothing of is called dead."""
 
-MakeIntake = Callable[[NewestQueue[Delivery], Counters, Successor, MessageFormats], Intake]
+MakeIntake = Callable[[NewestQueue[Delivery], Counters, RebalanceHandler, MessageFormats], Intake]
 
 
 class Pipeline:
@@ -82,7 +82,7 @@ class Pipeline:
         self.view = View(settings.limits)
         self._limits = QueryLimits(settings.limits)
         self.queue = delivery_queue(settings.queue_size, self._count_superseded)
-        self._unpublished = Unpublished(self.queue, self.counters)
+        self._unpublished = PendingObservations(self.queue, self.counters)
         formats = MessageFormats(settings)
         self.intake = make_intake(self.queue, self.counters, self, formats)
         self.tracker = Tracker(ClusterNames(settings).alias_of)
@@ -90,8 +90,8 @@ class Pipeline:
         self._watching: asyncio.Task[None] | None = None
         self._measured_by = measured_by
         self._silent_s = _SILENT_HEARTBEATS * settings.heartbeat_s
-        self._silence = Silence(self._silent_s)
-        self._unseen = Silence(_SILENT_HEARTBEATS * longest_interval_s(settings))
+        self._silence = Liveness(self._silent_s)
+        self._unseen = Liveness(_SILENT_HEARTBEATS * longest_interval_s(settings))
         """Queries that no driver speaks of: what is looked at and cannot be seen."""
         self.enricher = Enricher(settings)
         self._evaluator = Evaluator(
@@ -213,7 +213,7 @@ class Pipeline:
         return True
 
     async def give_up(self) -> None:
-        """See Successor. What is on its way gets some time; an older event that arrives still
+        """See RebalanceHandler. What is on its way gets some time; an older event that arrives still
         later does not replace a newer one: readers go by the version."""
         while not self.queue.empty():
             self._unpublished.drop(self.queue.get_nowait())
@@ -225,7 +225,7 @@ class Pipeline:
             self._unpublished.drop(*self._hand_over(query_id))
 
     async def take_over(self) -> None:
-        """See Successor."""
+        """See RebalanceHandler."""
         try:
             await asyncio.wait_for(self._view_reader.reach_end(), _HAND_OVER_S)
         except (KafkaError, OSError, asyncio.TimeoutError):

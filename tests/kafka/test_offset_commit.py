@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.encoding import AnswerUnreadable
 from sparklag_kafka.protocol.offset_commit import OffsetCommitAnswer, OffsetCommitRequest
@@ -59,7 +59,7 @@ async def test_a_broker_takes_it_in_each_version(
     host, _, port = kafka.bootstrap_servers.partition(":")
     options = client_options(ClusterAccess(kafka.bootstrap_servers))
     del options["bootstrap_servers"]
-    link = BrokerLink(
+    link = BrokerConnection(
         host,
         int(port),
         options,

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
@@ -186,14 +186,14 @@ async def watching(
 
 def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
     """Let brokers be spoken to as ones that say they know no newer requests than these."""
-    connect = BrokerLink.connection
+    connect = BrokerConnection.connection
 
-    async def older(link: BrokerLink) -> Any:
+    async def older(link: BrokerConnection) -> Any:
         connection = await connect(link)
         connection._versions |= versions
         return connection
 
-    monkeypatch.setattr(BrokerLink, "connection", older)
+    monkeypatch.setattr(BrokerConnection, "connection", older)
 
 
 class _MovePartitions:
@@ -220,7 +220,7 @@ async def move_partitions(internal_servers: str, topic: str, nodes: dict[int, in
     host, _, port = internal_servers.partition(":")
     options = client_options(ClusterAccess(internal_servers))
     del options["bootstrap_servers"]
-    link = BrokerLink(
+    link = BrokerConnection(
         host,
         int(port),
         options,

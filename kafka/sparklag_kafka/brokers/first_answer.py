@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 
 _HEDGE_S: Final = 1.0
 """So long one broker is waited for before the next is asked as well."""
@@ -15,13 +15,13 @@ _HEDGE_S: Final = 1.0
 class FirstAnswer(NamedTuple):
     """Who answered, and what."""
 
-    link: BrokerLink
+    link: BrokerConnection
     answer: Any
 
 
-async def first_answer(links: Iterable[BrokerLink], request: Any) -> FirstAnswer | None:
+async def first_answer(links: Iterable[BrokerConnection], request: Any) -> FirstAnswer | None:
     """None where no broker answers."""
-    asking: dict[asyncio.Task[Any], BrokerLink] = {}
+    asking: dict[asyncio.Task[Any], BrokerConnection] = {}
     rest = iter(links)
     try:
         while True:

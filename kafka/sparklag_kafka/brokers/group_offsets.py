@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
-from sparklag_kafka.brokers.cluster_brokers import ClusterBrokers
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.first_answer import first_answer
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.groups import (
     Coordinator,
     FindCoordinatorRequest,
@@ -21,9 +21,7 @@ GROUPS_AT_ONCE: Final = 500
 """In one request."""
 
 
-async def coordinators(
-    brokers: ClusterBrokers, groups: Sequence[str]
-) -> AsyncIterator[Coordinator]:
+async def coordinators(brokers: BrokerPool, groups: Sequence[str]) -> AsyncIterator[Coordinator]:
     """Who coordinates each of these, as some broker says. It ends where none answers."""
     for some in by_count(groups, GROUPS_AT_ONCE):
         together = await first_answer(brokers.links(), FindCoordinatorRequest(some))
@@ -40,7 +38,7 @@ async def coordinators(
                 yield found
 
 
-async def fetch_offsets(link: BrokerLink, groups: Sequence[str]) -> list[OffsetFetchAnswer]:
+async def fetch_offsets(link: BrokerConnection, groups: Sequence[str]) -> list[OffsetFetchAnswer]:
     """All that these groups, at most GROUPS_AT_ONCE, have committed, as their coordinator says.
 
     Raises one of BROKER_FAILURES.

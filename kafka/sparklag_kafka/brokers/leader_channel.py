@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 from sparklag_kafka.protocol.list_offsets import Moment, OffsetsRequest, TopicPart, slices
 from sparklag_kafka.protocol.metadata import MetadataAnswer, MetadataRequest
 from sparklag_schemas import IsolationLevel
@@ -107,7 +107,7 @@ class LeaderChannel:
     def __init__(
         self,
         node: int,
-        link: BrokerLink,
+        link: BrokerConnection,
         moment: Moment,
         timeout_s: float,
         taker: AnswerTaker,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import for_code
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options, explain_failure
 from sparklag_kafka.errors import KafkaUnavailable
@@ -129,7 +129,7 @@ class _Look:
         finally:
             await link.aclose()
 
-    async def _ask(self, link: BrokerLink, parts: list[TopicPart], moment: Moment) -> None:
+    async def _ask(self, link: BrokerConnection, parts: list[TopicPart], moment: Moment) -> None:
         answer = await link.ask(OffsetsRequest("read_uncommitted", parts, moment))
         for topic, answered in read_offsets(answer):
             found = self._found[topic]
@@ -140,8 +140,8 @@ class _Look:
                 else:
                     offsets[number] = offset
 
-    def _link(self, host: str, port: int) -> BrokerLink:
-        return BrokerLink(
+    def _link(self, host: str, port: int) -> BrokerConnection:
+        return BrokerConnection(
             host, port, self._options, self._trusted, self._access.kafka.request_timeout_s
         )
 

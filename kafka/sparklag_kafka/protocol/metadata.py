@@ -54,7 +54,7 @@ class MetadataRequest:
         return PreparedRequest(_METADATA, version, body, flexible, answer)
 
 
-class TopicFound(NamedTuple):
+class TopicMetadata(NamedTuple):
     """A topic as a broker describes it; `leaders` by partition, -1 where there is none."""
 
     name: str
@@ -69,7 +69,7 @@ class MetadataAnswer(NamedTuple):
     data: bytes
     flexible: bool
 
-    def read(self) -> tuple[dict[int, Address], Iterator[TopicFound]]:
+    def read(self) -> tuple[dict[int, Address], Iterator[TopicMetadata]]:
         """The brokers by id, and the topics, each read when it is taken: either may raise
         AnswerUnreadable."""
         reader = _MetadataReader(self.data, self.flexible)
@@ -87,13 +87,13 @@ class MetadataAnswer(NamedTuple):
 
 
 class _MetadataReader(Reader):
-    def topic(self) -> TopicFound:
+    def topic(self) -> TopicMetadata:
         try:
             return self._topic()
         except (error, IndexError) as cut:
             raise AnswerUnreadable("its answer ends in the middle") from cut
 
-    def _topic(self) -> TopicFound:
+    def _topic(self) -> TopicMetadata:
         data, flexible, partition = self.data, self.flexible, _PARTITION[self.flexible]
         error_code = self.int16()
         name = self.string()
@@ -127,7 +127,7 @@ class _MetadataReader(Reader):
         if flexible:
             self.skip(4)  # authorized operations
             self.tags()
-        return TopicFound(name, error_code, topic_id, leaders)
+        return TopicMetadata(name, error_code, topic_id, leaders)
 
     def _numbers(self) -> None:
         """Pass over an array of int32."""

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.protocol.list_offsets import TopicPart, read_offsets
-from sparklag_kafka.protocol.metadata import Address, TopicFound
+from sparklag_kafka.protocol.metadata import Address, TopicMetadata
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
 from sparklag_service.enrichment.offset_times import Latest
@@ -85,7 +85,7 @@ class OffsetTable:
             self._whole.clear()
             self.epoch += 1
 
-    def place(self, found: TopicFound, asked_s: float, now_s: float) -> bool:
+    def place(self, found: TopicMetadata, asked_s: float, now_s: float) -> bool:
         """Take a topic of a metadata answer; whether all is well with it."""
         name = found.name
         self._checked_s[name] = asked_s
@@ -218,7 +218,7 @@ class OffsetTable:
                     self._receding.pop(partitions[number], None)
         return stale, doubtful
 
-    def is_other(self, found: TopicFound) -> bool:
+    def is_other(self, found: TopicMetadata) -> bool:
         """Whether this is not the topic that is known by its name."""
         known = self.offsets.topics.get(found.name)
         return known is None or known.topic_id != found.topic_id
@@ -320,7 +320,7 @@ def _keep_partitions(table: dict[TopicPartition, Any], wanted: dict[str, set[int
         del table[key]
 
 
-def _created_anew(seen: _Seen, found: TopicFound) -> bool:
+def _created_anew(seen: _Seen, found: TopicMetadata) -> bool:
     if seen.topic_id is None or found.topic_id is None:
         # An old broker. Partitions are only ever added to a topic.
         return not seen.numbers <= found.leaders.keys()

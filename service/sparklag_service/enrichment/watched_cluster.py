@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.brokers.leader_channel import Hold, LeaderChannel
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options, explain_failure
@@ -64,7 +64,7 @@ class WatchedCluster:
         self._channels: dict[int, LeaderChannel] = {}
         self._earliest_channels: dict[int, LeaderChannel] = {}
         self._turn = asyncio.Lock()
-        self._side_links: dict[Address, BrokerLink] = {}
+        self._side_links: dict[Address, BrokerConnection] = {}
         """For all but latest offsets, which nothing else is to delay."""
         self._answered_last: Address | None = None
         self._due_s: dict[str, float] = {}
@@ -84,9 +84,11 @@ class WatchedCluster:
         """Where the partition's leader is; None where it has none."""
         return self._table.leader(topic, partition)
 
-    def new_link(self, address: Address) -> BrokerLink:
+    def new_link(self, address: Address) -> BrokerConnection:
         """A connection of the caller's own, who closes it."""
-        return BrokerLink(*address, self._options, self._trusted, self._settings.measure_timeout_s)
+        return BrokerConnection(
+            *address, self._options, self._trusted, self._settings.measure_timeout_s
+        )
 
     async def run(self) -> None:
         """Keep metadata and earliest offsets up to date until cancelled."""
@@ -304,7 +306,7 @@ class WatchedCluster:
             self._channels[leader] = channel
         return channel
 
-    def _side_link(self, address: Address) -> BrokerLink:
+    def _side_link(self, address: Address) -> BrokerConnection:
         if address not in self._side_links:
             self._side_links[address] = self.new_link(address)
         return self._side_links[address]

@@ -23,7 +23,7 @@ from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.headroom import headroom
 from sparklag_service.evaluation.measure_time import Moment
-from sparklag_service.evaluation.query_history import Course, Place, advanced, begun
+from sparklag_service.evaluation.query_history import Place, QueryHistory, advanced, begun
 from sparklag_service.evaluation.query_measure import QueryMeasure
 from sparklag_service.evaluation.rates import catch_up, rates
 from sparklag_service.evaluation.status import past_findings, query_status
@@ -36,7 +36,7 @@ class Evaluated:
     """A query's last event, and the past that goes with it."""
 
     event: LagEvent
-    course: Course
+    course: QueryHistory
     window: Window | None = None
     """Of a group that Burrow's rules judge."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_service.evaluation.measure_time import Moment
-from sparklag_service.evaluation.query_history import Course
+from sparklag_service.evaluation.query_history import QueryHistory
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Headroom:
     """If the query and retention go on at their rates. Null: the query stays ahead."""
 
 
-def headroom(topics: Sequence[TopicLag], course: Course, moment: Moment) -> Headroom:
+def headroom(topics: Sequence[TopicLag], course: QueryHistory, moment: Moment) -> Headroom:
     """The least of all partitions with lag."""
     records: int | None = None
     nearest: tuple[float, TopicLag, PartitionLag] | None = None
@@ -43,7 +43,7 @@ def headroom(topics: Sequence[TopicLag], course: Course, moment: Moment) -> Head
 
 
 def _loss_at_ms(
-    topic: TopicLag, one: PartitionLag, seconds: float, course: Course, moment: Moment
+    topic: TopicLag, one: PartitionLag, seconds: float, course: QueryHistory, moment: Moment
 ) -> int | None:
     at, earliest = one.processed_offset or 0, one.earliest_offset or 0
     if seconds <= 0 or at <= earliest:
@@ -56,7 +56,7 @@ def _loss_at_ms(
     return lost_ms if lost_ms <= MAX_EPOCH_MS else None
 
 
-def _own_rate(topic: TopicLag, one: PartitionLag, course: Course) -> float:
+def _own_rate(topic: TopicLag, one: PartitionLag, course: QueryHistory) -> float:
     """Offsets a second at which the query moves in this partition."""
     earlier = course.earlier.get((topic.source, topic.topic))
     if earlier is None or not course.commits or earlier.topic_id != topic.topic_id:

@@ -58,7 +58,7 @@ class Usual(NamedTuple):
     """Median time from the end of one to that of the next."""
 
 
-class Course(Struct, frozen=True, kw_only=True):
+class QueryHistory(Struct, frozen=True, kw_only=True):
     """The past of a query, as rates and rules need it."""
 
     at_s: float
@@ -105,17 +105,17 @@ class Course(Struct, frozen=True, kw_only=True):
         return max(self.commits[-1].at_s, self.behind_since_s, self.idle_s or self.behind_since_s)
 
 
-def begun(state: QueryState, moment: Moment) -> Course:
+def begun(state: QueryState, moment: Moment) -> QueryHistory:
     """The course of a query that was never measured before."""
     return _with_last_commit(
-        Course(at_s=moment.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms),
+        QueryHistory(at_s=moment.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms),
         moment,
         state.processed_at_ms,
         _duration_s(state.batch),
     )
 
 
-def resumed(event: LagEvent, moment: Moment) -> Course:
+def resumed(event: LagEvent, moment: Moment) -> QueryHistory:
     """The course of a query that was measured by another instance: `event` says what it knew.
 
     What it says of the past (STALL, WARN) stays until the next commit.
@@ -130,7 +130,7 @@ def resumed(event: LagEvent, moment: Moment) -> Course:
         }
         if flags:
             trends[topic.source, topic.topic] = Trends(flags=flags)
-    course = Course(
+    course = QueryHistory(
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
         # What was no alarm then does not become one by the change of hands.
@@ -144,7 +144,7 @@ def resumed(event: LagEvent, moment: Moment) -> Course:
 
 
 def advanced(
-    course: Course,
+    course: QueryHistory,
     state: QueryState,
     topics: Sequence[TopicLag],
     moment: Moment,
@@ -152,7 +152,7 @@ def advanced(
     arrived: int,
     moved: int,
     thresholds: Thresholds,
-) -> Course:
+) -> QueryHistory:
     """`course`, one measurement on: since the last one, records `arrived` and `moved` on."""
     now_s = moment.now_s
     is_idle = state.idle_at_ms != course.idle_key
@@ -176,12 +176,12 @@ def advanced(
 
 
 def _with_commit(
-    course: Course,
+    course: QueryHistory,
     state: QueryState,
     topics: Sequence[TopicLag],
     now_s: float,
     thresholds: Thresholds,
-) -> Course:
+) -> QueryHistory:
     waited_s = None
     before_s = now_s
     if course.commits:
@@ -234,8 +234,8 @@ def _usual(commits: Sequence[Commit]) -> Usual:
 
 
 def _with_last_commit(
-    course: Course, moment: Moment, processed_at_ms: int | None, duration_s: float | None
-) -> Course:
+    course: QueryHistory, moment: Moment, processed_at_ms: int | None, duration_s: float | None
+) -> QueryHistory:
     if processed_at_ms is None:
         return course
     at_s = min(moment.now_s, moment.monotonic_s(processed_at_ms))

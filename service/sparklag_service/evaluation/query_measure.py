@@ -9,7 +9,7 @@ from sparklag_schemas.bounds import bounded
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.measure_time import Moment
-from sparklag_service.evaluation.query_history import Course
+from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.topic_measure import Before, TopicMeasure
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
@@ -26,7 +26,7 @@ class QueryMeasure:
         offsets: Offsets,
         moment: Moment,
         max_age_s: float,
-        course: Course,
+        course: QueryHistory,
     ) -> None:
         self._state = state
         self._offsets = offsets

@@ -8,7 +8,7 @@ from typing import Final
 
 from sparklag_schemas import Batch, Status
 from sparklag_schemas.formatting import KEEPS_PACE, NEVER
-from sparklag_service.evaluation.query_history import Course
+from sparklag_service.evaluation.query_history import QueryHistory
 
 _LEAST_S: Final = 1.0
 """A rate over less says nothing."""
@@ -37,7 +37,7 @@ class Rates:
         return self.input - self.processed
 
 
-def rates(course: Course) -> Rates:
+def rates(course: QueryHistory) -> Rates:
     """At the moment of the course's last measurement."""
     recent, now_s = course.recent(), course.at_s
     processed = batch = None

@@ -13,7 +13,7 @@ from sparklag_schemas.formatting import span
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.measure_time import Moment
-from sparklag_service.evaluation.query_history import Course
+from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.topic_measure import NO_BATCH
 from sparklag_service.tracking.query_state import QueryState
 
@@ -66,7 +66,7 @@ def query_status(
 
 def past_findings(
     state: QueryState,
-    course: Course,
+    course: QueryHistory,
     thresholds: Thresholds,
     moment: Moment,
     *,
@@ -119,7 +119,7 @@ def _beyond_lag(state: QueryState, *, silent: bool) -> Finding | None:
 
 
 def _standing(
-    state: QueryState, course: Course, thresholds: Thresholds, total_lag: int | None
+    state: QueryState, course: QueryHistory, thresholds: Thresholds, total_lag: int | None
 ) -> Finding | None:
     """Burrow's rule 2: nothing is completed for much longer than usual.
 

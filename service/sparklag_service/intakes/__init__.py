@@ -34,7 +34,7 @@ def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue
     return NewestQueue(limit, lambda delivery: delivery.observation.query_id, superseded)
 
 
-class Successor(Protocol):
+class RebalanceHandler(Protocol):
     """Who answers for the queries an intake gains and loses."""
 
     async def give_up(self) -> None:

@@ -23,7 +23,7 @@ from sparklag_schemas.runtime.tasks import end
 from sparklag_schemas.topics import partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.intakes import Delivery, Successor
+from sparklag_service.intakes import Delivery, RebalanceHandler
 from sparklag_service.intakes.commit_ledger import CommitLedger
 from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
 
@@ -61,7 +61,7 @@ class TopicIntake:
         settings: ResolvedSettings,
         queue: NewestQueue[Delivery],
         counters: Counters,
-        successor: Successor,
+        successor: RebalanceHandler,
         formats: MessageFormats,
     ) -> None:
         self._settings = settings

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
-from sparklag_kafka.brokers.cluster_brokers import ClusterBrokers
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 from sparklag_kafka.brokers.group_offsets import coordinators, fetch_offsets
 from sparklag_kafka.brokers.leader_channel import failure_text
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.connection import explain_failure
 from sparklag_kafka.protocol.offset_commit import OffsetCommitRequest
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
@@ -61,7 +61,7 @@ class ClusterMirror:
         self._claims = claims
         self._keeps = keeps
         self._counters = counters
-        self._brokers = ClusterBrokers(access)
+        self._brokers = BrokerPool(access)
         self._attempts = Attempts(interval_s)
         self._nodes: dict[str, int] = {}
         self._failing_nodes: set[int] = set()
@@ -167,7 +167,7 @@ class ClusterMirror:
             self.failures.end(what)
             self._failing_nodes.discard(node)
 
-    async def _commit_together(self, link: BrokerLink, positions: Sequence[Position]) -> None:
+    async def _commit_together(self, link: BrokerConnection, positions: Sequence[Position]) -> None:
         began_s = time.monotonic()
         said: dict[str, GroupAnswer] = {}
         for answer in await fetch_offsets(link, list({p.group: None for p in positions})):
@@ -215,7 +215,7 @@ class ClusterMirror:
         return {}
 
     async def _commit(
-        self, link: BrokerLink, position: Position, offsets: Offsets, now_s: float
+        self, link: BrokerConnection, position: Position, offsets: Offsets, now_s: float
     ) -> None:
         if not self._keeps(position.query_id):
             return

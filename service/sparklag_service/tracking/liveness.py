@@ -6,7 +6,7 @@ _MISSED_S = 5.0
 """A listener that was last sure to hear so long ago may have missed something since."""
 
 
-class Silence:
+class Liveness:
     """A living driver says at each heartbeat that its query runs.
 
     A query is silent once nothing came from it for `limit_s` in which everything was heard that

@@ -18,7 +18,7 @@ class _Waiting(NamedTuple):
     state: QueryState
 
 
-class Unpublished:
+class PendingObservations:
     """The newest deliveries of each query, taken from `queue`. Each ends settled, once an event
     that says as much is acknowledged, or dropped, for whoever has its query next."""
 

@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.leader_channel import Hold, Patience
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
-from sparklag_kafka.protocol.metadata import MetadataAnswer, TopicFound
+from sparklag_kafka.protocol.metadata import MetadataAnswer, TopicMetadata
 from sparklag_service.enrichment.offset_table import OffsetTable
 from sparklag_service.enrichment.offset_times import Latest
 from tests.service.asking import of_sources, query, source
@@ -29,8 +29,8 @@ def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
     return made
 
 
-def found(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicFound:
-    return TopicFound("orders", 0, topic_id, dict.fromkeys(range(partitions), leader))
+def found(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicMetadata:
+    return TopicMetadata("orders", 0, topic_id, dict.fromkeys(range(partitions), leader))
 
 
 def said(*offsets: int, error: int = 0) -> bytes:
@@ -149,7 +149,7 @@ def test_partitions_that_are_added_leave_the_values_there_are() -> None:
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)
-    assert not made.place(TopicFound("orders", 29, None, {}), 2.0, 2.1)
+    assert not made.place(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
     topic = made.offsets.topics["orders"]
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
@@ -160,8 +160,8 @@ def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
 def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> None:
     made = OffsetTable("default")
     made.place_brokers({1: ("a", 1), 2: ("b", 2)})
-    made.place(TopicFound("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
-    made.place(TopicFound("gone", 3, None, {}), 0.0, 0.0)
+    made.place(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
+    made.place(TopicMetadata("gone", 3, None, {}), 0.0, 0.0)
     plan = made.plan(
         of_sources(
             "query",
@@ -218,7 +218,7 @@ def test_tags_of_newer_brokers_are_passed_over() -> None:
     data = b"".join((bytes(4), b"\x02", broker, b"\x02c", bytes(4), b"\x02", topic, tags))
     brokers, topics = MetadataAnswer(data, flexible=True).read()
     assert brokers == {1: ("b", 9092)}
-    assert list(topics) == [TopicFound(name, 0, "_" * 21 + "w", {0: 1})]
+    assert list(topics) == [TopicMetadata(name, 0, "_" * 21 + "w", {0: 1})]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])

@@ -14,7 +14,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers
 from sparklag_kafka.protocol.metadata import MetadataRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
@@ -435,7 +435,7 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
 ) -> None:
     second_client.create(topic_name, 3)
     host, _, port = kafka.bootstrap_servers.partition(":")
-    link = BrokerLink(
+    link = BrokerConnection(
         host,
         int(port),
         {},

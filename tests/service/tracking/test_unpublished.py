@@ -7,7 +7,7 @@ import pytest
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
-from sparklag_service.tracking.pending_observations import Unpublished
+from sparklag_service.tracking.pending_observations import PendingObservations
 from tests.messages import QUERY_ID, observation
 from tests.service.states import state
 
@@ -19,7 +19,7 @@ class Deliveries:
         self.done: list[str] = []
         self.queue: NewestQueue[Delivery] = delivery_queue(100, lambda: None)
         self.counters = Counters()
-        self.unpublished = Unpublished(self.queue, self.counters)
+        self.unpublished = PendingObservations(self.queue, self.counters)
 
     def taken(self, name: str, *, by_driver: bool = True) -> Delivery:
         """One that was put on the queue and taken from it."""

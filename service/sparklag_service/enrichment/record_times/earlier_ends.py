@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES
+from sparklag_kafka.brokers.connection import BROKER_FAILURES
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets

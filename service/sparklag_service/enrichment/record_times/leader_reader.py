@@ -10,7 +10,7 @@ from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 from sparklag_kafka.protocol.fetch import FetchAnswer, FetchRequest, Place
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.tasks import end, with_pauses
@@ -35,7 +35,7 @@ class LeaderReader:
 
     def __init__(
         self,
-        link: BrokerLink,
+        link: BrokerConnection,
         budget: ByteBudget,
         counts: RecordTimeCounts,
         taker: Callable[[Search], None],

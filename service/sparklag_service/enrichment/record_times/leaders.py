@@ -8,12 +8,12 @@ from typing import Protocol
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
 
-MakeReader = Callable[[BrokerLink], LeaderReader]
+MakeReader = Callable[[BrokerConnection], LeaderReader]
 
 
 class Cluster(Protocol):
@@ -25,7 +25,7 @@ class Cluster(Protocol):
     def leader(self, topic: str, partition: int) -> Address | None:
         """Where the partition's leader is; None where it has none."""
 
-    def new_link(self, address: Address) -> BrokerLink:
+    def new_link(self, address: Address) -> BrokerConnection:
         """A connection of the caller's own, who closes it."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.protocol.list_offsets import OffsetsAtRequest, read_offsets
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.chunks import by_count
@@ -90,7 +90,7 @@ class _Halving:
 
 
 async def look_up(
-    link: BrokerLink, level: IsolationLevel, wanted: Iterable[Behind], now_ms: int
+    link: BrokerConnection, level: IsolationLevel, wanted: Iterable[Behind], now_ms: int
 ) -> Ends:
     """Ask one leader about its partitions. Raises one of BROKER_FAILURES.
 
@@ -113,7 +113,7 @@ async def look_up(
 
 
 async def _ends_at(
-    link: BrokerLink, level: IsolationLevel, times_ms: Mapping[Place, int]
+    link: BrokerConnection, level: IsolationLevel, times_ms: Mapping[Place, int]
 ) -> dict[Place, int]:
     """The first offset with that time or a later one; -1 where there is none."""
     found = {}

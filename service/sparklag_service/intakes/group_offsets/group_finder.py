@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES
-from sparklag_kafka.brokers.cluster_brokers import ClusterBrokers
+from sparklag_kafka.brokers.connection import BROKER_FAILURES
 from sparklag_kafka.brokers.group_offsets import coordinators
 from sparklag_kafka.brokers.leader_channel import failure_text
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.groups import ListGroupsRequest
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.bounds import MAX_NAME
@@ -29,7 +29,7 @@ class GroupFinder:
     def __init__(
         self,
         settings: GroupSettings,
-        brokers: ClusterBrokers,
+        brokers: BrokerPool,
         failures: Failures,
         remembered: Callable[[], Iterable[str]],
         on_news: Callable[[], None],

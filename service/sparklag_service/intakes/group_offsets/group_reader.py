@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from sparklag_kafka.brokers.broker_connection import BROKER_FAILURES, BrokerLink
-from sparklag_kafka.brokers.cluster_brokers import ClusterBrokers
+from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
 from sparklag_kafka.brokers.group_offsets import GROUPS_AT_ONCE, fetch_offsets
 from sparklag_kafka.brokers.leader_channel import failure_text
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.connection import explain_failure
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
 from sparklag_schemas import ClusterAccess, GroupSettings
@@ -71,7 +71,7 @@ class GroupReader:
         self._access = access
         self._settings = settings
         self._taker = taker
-        self._brokers = ClusterBrokers(access)
+        self._brokers = BrokerPool(access)
         self._failures = Failures(alias)
         self._find_now = asyncio.Event()
         self._read_now = asyncio.Event()
@@ -182,7 +182,7 @@ class GroupReader:
         else:
             self._failures.end(what)
 
-    async def _read_groups(self, link: BrokerLink, groups: Sequence[str]) -> None:
+    async def _read_groups(self, link: BrokerConnection, groups: Sequence[str]) -> None:
         await link.connection()
         asked_at_ms = epoch_ms()
         refused: dict[str, str] = {}

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
@@ -355,7 +355,7 @@ async def test_no_more_is_read_than_the_budget_allows(
     host, port = servers.split(":")
     budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
     found: asyncio.Queue[Search] = asyncio.Queue()
-    link = BrokerLink(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), 30.0)
+    link = BrokerConnection(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), 30.0)
     reader = LeaderReader(link, budget, RecordTimeCounts(), found.put_nowait)
     try:
         began_s = time.monotonic()

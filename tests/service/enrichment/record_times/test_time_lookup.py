@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
@@ -76,7 +76,7 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     host, port = kafka.bootstrap_servers.split(":")
     asked: list[int] = []
 
-    class Counting(BrokerLink):
+    class Counting(BrokerConnection):
         async def ask(self, request: Any) -> Any:
             asked.append(1)
             return await super().ask(request)

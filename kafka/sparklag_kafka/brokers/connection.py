@@ -17,7 +17,7 @@ _MAX_IDLE_MS: Final = 540_000
 BROKER_FAILURES: Final = (KafkaError, OSError, asyncio.TimeoutError)
 
 
-class BrokerLink:
+class BrokerConnection:
     """`timeout_s` bounds each answer, and each step of connecting.
 
     Not aiokafka's client: that connects to one broker at a time, so that one which hangs keeps the

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
-from sparklag_kafka.brokers.broker_connection import BrokerLink
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.protocol.metadata import Address, MetadataRequest
@@ -16,7 +16,7 @@ from sparklag_schemas import ClusterAccess
 _CLOSE_S: Final = 5.0
 
 
-class ClusterBrokers:
+class BrokerPool:
     """Known by their ids once `learn` has been called. Raises SettingsError for unusable ones."""
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -29,7 +29,7 @@ class ClusterBrokers:
             (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
         ]
         self._addresses: dict[int, Address] = {}
-        self._links: dict[Address, BrokerLink] = {}
+        self._links: dict[Address, BrokerConnection] = {}
         self._answered_last: Address | None = None
 
     @property
@@ -37,12 +37,12 @@ class ClusterBrokers:
         """The ids of the brokers there are."""
         return sorted(self._addresses)
 
-    def link(self, node: int) -> BrokerLink | None:
+    def link(self, node: int) -> BrokerConnection | None:
         """The connection to a broker. None: there is none of that id."""
         address = self._addresses.get(node)
         return self._link_to(address) if address is not None else None
 
-    def links(self) -> list[BrokerLink]:
+    def links(self) -> list[BrokerConnection]:
         """To all that may answer, the one that did last before the others."""
         known = [self._answered_last] if self._answered_last else []
         addresses = dict.fromkeys((*known, *self._addresses.values(), *self._seeds))
@@ -67,9 +67,9 @@ class ClusterBrokers:
         if closing:
             await asyncio.wait(closing, timeout=_CLOSE_S)
 
-    def _link_to(self, address: Address) -> BrokerLink:
+    def _link_to(self, address: Address) -> BrokerConnection:
         if address not in self._links:
-            self._links[address] = BrokerLink(
+            self._links[address] = BrokerConnection(
                 *address, self._options, self._trusted, self.timeout_s
             )
         return self._links[address]
