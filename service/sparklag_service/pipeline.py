@@ -213,8 +213,8 @@ class Pipeline:
         return True
 
     async def give_up(self) -> None:
-        """See RebalanceHandler. What is on its way gets some time; an older event that arrives still
-        later does not replace a newer one: readers go by the version."""
+        """See RebalanceHandler. What is in flight gets some time; an older event that arrives later
+        does not replace a newer one: readers go by the version."""
         while not self.queue.empty():
             self._unpublished.drop(self.queue.get_nowait())
         leaving = [self._on_their_way[i] for i in self._on_their_way if not self.intake.keeps(i)]
