@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
@@ -52,6 +52,7 @@ from sparklag_service.tracking.query_limits import (
 from sparklag_service.tracking.query_state import QueryState, unplaced
 from sparklag_service.tracking.tracker import Tracker
 from sparklag_service.view.feed import Feed
+from sparklag_service.view.service_state import InstanceStatus
 from sparklag_service.view.view import Entry, View, has_ended
 from sparklag_service.view.view_reader import ViewReader
 
@@ -166,6 +167,35 @@ class Pipeline:
             if part is not None:
                 found.update(part.failing)
         return found
+
+    @property
+    def owned_queries(self) -> Collection[str]:
+        """Ids of the queries that this instance measures."""
+        return self.tracker.queries.keys()
+
+    def status(self) -> InstanceStatus:
+        """See ServiceState."""
+        taken_in_s, enricher = self.intake.heard_all_s, self.enricher
+        return InstanceStatus(
+            ready=not self.not_ready(),
+            queries=len(self.view),
+            owned_queries=len(self.tracker.queries),
+            queue_size=self.queue.qsize(),
+            unpublished_queries=self.unpublished,
+            intake_behind=self.intake.behind,
+            unreadable=sum(len(watcher.failing) for watcher in self.watchers),
+            mirror_failing=None if self.mirror is None else len(self.mirror.failing),
+            intake_age_seconds=None if taken_in_s is None else time.monotonic() - taken_in_s,
+            stream_readers=self.live.reading,
+            history_bytes=self.history.archive.held_bytes,
+            task_restarts=self.supervisor.restarts,
+            stage_failures=self.failures.counts,
+            limit_shares=self.limit_shares,
+            clusters_up={alias: alias not in enricher.unreachable for alias in enricher.offsets},
+            record_times={
+                alias: times.counts.as_dict() for alias, times in enricher.record_times.items()
+            },
+        )
 
     @property
     def limit_shares(self) -> dict[str, tuple[int, int]]:

@@ -11,7 +11,7 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.metrics import negotiation
 from sparklag_service.metrics.own import OwnMetrics
 from sparklag_service.metrics.series import QuerySeries
-from sparklag_service.pipeline import Pipeline
+from sparklag_service.view.service_state import ServiceState
 
 _PIECE_BYTES = 1024 * 1024
 _FASTEST = 1
@@ -35,11 +35,11 @@ class Answer:
 class Exposition:
     """Renders what Prometheus, or an OpenMetrics reader, asks for. From memory."""
 
-    def __init__(self, pipeline: Pipeline, now_ms: Callable[[], int] = epoch_ms) -> None:
-        self._pipeline = pipeline
+    def __init__(self, state: ServiceState, now_ms: Callable[[], int] = epoch_ms) -> None:
+        self._state = state
         self._now_ms = now_ms
-        self._own = OwnMetrics(pipeline)
-        self._series = QuerySeries(pipeline.settings)
+        self._own = OwnMetrics(state)
+        self._series = QuerySeries(state.settings)
 
     async def answer(self, accept: str, accept_encoding: str) -> Answer:
         """In the format and the encoding that the request's headers ask for."""
@@ -59,11 +59,11 @@ class Exposition:
         return Answer(headers, pieces)
 
     async def _pieces(self, *, open_metrics: bool) -> list[bytes]:
-        pipeline = self._pipeline
-        is_all = pipeline.settings.metrics.queries == "all"
+        state = self._state
+        is_all = state.settings.metrics.queries == "all"
         series = await self._series.render(
-            [entry.event for entry in pipeline.view],
-            None if is_all else set(pipeline.tracker.queries),
+            [entry.event for entry in state.view],
+            None if is_all else set(state.owned_queries),
             self._now_ms(),
         )
         gathered = _Pieces()

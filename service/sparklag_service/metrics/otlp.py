@@ -20,7 +20,7 @@ from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import keep_on
 from sparklag_service.metrics.scheme import Named
 from sparklag_service.metrics.selection import Selection
-from sparklag_service.pipeline import Pipeline
+from sparklag_service.view.service_state import ServiceState
 
 _log = logging.getLogger(__name__)
 _LONGEST_REQUEST_S = 10.0
@@ -50,11 +50,11 @@ def check_otlp(settings: Settings) -> None:
 class OtlpPush:
     """Pushes every `otlp.interval_s`, one push at a time. Create it after `check_otlp`."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, state: ServiceState) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        settings = pipeline.settings
-        self._pipeline = pipeline
+        settings = state.settings
+        self._state = state
         self._selection = Selection(settings.metrics)
         self._interval_s = settings.otlp.interval_s
         endpoint = settings.otlp.endpoint or ""
@@ -81,12 +81,12 @@ class OtlpPush:
         await asyncio.sleep(due_s - time.monotonic())
 
     async def _push(self) -> None:
-        events = [entry.event for entry in self._pipeline.view]
-        shown = self._selection.shown(events, self._pipeline.tracker.queries)
+        events = [entry.event for entry in self._state.view]
+        shown = self._selection.shown(events, self._state.owned_queries)
         loop = asyncio.get_running_loop()
         failure = await loop.run_in_executor(self._threads, self._export, shown)
         if failure is not None:
-            self._pipeline.counters.otlp_failures += 1
+            self._state.counters.otlp_failures += 1
             if not self._failing:
                 _log.warning(
                     "metrics cannot be pushed to %s: %s; trying again every %g s",

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
+from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.history import add_history
 from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
@@ -28,29 +28,29 @@ from sparklag_service.version import VERSION
 _ELSEWHERE: Final = "the reason is told on the service's own machine, and in its log"
 
 
-def create_app(pipeline: Pipeline) -> FastAPI:
-    """The application that answers from `pipeline`'s view."""
+def create_app(backend: Backend) -> FastAPI:
+    """The application that answers from `backend`'s view."""
     # Its files come from the wheel: many clusters have no way to a content network.
     app = FastAPIOffline(title="sparklag", version=VERSION, redoc_url=None)
     # Where a redirect leads would be the request's word: its Host.
     app.router.redirect_slashes = False
-    settings = pipeline.settings
+    settings = backend.settings
     app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
     app.add_exception_handler(problems.Problem, problems.answer_problem)
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
-    add_lag(app, pipeline)
-    add_history(app, pipeline)
-    add_live(app, pipeline)
-    add_offsets(app, pipeline)
-    _add_health(app, pipeline)
-    _add_metrics(app, pipeline)
-    _add_page(app, pipeline)
+    add_lag(app, backend)
+    add_history(app, backend)
+    add_live(app, backend)
+    add_offsets(app, backend)
+    _add_health(app, backend)
+    _add_metrics(app, backend)
+    _add_page(app, backend)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 
 
-def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
+def _add_health(app: FastAPI, backend: Backend) -> None:
     @app.get("/health/live", tags=["health"], summary="Whether the process answers")
     async def live() -> dict[str, str]:
         """200 as long as the loop runs."""
@@ -67,7 +67,7 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
         cannot be reached, checkpoints and groups that cannot be read, groups that cannot be
         mirrored to: only their queries suffer. Addresses, paths and reasons are told on this
         machine only; the log has them too."""
-        failing, degraded = pipeline.not_ready(), pipeline.degraded()
+        failing, degraded = backend.not_ready(), backend.degraded()
         if not _is_local(request):
             failing = dict.fromkeys(failing, _ELSEWHERE)
             degraded = {f"{len(degraded)} parts": _ELSEWHERE} if degraded else {}
@@ -76,8 +76,8 @@ def _add_health(app: FastAPI, pipeline: Pipeline) -> None:
             "status": "not ready" if failing else "ready",
             "failing": failing,
             "degraded": degraded,
-            "queries": len(pipeline.view),
-            "counters": pipeline.counters.as_dict(),
+            "queries": len(backend.view),
+            "counters": backend.counters.as_dict(),
         }
 
 
@@ -88,8 +88,8 @@ def _is_local(request: Request) -> bool:
         return False
 
 
-def _add_metrics(app: FastAPI, pipeline: Pipeline) -> None:
-    exposition = Exposition(pipeline)
+def _add_metrics(app: FastAPI, backend: Backend) -> None:
+    exposition = Exposition(backend)
 
     @app.get(
         "/metrics",
@@ -105,9 +105,9 @@ def _add_metrics(app: FastAPI, pipeline: Pipeline) -> None:
         return StreamingResponse(answer.stream(), headers=answer.headers)
 
 
-def _add_page(app: FastAPI, pipeline: Pipeline) -> None:
+def _add_page(app: FastAPI, backend: Backend) -> None:
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
         template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
-        found = rows((entry.event for entry in pipeline.view), epoch_ms())
+        found = rows((entry.event for entry in backend.view), epoch_ms())
         return HTMLResponse(template.replace("{rows}", found))

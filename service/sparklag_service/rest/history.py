@@ -10,14 +10,14 @@ from fastapi import FastAPI, Query, Response
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.history.points import HistoryPage
 from sparklag_service.history.query_params import BadQuestion, question
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
+from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
 
 _MOMENT = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
 
-def add_history(app: FastAPI, pipeline: Pipeline) -> None:
+def add_history(app: FastAPI, backend: Backend) -> None:
     """The route."""
 
     @app.get(
@@ -43,13 +43,13 @@ def add_history(app: FastAPI, pipeline: Pipeline) -> None:
     ) -> Response:
         """By name or by id, from memory. A step without a measurement has no point: a gap is a
         gap, and not 0."""
-        event = problems.one_query(pipeline.view, query).event
+        event = problems.one_query(backend.view, query).event
         now_ms = epoch_ms()
         try:
             asked = question(since, until, step, now_ms)
         except BadQuestion as error:
             raise problems.invalid_parameter(error.parameter, str(error)) from error
-        page = pipeline.history.answer(event, asked, now_ms)
+        page = backend.history.answer(event, asked, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
 
 

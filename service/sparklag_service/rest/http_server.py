@@ -10,8 +10,8 @@ from typing import Final
 import uvicorn
 
 from sparklag_service.live.connections import Connection, ConnectionLimits
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
+from sparklag_service.rest.backend import Backend
 
 _BACKLOG: Final = 128
 """Connections that wait to be taken: asyncio tries as many at a time, whether there are files for
@@ -46,17 +46,17 @@ _once_in_a_while = _OnceInAWhile()
 
 
 class HttpServer(uvicorn.Server):
-    """Answers from `pipeline`. At the end it ends the live streams, which have no end of their own:
+    """Answers from `backend`. At the end it ends the live streams, which have no end of their own:
     uvicorn would wait for them as long as it may."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        timeout_s = pipeline.settings.shutdown_timeout_s
-        limits = ConnectionLimits(pipeline.settings.limits, pipeline.counters)
+    def __init__(self, backend: Backend) -> None:
+        timeout_s = backend.settings.shutdown_timeout_s
+        limits = ConnectionLimits(backend.settings.limits, backend.counters)
         for name in ("uvicorn.error", "asyncio"):
             logging.getLogger(name).addFilter(_once_in_a_while)
         super().__init__(
             uvicorn.Config(
-                create_app(pipeline),
+                create_app(backend),
                 http=type("LimitedConnection", (Connection,), {"limits": limits}),
                 backlog=_BACKLOG,
                 server_header=False,
@@ -66,7 +66,7 @@ class HttpServer(uvicorn.Server):
                 lifespan="off",
             )
         )
-        self._live = pipeline.live
+        self._live = backend.live
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn."""

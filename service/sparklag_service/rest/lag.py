@@ -8,15 +8,15 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas import Status
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
+from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED, ref
 
 
-def add_lag(app: FastAPI, pipeline: Pipeline) -> None:
+def add_lag(app: FastAPI, backend: Backend) -> None:
     """Both routes."""
-    view = pipeline.view
+    view = backend.view
 
     @app.get(
         "/lag",

@@ -8,8 +8,8 @@ from fastapi import FastAPI, Header, Request, Response
 
 from sparklag_service.live.event_stream import EventStream
 from sparklag_service.live.hub import TooManyReaders
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
+from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, NO_SUCH_QUERY, refused
 
 _EVENTS: dict[str, Any] = {
@@ -31,7 +31,7 @@ LastId = Annotated[
 ]
 
 
-def add_live(app: FastAPI, pipeline: Pipeline) -> None:
+def add_live(app: FastAPI, backend: Backend) -> None:
     """Both routes."""
     app.add_exception_handler(TooManyReaders, _answer_full)
 
@@ -46,7 +46,7 @@ def add_live(app: FastAPI, pipeline: Pipeline) -> None:
         """First the newest event of every query, then each as it comes. `event: lag` carries the
         document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
         gap` says that more was missed than is kept: then the newest of what changed follows."""
-        return EventStream(pipeline.live, None, last_id)
+        return EventStream(backend.live, None, last_id)
 
     @app.get(
         "/lag/{query}/stream",
@@ -62,8 +62,8 @@ def add_live(app: FastAPI, pipeline: Pipeline) -> None:
     )
     async def stream_query(query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""
-        event = problems.one_query(pipeline.view, query).event
-        return EventStream(pipeline.live, event.query_id, last_id)
+        event = problems.one_query(backend.view, query).event
+        return EventStream(backend.live, event.query_id, last_id)
 
 
 async def _answer_full(request: Request, error: Exception) -> Response:

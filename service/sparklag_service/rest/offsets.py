@@ -22,8 +22,8 @@ from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
 from sparklag_schemas import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.timestamps import moment_ms
-from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest import problems
+from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
 
 _OFFSETS: Final = {
@@ -43,7 +43,7 @@ _KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
 }
 
 
-def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
+def add_offsets(app: FastAPI, backend: Backend) -> None:
     """The route."""
 
     @app.get(
@@ -84,7 +84,7 @@ def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
     ) -> Response:
         """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
         (epoch milliseconds) say of which batch; each `Sparklag-Warning` what is lost."""
-        if not pipeline.kept.are_kept:
+        if not backend.kept.are_kept:
             raise problems.Problem(
                 404,
                 "no-offset-store",
@@ -96,7 +96,7 @@ def add_offsets(app: FastAPI, pipeline: Pipeline) -> None:
         except ValueError as error:
             raise problems.invalid_parameter("at", str(error)) from error
         try:
-            found = await pipeline.kept.restore(query, at_ms, Wanted(edge, on_deleted, source))
+            found = await backend.kept.restore(query, at_ms, Wanted(edge, on_deleted, source))
         except (OffsetsError, KafkaUnavailable) as error:
             raise _problem(error) from error
         response = Response(found.json, media_type=JSON)

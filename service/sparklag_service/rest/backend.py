@@ -1,0 +1,26 @@
+"""What the routes answer from."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sparklag_service.history.history import History
+from sparklag_service.live.hub import LiveHub
+from sparklag_service.rest.kept_offsets import KeptOffsets
+from sparklag_service.view.service_state import ServiceState
+
+
+class Backend(ServiceState, Protocol):
+    """The service's state, and the parts that only REST reads."""
+
+    @property
+    def live(self) -> LiveHub:
+        """Of the live streams."""
+
+    @property
+    def history(self) -> History:
+        """Totals over time."""
+
+    @property
+    def kept(self) -> KeptOffsets:
+        """The offset store."""

@@ -1,0 +1,81 @@
+"""What REST and metrics read of a running service. They read only this, never the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sparklag_schemas import ResolvedSettings
+from sparklag_service.counters import Counters
+from sparklag_service.view.view import View
+
+
+def gauge(meaning: str) -> Any:
+    """A field that `/metrics` shows under its own name."""
+    return field(metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class InstanceStatus:
+    """This instance at one point in time. None: unknown, or not configured."""
+
+    task_restarts: Mapping[str, int]
+    """By task."""
+    stage_failures: Mapping[str, int]
+    """By stage: how often it failed with one query."""
+    limit_shares: Mapping[str, tuple[int, int]]
+    """By setting: used, limit."""
+    clusters_up: Mapping[str, bool]
+    """By alias: whether a broker answers."""
+    record_times: Mapping[str, Mapping[str, int]]
+    """By cluster: the counts of `RecordTimeCounts`."""
+
+    ready: bool = gauge("Whether every part is ready.")
+    queries: int = gauge("Queries in the view.")
+    owned_queries: int = gauge("Queries this instance measures.")
+    queue_size: int = gauge("Observations that wait to be tracked.")
+    unpublished_queries: int = gauge(
+        "Queries whose newest observation no acknowledged event covers yet."
+    )
+    intake_behind: int | None = gauge("Observations in Kafka that are not taken in yet.")
+    unreadable: int = gauge(
+        "Checkpoints, patterns of them, and lists of groups that cannot be read."
+    )
+    mirror_failing: int | None = gauge(
+        "Groups, brokers and clusters that the mirror cannot commit to."
+    )
+    intake_age_seconds: float | None = gauge(
+        "Since when it is not known that every observation was taken in."
+    )
+    stream_readers: int = gauge("Readers of the live stream there are.")
+    history_bytes: int = gauge("Memory that the history takes.")
+
+
+class ServiceState(Protocol):
+    """Read-only. Everything in it is in memory."""
+
+    @property
+    def settings(self) -> ResolvedSettings:
+        """As resolved at the start."""
+
+    @property
+    def counters(self) -> Counters:
+        """Counts since the start."""
+
+    @property
+    def view(self) -> View:
+        """The newest event of every query."""
+
+    @property
+    def owned_queries(self) -> Collection[str]:
+        """Ids of the queries that this instance measures."""
+
+    def not_ready(self) -> dict[str, str]:
+        """The parts that are not ready, and why. Empty when all are."""
+
+    def degraded(self) -> dict[str, str]:
+        """Parts that fail without making the service unready, and why."""
+
+    def status(self) -> InstanceStatus:
+        """Now."""
