@@ -27,6 +27,7 @@ _SHOWN: Final = {
     "default",
     "description",
     "enum",
+    "examples",
     "items",
     "maxLength",
     "maximum",
@@ -107,10 +108,16 @@ def _description(field: Document) -> str:
     said = field["description"]
     for form in field.get("anyOf", [field]):
         if "enum" in form:
-            said += " One of " + ", ".join(f"`{word}`" for word in form["enum"]) + "."
+            said += f" One of {_words(form['enum'])}."
+        if "examples" in form:
+            said += f" One of {_words(form['examples'])}, or a word that a newer version adds."
         if "pattern" in form:
             said += f" Matches `{form['pattern']}`."
     return str(said)
+
+
+def _words(words: list[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def _type(schema: Document) -> str:

@@ -17,11 +17,14 @@ MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
 """The worst first."""
 
 
-def mark(status: Status) -> Mark:
-    """Whether all is well, somebody should know, or somebody is needed."""
-    if status in ("OK", "FINISHED"):
-        return "ok"
-    return "warn" if status in ("WARN", "UNKNOWN") else "bad"
+_OK: Final[frozenset[str]] = frozenset({"OK", "FINISHED"})
+_BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKNOWN"}
+
+
+def mark(status: str) -> Mark:
+    """Whether a query is healthy, somebody should look at it, or somebody must act. A status that
+    this version does not know is one to look at."""
+    return "ok" if status in _OK else "bad" if status in _BAD else "warn"
 
 
 def span(seconds: float) -> str:

@@ -25,11 +25,11 @@ from sparklag_schemas.bounds import (
     TopicName,
 )
 from sparklag_schemas.enumerations import (
-    Cause,
     IsolationLevel,
-    MeasuredBy,
-    Status,
-    TimeLagMethod,
+    OpenCause,
+    OpenMeasuredBy,
+    OpenStatus,
+    OpenTimeLagMethod,
 )
 from sparklag_schemas.query_message import QueryMessage
 
@@ -60,7 +60,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
         DurationS | None, Meta(description="Age of the first unprocessed record, seconds.")
     ] = None
     time_lag_method: Annotated[
-        TimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
+        OpenTimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
     ] = None
     headroom_s: Annotated[
         DurationS | None,
@@ -84,7 +84,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
         Offset | None,
         Meta(description="Where the query was before it went back, until it is there again."),
     ] = None
-    status: Annotated[Status, Meta(description="State of this partition.")] = "UNKNOWN"
+    status: Annotated[OpenStatus, Meta(description="State of this partition.")] = "UNKNOWN"
     reason: Annotated[
         Text | None, Meta(description="Why, in a sentence, where there is more to say than OK.")
     ] = None
@@ -130,12 +130,12 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     """
 
     event_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    cause: Annotated[Cause, Meta(description="What made this event.")]
+    cause: Annotated[OpenCause, Meta(description="What made this event.")]
     measured_by: Annotated[
-        MeasuredBy,
+        OpenMeasuredBy,
         Meta(description="An instance of the service, or the service embedded in the driver."),
     ]
-    status: Annotated[Status, Meta(description="State of the query.")]
+    status: Annotated[OpenStatus, Meta(description="State of the query.")]
     measured_at: Annotated[
         EpochMs, Meta(description="When the latest offsets were read, epoch milliseconds.")
     ]

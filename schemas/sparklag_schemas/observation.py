@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparklag_schemas.bounds import Index, Name, PartitionNumber, Text, TopicName
-from sparklag_schemas.enumerations import Cause, IsolationLevel, Offsets
+from sparklag_schemas.enumerations import IsolationLevel, Offsets, OpenCause
 from sparklag_schemas.query_message import QueryMessage
 
 
@@ -70,5 +70,5 @@ class Observation(QueryMessage, frozen=True, kw_only=True):
     """
 
     observation_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    cause: Annotated[Cause, Meta(description="What was seen.")]
+    cause: Annotated[OpenCause, Meta(description="What was seen.")]
     sources: Annotated[list[SourcePosition], Meta(description="The query's Kafka sources.")]

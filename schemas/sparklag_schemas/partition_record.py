@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from sparklag_schemas.bounds import Count, EpochMs, Index, Name, TopicName
-from sparklag_schemas.enumerations import SCHEMA_VERSION, Status
+from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenStatus
 from sparklag_schemas.lag_event import PartitionLag
 
 
@@ -33,7 +33,7 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     measured_at: Annotated[
         EpochMs, Meta(description="When `latest_offset` was read, epoch milliseconds.")
     ]
-    query_status: Annotated[Status, Meta(description="State of the query.")]
+    query_status: Annotated[OpenStatus, Meta(description="State of the query.")]
     schema_version: Annotated[
         str,
         Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),

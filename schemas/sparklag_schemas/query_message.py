@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Int64, Name, Text
-from sparklag_schemas.enumerations import SCHEMA_VERSION, Activity, Origin
+from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenOrigin
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
     ] = SCHEMA_VERSION
     origin: Annotated[
-        Origin, Meta(description="Who knew the position. `processed_at` says how old it is.")
+        OpenOrigin, Meta(description="Who knew the position. `processed_at` says how old it is.")
     ] = "listener"
     query: Annotated[
         Name | None, Meta(description="The query's name, an alias. Null where it has none.")
@@ -98,7 +98,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
     activity: Annotated[
-        Activity | None,
+        OpenActivity | None,
         Meta(description="Whether a batch runs, when its driver said last. Null: it does not say."),
     ] = None
     checkpoint_location: Annotated[

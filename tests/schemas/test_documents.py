@@ -66,7 +66,7 @@ def test_the_examples_of_the_asyncapi_document_validate(part: str) -> None:
 
 def test_what_the_schema_refuses_the_code_refuses() -> None:
     broken = json.loads(encode(lag_event()))
-    broken["status"] = "FINE"
+    broken["topics"][0]["isolation_level"] = "FINE"
     assert not jsonschema.Draft202012Validator(document(LAG_EVENT)).is_valid(broken)
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(json.dumps(broken), type=LagEvent)
@@ -95,8 +95,8 @@ def test_every_field_of_the_schema_is_in_the_code_and_described(
 
 def test_every_word_of_the_vocabulary_is_in_the_schema() -> None:
     schema = document(LAG_EVENT)
-    assert set(schema["properties"]["status"]["enum"]) == set(get_args(enumerations.Status))
-    assert set(schema["properties"]["cause"]["enum"]) == set(get_args(enumerations.Cause))
+    assert schema["properties"]["status"]["examples"] == [*get_args(enumerations.Status)]
+    assert schema["properties"]["cause"]["examples"] == [*get_args(enumerations.Cause)]
 
 
 def test_the_asyncapi_document_refers_only_to_what_it_holds() -> None:

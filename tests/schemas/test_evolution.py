@@ -46,6 +46,24 @@ def resolved(value: Any, writer: Any, reader: Any) -> Any:
     return fastavro.schemaless_reader(buffer, written_in, read_in)
 
 
+def with_open_words(schema: Any) -> Any:
+    """The Avro schema with strings for its enumerations, except for the isolation level.
+
+    Version 1.0, which no release carried, declared enumerations. Avro's own rules do not resolve
+    an enumeration with a string, so a generic reader of 1.0 is held to this.
+    """
+    match schema:
+        case {"type": "enum", "name": name} if name != "IsolationLevel":
+            return "string"
+        case dict():
+            return {key: with_open_words(value) for key, value in schema.items()}
+        case list():
+            return [with_open_words(item) for item in schema]
+        case "Status" | "TimeLagMethod":
+            return "string"
+    return schema
+
+
 def least(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """The document with its required fields alone."""
     return {name: value[name] for name in schema["required"]}
@@ -78,7 +96,7 @@ def test_what_a_released_version_wrote_as_avro_reads(version: str, message: Mess
     writer = released(version, message, ".avsc")
     # Our own reader goes by the writer's schema alone; a generic one resolves it.
     assert converted(resolved(written, writer, writer), message) == converted(written, message)
-    generic = resolved(written, writer, declared(message))
+    generic = resolved(written, with_open_words(writer), declared(message))
     assert set(generic) == {field["name"] for field in declared(message)["fields"]}
 
 
@@ -86,7 +104,7 @@ def test_what_a_released_version_wrote_as_avro_reads(version: str, message: Mess
 def test_what_is_written_as_avro_now_reads_with_a_released_version(
     version: str, message: MessageType
 ) -> None:
-    reader = released(version, message, ".avsc")
+    reader = with_open_words(released(version, message, ".avsc"))
     found = resolved(example_value(message), declared(message), reader)
     assert set(found) == {field["name"] for field in reader["fields"]}
     written = example_value(message)
@@ -97,13 +115,14 @@ def test_what_is_written_as_avro_now_reads_with_a_released_version(
 
 @each
 def test_a_later_minor_version_adds_and_changes_nothing(version: str, message: MessageType) -> None:
-    assert _broken_promises(released(version, message, ".avsc"), declared(message)) == []
+    older = with_open_words(released(version, message, ".avsc"))
+    assert _broken_promises(older, declared(message)) == []
 
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_released_version_is_never_changed(message: MessageType) -> None:
-    """A change of the contract takes a new minor version in `vocabulary.SCHEMA_VERSION`; when that
-    is released, its files are copied to `schemas/released`."""
+    """A change of the contract takes a new minor version (`enumerations.SCHEMA_VERSION`); when
+    that is released, its files are copied to `schemas/released`."""
     if SCHEMA_VERSION not in VERSIONS:
         newest = max(VERSIONS, key=lambda version: [*map(int, version.split("."))])
         assert [*map(int, SCHEMA_VERSION.split("."))] > [*map(int, newest.split("."))]
@@ -128,8 +147,10 @@ def _change_type(schema: dict[str, Any]) -> None:
 
 
 def _add_word(schema: dict[str, Any]) -> None:
-    (cause,) = (f for f in schema["fields"] if f["name"] == "cause")
-    cause["type"]["symbols"].append("boredom")
+    (sources,) = (f for f in schema["fields"] if f["name"] == "sources")
+    fields = sources["type"]["items"]["fields"]
+    (level,) = (f for f in fields if f["name"] == "isolation_level")
+    level["type"]["symbols"].append("read_tea_leaves")
 
 
 def _change_default(schema: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import Cause, IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
+from sparklag_schemas import IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
 from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
@@ -101,7 +101,7 @@ def evaluated(
     at: Moment | None = None,
     previous: LagEvent | None = None,
     *,
-    cause: Cause = "refresh",
+    cause: str = "refresh",
     silent: bool = False,
 ) -> LagEvent:
     """The lag event of `query`, at 100 s unless `at` says otherwise; all that is known of its past

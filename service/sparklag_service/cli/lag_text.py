@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparklag_schemas import LagEvent, Origin, PartitionLag
+from sparklag_schemas import LagEvent, PartitionLag
 from sparklag_schemas.formatting import ago, clock_time, per_second, records, span, trend
 from sparklag_service.view.lag_causes import causes, place
 
-_BY: dict[Origin, str] = {
+_BY: dict[str, str] = {
     "listener": "its listener",
     "connect": "its Connect client",
     "poll": "its driver, asked regularly",
     "checkpoint": "its checkpoint",
     "group": "Kafka",
 }
+_ACTIVITIES: Final = {"running": "; one runs now", "waiting": "; it waits"}
 _METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}
 
 
@@ -131,11 +132,9 @@ def _batch(event: LagEvent, now_ms: int) -> str:
         usual.append(f"one each {span(event.usual_interval_s)}")
     if usual:
         text += f" (usually {', '.join(usual)})"
-    if event.activity is not None:
-        text += "; one runs now" if event.activity == "running" else "; it waits"
-    return text
+    return text + _ACTIVITIES.get(event.activity or "", "")
 
 
 def _known(event: LagEvent, now_ms: int) -> str:
     heard, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    return f"by {_BY[event.origin]}, heard of {heard}, measured {measured}"
+    return f"by {_BY.get(event.origin, event.origin)}, heard of {heard}, measured {measured}"

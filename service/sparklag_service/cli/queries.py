@@ -41,13 +41,13 @@ def queries(
     for query in found:
         table.add_row(
             escape(query["query"] or query["query_id"]),
-            query["status"],
+            escape(query["status"]),
             records(query["total_lag"]),
             oldest(query["total_lag"], query["max_time_lag_s"]),
             trend(query["lag_trend"]),
             catch_up(query["catch_up_s"], query["catch_up_reason"]),
             ago(query["processed_at"], now_ms),
             ago(query["observed_at"], now_ms),
-            query["origin"],
+            escape(query["origin"]),
         )
     console.print(table)

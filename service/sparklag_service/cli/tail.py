@@ -73,8 +73,8 @@ class _PassedOver(Refusals):
 def _line(event: LagEvent) -> str:
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
     why = f"  {printable(event.reason)}" if event.reason else ""
-    name = printable(event.display_name)
+    name, status, cause = map(printable, (event.display_name, event.status, event.cause))
     return (
-        f"{time}  {name:<24} {event.status:<9} lag {records(event.total_lag):>12}"
-        f"  worst {records(event.max_lag):>12}  {event.cause}{why}"
+        f"{time}  {name:<24} {status:<9} lag {records(event.total_lag):>12}"
+        f"  worst {records(event.max_lag):>12}  {cause}{why}"
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sparklag_schemas import (
-    Cause,
     LagEvent,
     MeasuredBy,
     PartitionLag,
@@ -59,7 +58,7 @@ class Evaluator:
         moment: Moment,
         *,
         event_id: str,
-        cause: Cause,
+        cause: str,
         previous: Evaluated | None = None,
         silent: bool = False,
     ) -> Evaluated:

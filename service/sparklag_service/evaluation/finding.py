@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from sparklag_schemas import Status
 
-FLAGS: Final = ("WARN", "STALL")
+FLAGS: Final[tuple[Status, ...]] = ("WARN", "STALL")
 """Of a partition, what only its past says."""
+
+
+def is_flag(status: str) -> TypeGuard[Status]:
+    """Whether a status that was read is one of `FLAGS`."""
+    return status in FLAGS
 
 
 class Finding(NamedTuple):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
-from sparklag_service.evaluation.finding import FLAGS, Finding
+from sparklag_service.evaluation.finding import Finding, is_flag
 from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.trends import Rise, Trends, risen
 from sparklag_service.tracking.query_state import QueryState
@@ -126,7 +126,7 @@ def resumed(event: LagEvent, moment: Moment) -> QueryHistory:
         flags = {
             one.partition: Finding(one.status, one.reason)
             for one in topic.partitions
-            if one.status in FLAGS
+            if is_flag(one.status)
         }
         if flags:
             trends[topic.source, topic.topic] = Trends(flags=flags)

@@ -32,6 +32,7 @@ _SEVERITY: tuple[Status, ...] = (
     "DATA_LOSS",
     "FAILED",
 )
+_RANK: dict[str, int] = {status: rank for rank, status in enumerate(_SEVERITY)}
 _NO_PARTITION = "there is no partition that it reads"
 
 
@@ -57,11 +58,12 @@ def query_status(
         telling += [one for one in partitions if one.reason is not None]
     if not telling:
         return Finding("OK", None) if partitions else Finding("UNKNOWN", _NO_PARTITION)
-    worst = max(telling, key=lambda one: _SEVERITY.index(one.status))
+    worst = max(telling, key=lambda one: _RANK[one.status])
     if isinstance(worst, Finding):
         return worst
     alike = sum(one.status == worst.status and one.reason is not None for one in partitions)
-    return Finding(worst.status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
+    status = _SEVERITY[_RANK[worst.status]]
+    return Finding(status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
 
 
 def past_findings(

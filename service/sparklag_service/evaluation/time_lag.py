@@ -51,7 +51,7 @@ class TopicAges:
 
     def age(
         self, number: int, offset: int, latest: Latest, stands: PartitionLag | None
-    ) -> tuple[float, TimeLagMethod]:
+    ) -> tuple[float, str]:
         """Of the record at `offset`, which is before `latest`: seconds, and how they were found.
 
         `stands`: what was said of the partition last, where it was at that offset then. The record

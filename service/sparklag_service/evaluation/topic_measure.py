@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import PartitionLag, TimeLagMethod
+from sparklag_schemas import PartitionLag
 from sparklag_schemas.bounds import bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
 from sparklag_service.enrichment.offset_times import Latest
@@ -116,7 +116,7 @@ class TopicMeasure:
                 if stands is None and old.processed_offset is not None:
                     moved += at - old.processed_offset
             age_s: float | None = 0.0
-            method: TimeLagMethod | None = None
+            method: str | None = None
             if end == at:
                 if (
                     stands is not None
@@ -200,7 +200,7 @@ class TopicMeasure:
         latest: Latest | None,
         found: Finding,
         old: PartitionLag | None,
-    ) -> tuple[float | None, TimeLagMethod | None]:
+    ) -> tuple[float | None, str | None]:
         """Of the first record that is not processed: what is not known has none."""
         if found.lag is None or at is None or latest is None:
             return None, None

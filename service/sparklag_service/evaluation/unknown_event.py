@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sparklag_schemas import LagEvent, MeasuredBy
+from sparklag_schemas import LagEvent
 from sparklag_service.tracking.query_state import QueryState, unplaced
 
 
 def unknown_event(
-    state: QueryState, measured_by: MeasuredBy, now_ms: int, *, event_id: str, reason: str | None
+    state: QueryState, measured_by: str, now_ms: int, *, event_id: str, reason: str | None
 ) -> LagEvent:
     """Who the query is and when it was heard of, and no number that might be what went wrong."""
     return LagEvent(

@@ -11,9 +11,13 @@ from msgspec import Struct
 
 from sparklag_schemas import LagEvent, Status
 from sparklag_schemas.bounds import Count, DurationS, EpochMs, Name, SignedRate
+from sparklag_schemas.enumerations import OpenStatus
 
 _STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-_NUMBER_OF_STATUS: Final = {status: number for number, status in enumerate(_STATUSES)}
+_NUMBER_OF_STATUS: Final[dict[str, int]] = {
+    status: number for number, status in enumerate(_STATUSES)
+}
+_UNKNOWN: Final = _NUMBER_OF_STATUS["UNKNOWN"]
 _ROW: Final = struct.Struct("<qqqfffHB")
 _UNKNOWN_LAG: Final = -1
 
@@ -55,9 +59,10 @@ def row(
     max_time_lag_s: float | None,
     input_rate: float | None,
     processed_rate: float | None,
-    status: Status,
+    status: str,
 ) -> Row:
-    """What one event says."""
+    """What one event says. A status that this version does not know counts as UNKNOWN."""
+    number = _NUMBER_OF_STATUS.get(status, _UNKNOWN)
     return Row(
         measured_at_ms,
         total_lag,
@@ -65,8 +70,8 @@ def row(
         max_time_lag_s,
         input_rate,
         processed_rate,
-        status,
-        1 << _NUMBER_OF_STATUS[status],
+        _STATUSES[number],
+        1 << number,
     )
 
 
@@ -75,7 +80,7 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
 
     query_id: Name
     measured_at: EpochMs
-    status: Status
+    status: OpenStatus
     total_lag: Count | None = None
     max_time_lag_s: DurationS | None = None
     input_rate: SignedRate | None = None

@@ -70,7 +70,7 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def _running(event: LagEvent) -> bool | None:
-    return None if event.activity is None else event.activity == "running"
+    return {"running": True, "waiting": False}.get(event.activity or "")
 
 
 def _phases(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:

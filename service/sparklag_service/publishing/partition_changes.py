@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
-from sparklag_schemas.enumerations import Status
 from sparklag_schemas.partition_record import partition_key
 from sparklag_service.publishing.cadence import partition_changed
 
@@ -25,7 +24,7 @@ class _Said(NamedTuple):
     """What was written last."""
 
     partition: PartitionLag
-    query_status: Status
+    query_status: str
     at_s: float
 
 

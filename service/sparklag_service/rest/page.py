@@ -29,7 +29,7 @@ def _row(event: LagEvent, now_ms: int) -> str:
     return (
         f'<tr><td><a href="lag/{quote(event.query_id, safe="")}">'
         f"{_escape(event.display_name)}</a></td>"
-        f'<td class="{mark(event.status)}">{event.status}</td>'
+        f'<td class="{mark(event.status)}">{_escape(event.status)}</td>'
         f"<td>{records(event.total_lag)}</td>"
         f"<td>{oldest(event.total_lag, event.max_time_lag_s)}</td>"
         f"<td>{trend(event.lag_trend)}</td>"

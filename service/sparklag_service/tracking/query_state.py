@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sparklag_schemas import (
-    Activity,
     Batch,
     IsolationLevel,
     LagEvent,
     Observation,
-    Origin,
     TopicLag,
 )
 
@@ -58,7 +56,7 @@ class QueryState:
     cluster: str
     observed_at_ms: int
     sources: tuple[SourceState, ...]
-    origin: Origin = "listener"
+    origin: str = "listener"
     """Who knew the position."""
     batch_id: int | None = None
     planned_batch_id: int | None = None
@@ -80,7 +78,7 @@ class QueryState:
     """A past run that goes on beside this one."""
     other_run_at_ms: int = 0
     """`heard_at_ms` when that one was last heard: its own clock may be another."""
-    activity: Activity | None = None
+    activity: str | None = None
     idle_at_ms: int = 0
     """When its driver last said that there is nothing to do, by its clock. 0: it never did."""
     alone_since_ms: int | None = None

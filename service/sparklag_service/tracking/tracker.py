@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from sparklag_schemas import Activity, LagEvent, Observation, SourcePosition
+from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_service.tracking.checkpoint_merge import at_newer_position, with_checkpoint
 from sparklag_service.tracking.query_state import QueryState, SourceState, restored
 
@@ -146,7 +146,7 @@ class Tracker:
         )
 
 
-def _activity(observation: Observation, known: QueryState | None) -> Activity | None:
+def _activity(observation: Observation, known: QueryState | None) -> str | None:
     """What the newest words say; those that repeat a position may leave out what they said."""
     if observation.activity is not None:
         return observation.activity

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparklag_schemas import LagEvent, Status
+from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
@@ -130,6 +130,6 @@ class View:
             del self._ids_by_name[event.query]
 
 
-def has_ended(status: Status) -> bool:
+def has_ended(status: str) -> bool:
     """Whether the query's driver ended, or fell silent."""
     return status in ("FINISHED", "FAILED", "STOP")

@@ -1,0 +1,87 @@
+"""A minor version may add a word to `status`, `origin` and the like: readers of today keep it."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import jsonschema
+import msgspec
+import pytest
+
+from sparklag_schemas import LagEvent, MalformedMessage, Observation, PartitionRecord
+from sparklag_schemas.avro.schema import schema_of
+from sparklag_schemas.codec import JsonDecoder, converted, encode
+from sparklag_schemas.documents import json_schema
+from sparklag_schemas.message_examples import MessageType, example_value
+
+NEW: str = "a word of 1.9"
+FIELDS: list[tuple[MessageType, tuple[str | int, ...]]] = [
+    (Observation, ("cause",)),
+    (Observation, ("origin",)),
+    (Observation, ("activity",)),
+    (LagEvent, ("cause",)),
+    (LagEvent, ("origin",)),
+    (LagEvent, ("activity",)),
+    (LagEvent, ("measured_by",)),
+    (LagEvent, ("status",)),
+    (LagEvent, ("topics", 0, "partitions", 0, "status")),
+    (LagEvent, ("topics", 0, "partitions", 0, "time_lag_method")),
+    (PartitionRecord, ("status",)),
+    (PartitionRecord, ("query_status",)),
+    (PartitionRecord, ("time_lag_method",)),
+]
+
+each = pytest.mark.parametrize(
+    ("message", "path"), FIELDS, ids=[f"{m.__name__}.{p[-1]}" for m, p in FIELDS]
+)
+
+
+def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dict[str, Any]:
+    """A message with that word there, as a newer minor version writes it."""
+    value = example_value(message)
+    value["schema_version"] = "1.9"
+    *steps, name = path
+    inner: Any = value
+    for step in steps:
+        inner = inner[step]
+    assert name in inner
+    inner[name] = word
+    return value
+
+
+def in_avro(value: dict[str, Any], message: MessageType) -> bytes:
+    buffer = BytesIO()
+    fastavro.schemaless_writer(buffer, schema_of(message).parsed, value)
+    return buffer.getvalue()
+
+
+@each
+def test_in_json_it_is_read_and_written_again(
+    message: MessageType, path: tuple[str | int, ...]
+) -> None:
+    value = written(message, path, NEW)
+    jsonschema.Draft202012Validator(json_schema(message)).validate(value)
+    read = JsonDecoder(message).decode(json.dumps(value).encode())
+    assert json.loads(encode(read)) == value
+
+
+@each
+def test_in_avro_it_is_read_and_written_again(
+    message: MessageType, path: tuple[str | int, ...]
+) -> None:
+    value = written(message, path, NEW)
+    data = in_avro(value, message)
+    found = fastavro.schemaless_reader(BytesIO(data), schema_of(message).parsed, None)
+    read = converted(found, message)
+    assert read == converted(value, message)
+    assert in_avro(msgspec.to_builtins(read, str_keys=True), message) == data
+
+
+@each
+def test_it_is_short(message: MessageType, path: tuple[str | int, ...]) -> None:
+    value = written(message, path, "x" * 101)
+    with pytest.raises(MalformedMessage, match="length <= 100"):
+        converted(value, message)
