@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sparklag_pipeline.broker.child_process import STOP_TIMEOUT_S, ChildProcess, log_end
+from sparklag_pipeline.broker.child_process import STOP_TIMEOUT_S, ChildProcess, Startable, log_end
 from sparklag_pipeline.broker.free_ports import free_port
-from sparklag_pipeline.broker.startable import Startable
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for, wait_until_up
 

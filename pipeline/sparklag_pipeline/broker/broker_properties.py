@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 CONTROLLER_ID: Final = 1
-"""The node that is the controller of its cluster."""
+"""Of the node that is the controller of its cluster."""
 
 
 class Ports(NamedTuple):
@@ -40,9 +38,9 @@ def broker_properties(
     node_id: int = CONTROLLER_ID,
     controller: str | None = None,
 ) -> dict[str, str]:
-    """Everything `server.properties` needs; `overrides` win.
+    """All of `server.properties`; `overrides` win.
 
-    `controller` is the host:port of the node that is the controller, where that is another one.
+    `controller` is the controller's host:port, where that is another node.
     """
     internal = f"INTERNAL://{host}:{ports.internal}"
     listeners = [f"CLIENT://{host}:{ports.client}", internal]
@@ -65,7 +63,7 @@ def broker_properties(
         ),
         "log.dirs": str(data_dir),
         "num.partitions": "1",
-        # One node: one replica of everything, and few partitions, which come up faster.
+        # One node holds one replica of everything. Few partitions start faster.
         "default.replication.factor": "1",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
@@ -75,9 +73,9 @@ def broker_properties(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # By default half of the heap, held from the start on.
+        # The default is half of the heap, allocated at the start.
         "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
-        # After a kill the node must wait this long before it may join again as itself.
+        # A node that was killed must wait this long before it can register again.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
         **overrides,
@@ -85,7 +83,7 @@ def broker_properties(
 
 
 def scram_properties() -> dict[str, str]:
-    """Let clients of the client listener log in with the users made when it was formatted."""
+    """Logins on the client listener, by the users that formatting the storage has created."""
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     return {
         "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
@@ -94,23 +92,9 @@ def scram_properties() -> dict[str, str]:
     }
 
 
-def new_cluster_id() -> str:
-    """A random id in Kafka's own form: 22 characters, and none of them a dash.
-
-    Kafka's tools would take a leading dash for an option.
-    """
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if "-" not in text:
-            return text
-
-
 def formatted_cluster_id(data_dir: Path) -> str | None:
-    """The id of the cluster the folder was formatted for; None where it was not."""
-    try:
-        lines = (data_dir / "meta.properties").read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    return next(
-        (line[len("cluster.id=") :] for line in lines if line.startswith("cluster.id=")), None
-    )
+    """The id of the cluster that the folder was formatted for; None where it was not."""
+    path = data_dir / "meta.properties"
+    lines = path.read_text().splitlines() if path.exists() else []
+    prefix = "cluster.id="
+    return next((line[len(prefix) :] for line in lines if line.startswith(prefix)), None)

@@ -1,4 +1,4 @@
-"""A process of ours: its log in a file, its end bounded in time, and never left behind."""
+"""A child process: its log in a file, its end bounded in time, and never left behind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeVar
 
 from sparklag_pipeline.errors import ProcessFailed
 
@@ -20,16 +22,46 @@ STOP_TIMEOUT_S: Final = 8.0
 _FRAME: Final = re.compile(r"\s+(at [\w.$/<>]+\(|\.\.\. \d+ more)")
 _EXEC_WITH_PARENT: Final = Path(__file__).with_name("exec_with_parent.py")
 
+_Self = TypeVar("_Self", bound="Startable")
+
+
+class Startable(ABC):
+    """A context manager: started on entry; closed on exit, and where the start fails."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Return once it can be used."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop it and remove what it owns. Idempotent."""
+
+    def __enter__(self: _Self) -> _Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
 
 class ChildProcess:
-    """One process, started by `start` in a session of its own, its output appended to a log.
+    """A process in a session of its own, its output appended to a log.
 
-    In a session of its own, Ctrl-C in the terminal reaches only the owner, which then ends its
-    children in the order that is right. On Linux the child dies with its owner, however that
-    ends, if it was started from the main thread: the kernel ties a child to the *thread* that
-    started it, so one that another thread starts is left to `stop`.
+    Because of the session, Ctrl-C in the terminal reaches only the owner, which then ends its
+    children in the right order. On Linux a child started from the main thread dies with its owner,
+    even one that is killed. The kernel ties a child to the *thread* that started it, so a child of
+    another thread must be ended by `stop`.
 
-    `environment` is all of it; without, the owner's. It runs in `directory`, or the owner's.
+    `environment` replaces the owner's. `directory` is the working directory, or the owner's.
     """
 
     def __init__(
@@ -45,12 +77,12 @@ class ChildProcess:
         self.log_path = log_path
         self._command = list(command)
         self._environment = environment
-        self._directory = directory
+        self._working_directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._is_swept = False
 
     def start(self) -> None:
-        """Start it. Raises ProcessFailed where that cannot be done."""
+        """Raises ProcessFailed where it cannot be started."""
         if self.is_alive():
             raise ProcessFailed(f"{self.name} is running already")
         prefix: list[str] = []
@@ -64,7 +96,7 @@ class ChildProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=self._environment,
-                    cwd=self._directory,
+                    cwd=self._working_directory,
                     start_new_session=True,
                 )
             self._is_swept = False
@@ -73,35 +105,35 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Raises ProcessFailed where it was never started."""
+        """Raises ProcessFailed before the first start."""
         if self._process is None:
             raise ProcessFailed(f"{self.name} was not started")
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs and before it was started; -N where signal N ended it."""
+        """None while it runs and before the start; -N where signal N ended it."""
         return None if self._process is None else self._process.poll()
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To it alone. Does nothing where it does not run."""
+        """To this process alone. Does nothing where it does not run."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def freeze(self) -> None:
-        """Hold it (SIGSTOP) until `thaw`: its connections stay open, and nothing is answered."""
+        """SIGSTOP: until `thaw`, connections stay open and nothing is answered."""
         if self._process is None:
             return
         self.send_signal(signal.SIGSTOP)
         if hasattr(os, "waitid"):
-            # Some of its threads go on for a moment.
+            # Its threads do not all stop at once.
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """SIGCONT."""
         self.send_signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> bool:
@@ -115,7 +147,7 @@ class ChildProcess:
         return True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask it to end, after `timeout_s` make it. What it started ends with it. Idempotent."""
+        """SIGTERM, and SIGKILL after `timeout_s`; its own children end with it. Idempotent."""
         if self._process is None or self._is_swept:
             return
         self.send_signal(signal.SIGTERM)
@@ -125,7 +157,7 @@ class ChildProcess:
         self._kill_session()
 
     def kill(self) -> None:
-        """End it, and what it started, at once (SIGKILL)."""
+        """SIGKILL, to its own children too."""
         if self._process is None or self._is_swept:
             return
         self._process.kill()
@@ -145,15 +177,15 @@ class ChildProcess:
         return f"{self.name} {how}; the end of {self.log_path}:\n{self.log_end()}"
 
     def _kill_session(self) -> None:
-        # What it started and left: a JVM, say. Once only: the group's number is free after that,
-        # and may be another's by the next call.
+        # Its own children that are left: a JVM, for example. Once only: after that the group's id
+        # is free, and may be another's by the next call.
         self._is_swept = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def stop_all(children: Sequence[ChildProcess], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Stop them all at once: together they have `timeout_s`."""
+    """Stop them in parallel, within `timeout_s` for all."""
     deadline = time.monotonic() + timeout_s
     for child in children:
         child.send_signal(signal.SIGTERM)
@@ -167,6 +199,5 @@ def log_end(path: Path, lines: int = 12) -> str:
         text = path.read_text(errors="replace")
     except OSError as error:
         return f"  ({error})"
-    telling = [line for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
-    last = telling[-lines:]
-    return "\n".join(f"  {line}" for line in last) or "  (empty)"
+    shown = [line for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    return "\n".join(f"  {line}" for line in shown[-lines:]) or "  (empty)"

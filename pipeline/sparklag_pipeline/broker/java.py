@@ -1,4 +1,4 @@
-"""Find a Java that runs Spark 4 and Kafka 4."""
+"""The Java that runs Spark 4 and Kafka 4."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _HINT: Final = (
 
 @functools.cache
 def find_java() -> Path:
-    """The `java` of JAVA_HOME, as Spark itself does it, or else of PATH.
+    """The `java` of JAVA_HOME, which Spark uses too, or else of PATH.
 
     Raises JavaMissing where there is none, or only one that Spark does not run on.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
         raise JavaMissing(f"no java in PATH: {_HINT}")
     try:
-        said = subprocess.run(
-            [found, "-version"], capture_output=True, text=True, timeout=60, check=True
+        output = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        raise JavaMissing(f"{found} does not run ({error}): {_HINT}") from error
-    version = java_version(said)
+        raise JavaMissing(f"{java} does not run ({error}): {_HINT}") from error
+    version = java_version(output)
     if version is not None and not OLDEST_JAVA <= version <= NEWEST_JAVA:
-        raise JavaMissing(f"{found} is Java {version}: {_HINT}")
-    return Path(found)
+        raise JavaMissing(f"{java} is Java {version}: {_HINT}")
+    return Path(java)
 
 
-def java_version(said: str) -> int | None:
-    """The feature release in what `java -version` says (17 of `17.0.2`, 8 of `1.8.0`), if any."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+def java_version(output: str) -> int | None:
+    """The feature release in the output of `java -version` (17 of `17.0.2`, 8 of `1.8.0`)."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match.group(1)) if match else None

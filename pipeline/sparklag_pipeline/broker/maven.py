@@ -1,7 +1,7 @@
-"""Jars by Maven coordinates, fetched once with the Ivy that ships inside pyspark.
+"""Jars by Maven coordinates, downloaded once with the Ivy that ships inside pyspark.
 
-So a broker to try with, and Spark's Kafka connector, need nothing installed but pyspark and Java.
-As a program it fetches the connector, where that is not here yet.
+So the local broker and Spark's Kafka connector need nothing installed but pyspark and Java.
+As a program it downloads the connector, where that is not cached yet.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
@@ -25,16 +26,18 @@ from sparklag_pipeline.errors import DownloadFailed, JavaMissing
 
 KAFKA_VERSION: Final = "4.1.1"
 
-# By Spark's minor version: the newest that is made for it, and was tried.
-_DELTA_VERSIONS: Final = {"3.5": "3.3.2", "4.0": "4.0.0"}
-_ICEBERG_VERSIONS: Final = {"3.5": "1.10.0", "4.0": "1.10.0"}
+# By Spark's minor version: the newest that is made for it and was tried.
+_TABLE_FORMATS: Final = {
+    "delta": {"3.5": "3.3.2", "4.0": "4.0.0"},
+    "iceberg": {"3.5": "1.10.0", "4.0": "1.10.0"},
+}
 
 _DOWNLOAD_DEADLINE_S: Final = 600
 _LOG_LINES_SHOWN: Final = 8
 
-# Ivy runs for seconds and waits for answers: it compiles little, and does not look whether each
-# module has sources and documentation too. A checksum from the same host by the same TLS connection
-# proves nothing, and asking for them takes half of the time; Ivy looks at each file's length.
+# Ivy runs for seconds and mostly waits, so it compiles little, and does not look for sources and
+# documentation. Checksums from the same host over the same TLS connection prove nothing, and
+# requesting them takes half of the time; Ivy checks each file's length.
 _IVY_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -46,13 +49,13 @@ _IVY_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Module:
-    """A Maven artifact's coordinates. In an exclusion, a name may be a regular expression."""
+    """A Maven artifact's coordinates. In an exclusion, they may be regular expressions."""
 
     organisation: str
     name: str
     revision: str = ""
     archive: str = ""
-    """`classifier.ext` of what is wanted of it instead of its jar and all that this needs."""
+    """`classifier.ext` of the one file to download, instead of the jar and its dependencies."""
 
     def __str__(self) -> str:
         return ":".join(part for part in (self.organisation, self.name, self.revision) if part)
@@ -71,48 +74,44 @@ def kafka_jars(cache_dir: Path | None = None) -> list[Path]:
 
 
 def spark_kafka_jars(cache_dir: Path | None = None) -> list[Path]:
-    """Spark's Kafka connector for the installed pyspark, for `spark.jars`.
-
-    Only what Spark does not have itself. Raises JavaMissing, DownloadFailed.
-    """
-    version = _pyspark_version()
-    return _beside_spark(
-        Module("org.apache.spark", f"spark-sql-kafka-0-10_{_scala(version)}", version), cache_dir
-    )
+    """Spark's Kafka connector for the installed pyspark, for `spark.jars`, without what Spark has
+    itself. Raises JavaMissing, DownloadFailed."""
+    return _spark_module_jars("spark-sql-kafka-0-10", cache_dir)
 
 
 def spark_avro_jars(cache_dir: Path | None = None) -> list[Path]:
-    """What Spark reads Avro with, for the installed pyspark. Raises JavaMissing, DownloadFailed."""
-    version = _pyspark_version()
-    return _beside_spark(
-        Module("org.apache.spark", f"spark-avro_{_scala(version)}", version), cache_dir
-    )
+    """The same of Spark's module for Avro."""
+    return _spark_module_jars("spark-avro", cache_dir)
 
 
 def table_format_jars(table_format: str, cache_dir: Path | None = None) -> list[Path]:
-    """What Spark reads and writes `delta` or `iceberg` tables with; none for `parquet`.
-
-    Only what Spark does not have itself. Raises JavaMissing, DownloadFailed.
-    """
-    version = _pyspark_version()
-    scala, minor = _scala(version), ".".join(version.split(".")[:2])
-    if table_format == "delta":
-        module = Module("io.delta", f"delta-spark_{scala}", _DELTA_VERSIONS.get(minor, ""))
-    elif table_format == "iceberg":
-        name = f"iceberg-spark-runtime-{minor}_{scala}"
-        module = Module("org.apache.iceberg", name, _ICEBERG_VERSIONS.get(minor, ""))
-    else:
+    """The same of the `delta` or `iceberg` runtime; none for `parquet`."""
+    if table_format not in _TABLE_FORMATS:
         return []
-    if not module.revision:
-        raise DownloadFailed(f"no {table_format} is known here for Spark {version}")
-    return _beside_spark(module, cache_dir)
+    version, scala = _spark_and_scala()
+    minor = ".".join(version.split(".")[:2])
+    revision = _TABLE_FORMATS[table_format].get(minor)
+    if revision is None:
+        raise DownloadFailed(f"no version of {table_format} is listed for Spark {version}")
+    if table_format == "delta":
+        module = Module("io.delta", f"delta-spark_{scala}", revision)
+    else:
+        name = f"iceberg-spark-runtime-{minor}_{scala}"
+        module = Module("org.apache.iceberg", name, revision)
+    return _jars_beside_spark(module, cache_dir)
 
 
-def _scala(spark_version: str) -> str:
-    return "2.12" if spark_version.startswith("3.") else "2.13"
+def _spark_module_jars(name: str, cache_dir: Path | None) -> list[Path]:
+    version, scala = _spark_and_scala()
+    return _jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version), cache_dir)
 
 
-def _beside_spark(module: Module, cache_dir: Path | None) -> list[Path]:
+def _spark_and_scala() -> tuple[str, str]:
+    version = str(_pyspark().__version__)
+    return version, "2.12" if version.startswith("3.") else "2.13"
+
+
+def _jars_beside_spark(module: Module, cache_dir: Path | None) -> list[Path]:
     present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in _spark_jars_dir().glob("*.jar")}
     return resolve_jars(
         [module],
@@ -137,12 +136,11 @@ def resolve_jars(
     cache_dir: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> list[Path]:
-    """The jars of `modules` and all they need, or the archives that they name, sorted by name,
-    from the cache if they are there.
+    """The jars of `modules` with their dependencies, or their archives, sorted by name. From the
+    cache where they are there.
 
-    `ivy_settings` is an Ivy settings file, where the public repository is not the one to ask.
-    Safe when several processes ask at once: one fetches, the others wait for it.
-    Raises JavaMissing, DownloadFailed.
+    `ivy_settings` is an Ivy settings file, for another repository than the public one. Safe in
+    several processes at once: one downloads, the others wait. Raises JavaMissing, DownloadFailed.
     """
     cache = cache_dir or default_cache_dir()
     description = _ivy_file(modules, excluding)
@@ -160,19 +158,16 @@ def resolve_jars(
 
 
 def _fetch(
-    modules: Sequence[Module],
-    description: str,
-    target: Path,
-    ivy_settings: Path | None,
+    modules: Sequence[Module], description: str, target: Path, ivy_settings: Path | None
 ) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
     try:
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
-        # A cache of its own: Ivy locks none, and what is kept is kept twice.
+        # A cache of its own: Ivy does not lock a shared one, and would keep every jar twice.
         _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy", ivy_settings)
-        # Only a whole set ever has the final name, also when the machine stops half way.
+        # Only a complete set ever has the final name, even if the machine stops half way.
         jars.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -185,11 +180,11 @@ def _run_ivy(
     ivy_cache: Path,
     ivy_settings: Path | None,
 ) -> None:
-    wanted = ", ".join(str(module) for module in modules)
+    names = ", ".join(map(str, modules))
     command = [str(find_java()), *_IVY_OPTIONS, "-jar", str(_ivy_jar())]
     command += ["-settings", str(ivy_settings)] if ivy_settings else []
     command += ["-ivy", str(description), "-confs", "default", "-cache", str(ivy_cache)]
-    # No filter by artifact type: some jars are published as "bundle" and would go missing.
+    # No filter by artifact type: some jars are published as "bundle" and would be missing.
     command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
     try:
         done = subprocess.run(
@@ -202,18 +197,17 @@ def _run_ivy(
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DownloadFailed(f"{wanted}: not here after {_DOWNLOAD_DEADLINE_S} s") from error
+        raise DownloadFailed(f"{names}: no download within {_DOWNLOAD_DEADLINE_S} s") from error
     except OSError as error:
         raise JavaMissing(f"{command[0]} does not run: {error}") from error
     if done.returncode != 0 or not any(jars.glob("*")):
-        end = "\n".join(_telling_lines(done.stdout)[-_LOG_LINES_SHOWN:])
-        raise DownloadFailed(f"cannot fetch {wanted}; is this machine online? Ivy said:\n{end}")
-
-
-def _telling_lines(output: str) -> list[str]:
-    """What Ivy said, without the frames and blanks that hide it."""
-    lines = (line.strip() for line in output.splitlines())
-    return [line for line in lines if line.strip(":- \t") and not line.startswith("at ")]
+        # Without stack frames and separators, which hide the reason.
+        lines = [line.strip() for line in done.stdout.splitlines()]
+        lines = [line for line in lines if line.strip(":- \t") and not line.startswith("at ")]
+        end = "\n".join(lines[-_LOG_LINES_SHOWN:])
+        raise DownloadFailed(
+            f"cannot fetch {names}; is this machine online? The end of Ivy's log:\n{end}"
+        )
 
 
 def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
@@ -238,15 +232,15 @@ def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
 
 
 def _ivy_dependency(module: Module) -> str:
-    wanted = (
+    dependency = (
         f"  <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
         f" rev={quoteattr(module.revision)}"
     )
     if not module.archive:
-        return f'{wanted} conf="default->default"/>'
+        return f'{dependency} conf="default->default"/>'
     classifier, _, ext = module.archive.partition(".")
     return (
-        f'{wanted} conf="default->master" transitive="false">\n'
+        f'{dependency} conf="default->master" transitive="false">\n'
         f"   <artifact name={quoteattr(module.name)} type={quoteattr(ext)} ext={quoteattr(ext)}"
         ' xmlns:m="http://ant.apache.org/ivy/maven"'
         f" m:classifier={quoteattr(classifier)}/>\n"
@@ -256,36 +250,32 @@ def _ivy_dependency(module: Module) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock. The system frees it when the process ends, however that happens."""
+    """Hold the file's lock. The system releases it with the process, however that ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _ivy_jar() -> Path:
-    found = sorted(_spark_jars_dir().glob("ivy-*.jar"))
-    if not found:
-        raise DownloadFailed(f"no ivy jar in {_spark_jars_dir()}: is pyspark whole?")
-    return found[-1]
-
-
-def _pyspark_version() -> str:
-    try:
-        from pyspark.version import __version__
-    except ImportError as error:
-        raise DownloadFailed("pyspark is not installed: pip install 'sparklag[demo]'") from error
-    return str(__version__)
+    jars = sorted(_spark_jars_dir().glob("ivy-*.jar"))
+    if not jars:
+        raise DownloadFailed(f"no ivy jar in {_spark_jars_dir()}: is pyspark complete?")
+    return jars[-1]
 
 
 def _spark_jars_dir() -> Path:
+    package = Path(str(_pyspark().__file__)).parent
+    # Installed by pip the jars are inside; in a Spark distribution it is SPARK_HOME/python/pyspark.
+    inside = package / "jars"
+    return inside if inside.is_dir() else package.parents[1] / "jars"
+
+
+def _pyspark() -> ModuleType:
     try:
         import pyspark
     except ImportError as error:
         raise DownloadFailed("pyspark is not installed: pip install 'sparklag[demo]'") from error
-    package = Path(pyspark.__file__).parent
-    # Installed by pip the jars are inside; in a Spark distribution it is SPARK_HOME/python/pyspark.
-    inside = package / "jars"
-    return inside if inside.is_dir() else package.parents[1] / "jars"
+    return pyspark
 
 
 if __name__ == "__main__":
