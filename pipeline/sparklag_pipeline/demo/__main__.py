@@ -1,6 +1,6 @@
 """The demo: broker, orders, PySpark query and service on this machine, and the lag, live.
 
-python -m sparklag_pipeline.demo.__main__ [--seconds N]
+python -m sparklag_pipeline.demo [--seconds N]
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ import argparse
 import asyncio
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
+from rich.console import Console
+
 from sparklag_kafka.clients.connection import quiet_client_logs
-from sparklag_pipeline.demo.lag_feed import follow_lag
 from sparklag_pipeline.demo.orders import QUERY_NAME
-from sparklag_pipeline.demo.processes import DemoParts
-from sparklag_pipeline.demo.progress import Story
-from sparklag_pipeline.demo.screen import Screen, open_screen
-from sparklag_pipeline.demo.stop_signals import Interrupted, StopSignals
+from sparklag_pipeline.demo.processes import DemoProcesses
+from sparklag_pipeline.demo.screen import print_line, showing
+from sparklag_pipeline.demo.state import DemoState
+from sparklag_pipeline.demo.topics import follow_lag
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
 
@@ -33,27 +36,80 @@ SHOWN_AT_LEAST_S: Final = 10.0
 
 
 class NoLagEvent(SparklagError):
-    """The time is over, and no lag of the query was read from `consumer-lag`."""
+    """No lag of the query was read from `consumer-lag` in time."""
 
 
-async def watch(
-    story: Story, parts: DemoParts, screen: Screen, signals: StopSignals, seconds: float | None
+class StopSignals:
+    """Records SIGINT, SIGTERM and SIGHUP. Those that come during the clean-up change nothing."""
+
+    def __init__(self) -> None:
+        self.received = False
+        self._interrupts = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._record)
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """For blocking calls: inside, a signal raises KeyboardInterrupt."""
+        self._interrupts = True
+        try:
+            if self.received:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interrupts = False
+
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        self.received = True
+        if self._interrupts:
+            raise KeyboardInterrupt
+
+
+def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) -> int:
+    """The whole demo, its files in `directory`; the exit code."""
+    state = DemoState(
+        query=QUERY_NAME, started_at=time.monotonic(), since_ms=epoch_ms(), command=_own_command()
+    )
+    processes = DemoProcesses(state, directory, arguments.http_port)
+    console = Console(highlight=False)
+    failure: SparklagError | None = None
+    try:
+        with showing(state, console) as refresh, contextlib.suppress(KeyboardInterrupt):
+            with signals.interrupting():
+                for _ in processes.start():
+                    refresh()
+            asyncio.run(_watch(state, processes, refresh, signals, arguments.seconds))
+    except SparklagError as error:
+        failure = error
+    finally:
+        print_line(console, "ending everything ...")
+        processes.stop()
+    if failure is not None:
+        print_line(console, f"the demo failed: {failure}")
+        print_line(console, f"its files are in {directory}")
+        return 1
+    print_line(console, state.summary())
+    return 0
+
+
+async def _watch(
+    state: DemoState,
+    processes: DemoProcesses,
+    refresh: Callable[[], None],
+    signals: StopSignals,
+    seconds: float | None,
 ) -> None:
     """Show the lag until a signal comes, or `seconds` after the start.
 
-    Raises ProcessFailed when one of the parts has died, NoLagEvent when no lag came.
+    Raises ProcessFailed when a process has died, NoLagEvent when no lag came.
     """
-    feed = asyncio.create_task(follow_lag(parts.broker.bootstrap_servers, story))
+    feed = asyncio.create_task(follow_lag(processes.broker.bootstrap_servers, state))
     try:
-        while not signals.came:
+        while not signals.received and not _is_over(state, seconds):
             if feed.done():
                 feed.result()
-            parts.require_alive()
-            parts.advance()
-            await asyncio.to_thread(parts.note_service)
-            screen.refresh()
-            if _is_over(story, seconds):
-                return
+            processes.poll()
+            refresh()
             await asyncio.sleep(TICK_S)
     finally:
         feed.cancel()
@@ -61,57 +117,21 @@ async def watch(
             await feed
 
 
-def _is_over(story: Story, seconds: float | None) -> bool:
-    elapsed = time.monotonic() - story.started_at
-    if story.first_lag_s is None:
+def _is_over(state: DemoState, seconds: float | None) -> bool:
+    elapsed = time.monotonic() - state.started_at
+    if state.first_lag_s is None:
         if elapsed > max(FIRST_LAG_TIMEOUT_S, seconds or 0):
-            raise NoLagEvent(f"{story.summary()} within {elapsed:.0f} s")
+            raise NoLagEvent(f"{state.summary()} within {elapsed:.0f} s")
         return False
-    return seconds is not None and elapsed >= max(seconds, story.first_lag_s + SHOWN_AT_LEAST_S)
-
-
-def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) -> int:
-    """The whole demo, its files in `directory`; the exit code."""
-    story = Story(
-        query=QUERY_NAME,
-        started_at=time.monotonic(),
-        since_ms=epoch_ms(),
-        command=_own_command(),
-    )
-    parts = DemoParts(story, directory, arguments.http_port)
-    failure: SparklagError | None = None
-    screen = open_screen(story)
-    try:
-        with screen:
-            try:
-                with signals.interrupting():
-                    parts.start(screen.refresh)
-                asyncio.run(watch(story, parts, screen, signals, arguments.seconds))
-            except Interrupted:
-                pass
-            except SparklagError as error:
-                failure = error
-    finally:
-        # From here on nothing interrupts: it takes some seconds at most.
-        signals.ignore()
-        screen.say("ending everything ...")
-        parts.stop()
-    if failure is not None:
-        screen.say(f"the demo failed: {failure}")
-        screen.say(f"its files are in {directory}")
-        return 1
-    screen.say(story.summary())
-    return 0
+    return seconds is not None and elapsed >= max(seconds, state.first_lag_s + SHOWN_AT_LEAST_S)
 
 
 def _own_command() -> str:
-    """How `sparklag` is to be typed here: by its path where PATH has another one, or none."""
+    """What to type for `sparklag` here: its path where PATH has another one, or none."""
     own = Path(sys.executable).with_name("sparklag")
     if shutil.which("sparklag") == str(own) or not own.exists():
         return "sparklag"
-    with contextlib.suppress(ValueError):
-        return str(own.relative_to(Path.cwd()))
-    return str(own)
+    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -133,7 +153,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--keep",
         type=Path,
         metavar="DIR",
-        help="keep data, checkpoint and logs there; the next run with it goes on from them",
+        help="keep data, checkpoint and logs there; the next run with it continues from them",
     )
     return parser.parse_args(argv)
 

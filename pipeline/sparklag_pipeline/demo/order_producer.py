@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import random
 import signal
@@ -26,10 +27,9 @@ from sparklag_pipeline.demo.orders import (
     ORDERS_TOPIC,
     OrderPartitioner,
     RateWave,
-    orders_topic,
     random_order,
 )
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -37,29 +37,23 @@ from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
 TICK_S: Final = 0.05
 REPORT_S: Final = 5.0
-# Past this much arrears the rest is let go: a burst after a pause would be no wave any more.
-MAX_ARREARS_S: Final = 1.0
+# Orders that are more overdue than this are skipped: a burst after a pause would be no wave.
+MAX_OVERDUE_S: Final = 1.0
 FLUSH_TIMEOUT_S: Final = 3.0
 
 log = logging.getLogger(__name__)
 
 
 async def produce(
-    bootstrap_servers: str,
-    *,
-    topic: str = ORDERS_TOPIC,
-    partitions: int = ORDER_PARTITIONS,
-    wave: RateWave,
-    stop: asyncio.Event,
-    chance: random.Random | None = None,
-) -> int:
-    """Send orders until `stop` is set; how many Kafka acknowledged.
+    bootstrap_servers: str, *, topic: str, partitions: int, wave: RateWave, stop: asyncio.Event
+) -> None:
+    """Send orders until `stop` is set.
 
     Creates the topic where it is missing. Raises PipelineError where no broker answers,
-    TopicUnavailable where the topic is missing and may not be created. Once it runs, a broker
-    that goes away is waited for.
+    TopicUnavailable where the topic is missing and may not be created. Afterwards, a broker that
+    goes away is waited for.
     """
-    await create_topics(bootstrap_servers, [orders_topic(topic, partitions)])
+    await create_topics(bootstrap_servers, [demo_topic(topic, partitions)])
     access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
     producer = AIOKafkaProducer(
         **client_options(access),
@@ -72,77 +66,64 @@ async def produce(
     except (KafkaError, OSError) as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     log.info("writing orders to topic %s", topic)
-    run = _Run(producer, topic, wave, chance or random.Random())
+    sender = _OrderSender(producer, topic)
     try:
-        await run.send_until(stop)
+        await _follow(wave, sender, stop)
     finally:
-        await _close(producer)
-    log.info("sent %d orders, %d failed", run.acknowledged, run.failed)
-    return run.acknowledged
+        try:
+            await asyncio.wait_for(producer.stop(), FLUSH_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            log.warning("Kafka did not take the last orders within %g s", FLUSH_TIMEOUT_S)
+    log.info("sent %d orders, %d failed", sender.acknowledged, sender.failed)
 
 
-class _Run:
-    def __init__(
-        self, producer: AIOKafkaProducer, topic: str, wave: RateWave, chance: random.Random
-    ) -> None:
+async def _follow(wave: RateWave, sender: _OrderSender, stop: asyncio.Event) -> None:
+    start = report_at = time.monotonic()
+    skipped, reported = 0.0, 0
+    while not stop.is_set():
+        elapsed = time.monotonic() - start
+        rate = wave.rate(elapsed)
+        due = wave.records_until(elapsed) - skipped - sender.sent
+        skipped += max(0.0, due - rate * MAX_OVERDUE_S)
+        for _ in range(int(min(due, rate * MAX_OVERDUE_S))):
+            await sender.send()
+        if (seconds := time.monotonic() - report_at) >= REPORT_S:
+            log.info(
+                "%d orders acknowledged, %.0f/s (the wave is at %.0f/s), %d failed",
+                sender.acknowledged,
+                (sender.acknowledged - reported) / seconds,
+                rate,
+                sender.failed,
+            )
+            report_at, reported = time.monotonic(), sender.acknowledged
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stop.wait(), TICK_S)
+
+
+class _OrderSender:
+    """Sends random orders, and counts what Kafka has acknowledged."""
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._wave = wave
-        self._chance = chance
-        self._sent = 0
+        self._chance = random.Random()
+        self.sent = 0
         self.acknowledged = 0
         self.failed = 0
 
-    async def send_until(self, stop: asyncio.Event) -> None:
-        start = time.monotonic()
-        reported_at, reported = start, 0
-        let_go = 0.0
-        while not stop.is_set():
-            elapsed = time.monotonic() - start
-            rate = self._wave.rate(elapsed)
-            due = self._wave.records_until(elapsed) - let_go - self._sent
-            let_go += max(0.0, due - rate * MAX_ARREARS_S)
-            for _ in range(int(min(due, rate * MAX_ARREARS_S))):
-                await self._send()
-            if time.monotonic() - reported_at >= REPORT_S:
-                seconds = time.monotonic() - reported_at
-                log.info(
-                    "%d orders acknowledged, %.0f/s (the wave is at %.0f/s), %d failed",
-                    self.acknowledged,
-                    (self.acknowledged - reported) / seconds,
-                    rate,
-                    self.failed,
-                )
-                reported_at, reported = time.monotonic(), self.acknowledged
-            await _wait(stop, TICK_S)
-
-    async def _send(self) -> None:
-        order = random_order(self._chance, number=self._sent, now_ms=epoch_ms())
+    async def send(self) -> None:
+        order = random_order(self._chance, number=self.sent, now_ms=epoch_ms())
         future = await self._producer.send(
             self._topic, msgspec.json.encode(order), key=order.customer.encode()
         )
         future.add_done_callback(self._count)
-        self._sent += 1
+        self.sent += 1
 
     def _count(self, future: asyncio.Future[object]) -> None:
         if future.cancelled() or future.exception() is not None:
             self.failed += 1
         else:
             self.acknowledged += 1
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except asyncio.TimeoutError:
-        return
-
-
-async def _close(producer: AIOKafkaProducer) -> None:
-    try:
-        await asyncio.wait_for(producer.stop(), FLUSH_TIMEOUT_S)
-    except asyncio.TimeoutError:
-        log.warning("Kafka did not take the last orders within %g s", FLUSH_TIMEOUT_S)
 
 
 async def _run_until_signalled(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The query worth watching: what each customer ordered in each ten seconds.
+"""The query that the demo watches: what each customer ordered in each ten seconds.
 
 python -m sparklag_pipeline.demo.order_totals --bootstrap-servers localhost:9092
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 order_totals.py ...
@@ -24,16 +24,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_kafka_jars
-from sparklag_pipeline.demo.orders import ORDERS_TOPIC, QUERY_NAME, orders_topic
-from sparklag_pipeline.demo.topics import create_topics
+from sparklag_pipeline.demo.orders import ORDER_PARTITIONS, ORDERS_TOPIC, QUERY_NAME
+from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.query_process import Signals, await_end, stop_query
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.topics import TopicSpec
 
 TOTALS_TOPIC: Final = "order-totals"
+TOTALS_PARTITIONS: Final = 2
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
-# On two cores the optimising compiler takes longer than it ever wins back here.
+# On two cores the optimising compiler costs more time than it saves here.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def build(
 
 
 def build_session(*, ui: bool = False) -> SparkSession:
-    """A small local session with the Kafka connector; under spark-submit, what it was given.
+    """A small local session with the Kafka connector; under spark-submit, the given one.
 
     Raises JavaMissing, DownloadFailed.
     """
@@ -105,8 +105,8 @@ def build_session(*, ui: bool = False) -> SparkSession:
         "order-totals",
         settings={
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.adaptive.enabled": "false",  # streams do without, and warn
-            # `query.stop()` must not wait for ever for a batch whose broker is gone.
+            "spark.sql.adaptive.enabled": "false",  # streams do not use it, and warn
+            # `query.stop()` must not wait forever for a batch whose broker is gone.
             "spark.sql.streaming.stopTimeout": "5s",
         },
         local={
@@ -122,12 +122,15 @@ def build_session(*, ui: bool = False) -> SparkSession:
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
     signals = Signals()
-    topics = [orders_topic(arguments.orders_topic), _totals_topic(arguments.totals_topic)]
+    topics = [
+        demo_topic(arguments.orders_topic, ORDER_PARTITIONS),
+        demo_topic(arguments.totals_topic, TOTALS_PARTITIONS),
+    ]
     asyncio.run(create_topics(arguments.bootstrap_servers, topics))
 
     # ----------------------------------------------------------------------------------------
-    # All that sparklag needs are these two lines (the other one is the import).
-    # The topic and the brokers it finds in the query itself.
+    # sparklag needs this line and its import, no more: it takes the topic and the brokers from
+    # the query itself.
     handle = observe(spark)
     # ----------------------------------------------------------------------------------------
 
@@ -147,16 +150,6 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
         stop_query(query, signals)
         handle.close()
     log.info("query %s has ended", query.name)
-
-
-def _totals_topic(name: str) -> TopicSpec:
-    return TopicSpec(
-        name=name,
-        partitions=2,
-        replication_factor=None,
-        cleanup_policy=frozenset({"delete"}),
-        config={"cleanup.policy": "delete", "retention.ms": "3600000"},
-    )
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

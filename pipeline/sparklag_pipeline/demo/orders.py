@@ -11,8 +11,6 @@ from typing import Final
 import msgspec
 from aiokafka.partitioner import murmur2
 
-from sparklag_schemas.topics import TopicSpec
-
 ORDERS_TOPIC: Final = "orders"
 QUERY_NAME: Final = "orders"
 ORDER_PARTITIONS: Final = 4
@@ -35,9 +33,9 @@ class Order(msgspec.Struct, frozen=True):
 class OrderPartitioner:
     """Gives the busiest customer the first partition for itself; the others share the rest.
 
-    So one heavy key cannot hold up everybody else's orders, and each customer's stay in order:
+    So one heavy key does not delay the orders of the others, and each customer's stay in order:
     the same key always gets the same partition. The hash is the Java client's, which is the same
-    in every process (Python's own is not). With a single partition all share it.
+    in every process (Python's own is not). A single partition is shared by all.
     """
 
     busiest: bytes = BUSIEST_CUSTOMER.encode()
@@ -45,7 +43,7 @@ class OrderPartitioner:
     def __call__(self, key: bytes, partitions: Sequence[int], available: Sequence[int]) -> int:
         """aiokafka's contract: one of `partitions`, which are all of the topic's, sorted.
 
-        Those that are only not `available` just now do not count: a key would move.
+        `available` is ignored: a key would move while a partition has no leader.
         """
         first, *others = partitions
         if key == self.busiest or not others:
@@ -63,7 +61,7 @@ class RateWave:
     period_s: float
 
     def rate(self, elapsed_s: float) -> float:
-        """Records per second at a moment."""
+        """Records per second."""
         phase = 2 * math.pi * elapsed_s / self.period_s
         return self.low + (self.high - self.low) * (1 - math.cos(phase)) / 2
 
@@ -74,19 +72,8 @@ class RateWave:
         return self.low * elapsed_s + (self.high - self.low) * swing
 
 
-def orders_topic(name: str = ORDERS_TOPIC, partitions: int = ORDER_PARTITIONS) -> TopicSpec:
-    """What the topic is created with where it is missing."""
-    return TopicSpec(
-        name=name,
-        partitions=partitions,
-        replication_factor=None,
-        cleanup_policy=frozenset({"delete"}),
-        config={"cleanup.policy": "delete", "retention.ms": "3600000"},
-    )
-
-
 def random_order(chance: random.Random, *, number: int, now_ms: int) -> Order:
-    """The next order: two in five are the busiest customer's."""
+    """Two orders in five are the busiest customer's."""
     busiest = chance.random() < BUSIEST_SHARE
     return Order(
         order_id=f"{now_ms:x}-{number:x}",

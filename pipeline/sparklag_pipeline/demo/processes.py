@@ -1,24 +1,21 @@
-"""The demo's processes: started in order, watched, ended in order."""
+"""The demo's processes: started in order, supervised, ended in order."""
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.broker.child_process import ChildProcess, stop_all
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.free_ports import free_port, is_free
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_pipeline.demo.orders import RateWave
-from sparklag_pipeline.demo.progress import Step, Story
+from sparklag_pipeline.demo.state import DemoState
 from sparklag_pipeline.errors import ProcessFailed
 
 WAVE: Final = RateWave(low=100, high=2500, period_s=40)
@@ -30,186 +27,140 @@ QUERY_RATE: Final = MAX_OFFSETS_PER_TRIGGER // TRIGGER_S
 _CLIENTS_STOP_S: Final = 5.0
 _BROKER_STOP_S: Final = 3.0
 _PORT_ATTEMPTS: Final = 3
-_HTTP_TIMEOUT_S: Final = 1.0
 
 
-class DemoParts:
-    """Broker, producer, query and service, with their files in `directory`.
+class DemoProcesses:
+    """Broker, query, service and producer, with their files in `directory`.
 
-    Keeps the story's steps up to date.
+    Keeps the steps of `state` up to date.
     """
 
-    def __init__(self, story: Story, directory: Path, http_port: int) -> None:
+    def __init__(self, state: DemoState, directory: Path, http_port: int) -> None:
         self.broker = LocalKafka(directory=directory / "kafka")
-        self._story = story
+        self._state = state
         self._directory = directory
-        self._checkpoint = directory / "checkpoint"
-        self._http_port = http_port
+        self._http_port = self._requested_http_port = http_port
         self._port_attempts = 0
-        self._connector: ChildProcess | None = None
-        self._producer: ChildProcess | None = None
-        self._query: ChildProcess | None = None
-        self._service: ChildProcess | None = None
+        self._children: dict[str, ChildProcess] = {}
+        self._log_starts: dict[str, int] = {}
 
-    def start(self, refresh: Callable[[], None]) -> None:
-        """Start all but the producer, which `advance` does; `refresh` is called at each step.
+    def start(self) -> Iterator[None]:
+        """Start all but the producer; yields when a step has changed. Raises PipelineError.
 
-        The query takes some time after this to read its first orders. Raises PipelineError.
+        The query takes some time after this to read its first orders.
         """
-        story = self._story
+        state = self._state
         find_java()
-        # What is not here yet comes beside the broker's own jars; the query waits for it.
-        self._connector = self._child("connector", ["sparklag_pipeline.broker.maven"])
-        self._connector.start()
-        self._step(story.jars, refresh, kafka_jars, "Kafka, and Spark's connector for it")
-        self._step(story.broker, refresh, self.broker.start, "one broker on this machine")
-        story.bootstrap_servers = self.broker.bootstrap_servers
-        story.broker.note = story.bootstrap_servers
-
-        story.spark.begin(time.monotonic(), "Spark starts")
-        self._query = self._child(
-            "query",
-            [
-                *(
-                    "sparklag_pipeline.demo.order_totals",
-                    "--bootstrap-servers",
-                    story.bootstrap_servers,
-                ),
-                *("--checkpoint", str(self._checkpoint)),
-                *("--max-offsets-per-trigger", str(MAX_OFFSETS_PER_TRIGGER)),
-                *("--trigger-interval", f"{TRIGGER_S} seconds"),
-            ],
-        )
-        self._query.start()
-        self._start_service()
-        refresh()
-
-    def advance(self) -> None:
-        """Look how far the query and the producer are, and start the producer when it is time."""
-        story, now = self._story, time.monotonic()
-        # Not before: a start of Spark may take long, and the lag of that time would hide the wave.
-        if self._producer is None and (self._checkpoint / "metadata").exists():
-            self._start_producer()
-        if story.producer.state == "busy" and self._log_has("producer", "writing orders"):
-            story.producer.end(now)
-        if story.spark.state == "busy":
-            if story.first_lag_s is not None:
-                story.spark.end(now, f"PySpark, reads at most {QUERY_RATE:,} orders/s")
-            elif (self._checkpoint / "metadata").exists():
-                story.spark.note = "runs its first batch, the slowest"
-
-    def note_service(self) -> None:
-        """Ask the service whether it is up. Takes up to a second: not for an event loop."""
-        service = self._story.service
-        if service.state == "busy" and _answers(f"{self._story.http_url}/health/live"):
-            service.end(time.monotonic())
-
-    def require_alive(self) -> None:
-        """Raises ProcessFailed, with the end of its log, for the first part that has died."""
-        if not self.broker.is_alive():
-            self._story.broker.fail(time.monotonic())
-            raise ProcessFailed(self.broker.describe_end())
-        if self._service is not None and not self._service.is_alive() and self._lost_the_port():
-            self._start_service()
-        for child, step in (
-            (self._producer, self._story.producer),
-            (self._query, self._story.spark),
-            (self._service, self._story.service),
-        ):
-            if child is not None and not child.is_alive():
+        # Downloaded beside the broker's own jars; the query waits for it.
+        self._start("connector", "sparklag_pipeline.broker.maven")
+        for step, action in ((state.jars, kafka_jars), (state.broker, self.broker.start)):
+            step.begin(time.monotonic())
+            yield
+            try:
+                action()
+            except BaseException:
                 step.fail(time.monotonic())
-                raise ProcessFailed(child.describe_end())
+                raise
+            step.end(time.monotonic())
+            yield
+        state.bootstrap_servers = state.broker.note = self.broker.bootstrap_servers
+        state.spark.begin(time.monotonic(), "Spark starts")
+        self._start_client(
+            "query",
+            "sparklag_pipeline.demo.order_totals",
+            *("--checkpoint", self._directory / "checkpoint"),
+            *("--max-offsets-per-trigger", MAX_OFFSETS_PER_TRIGGER),
+            *("--trigger-interval", f"{TRIGGER_S} seconds"),
+        )
+        self._start_service()
+        yield
+
+    def poll(self) -> None:
+        """Update the steps, and start the producer when it is time.
+
+        Raises ProcessFailed, with the end of its log, for the first process that has died.
+        """
+        state, now = self._state, time.monotonic()
+        self._require_alive(now)
+        query_runs = (self._directory / "checkpoint" / "metadata").exists()
+        # Not before: a start of Spark may take long, and the lag of that time would hide the wave.
+        if query_runs and "producer" not in self._children:
+            self._start_producer()
+        if state.producer.state == "busy" and self._has_logged("producer", "writing orders"):
+            state.producer.end(now)
+        if state.service.state == "busy" and self._has_logged("service", "Started server process"):
+            state.service.end(now)
+        if state.spark.state == "busy":
+            if state.first_lag_s is not None:
+                state.spark.end(now, f"PySpark, reads at most {QUERY_RATE:,} orders/s")
+            elif query_runs:
+                state.spark.note = "runs its first batch, the slowest"
 
     def stop(self) -> None:
-        """End all of them, those that write first. Bounded in time; idempotent."""
-        clients = (self._connector, self._producer, self._query, self._service)
-        stop_all([child for child in clients if child is not None], _CLIENTS_STOP_S)
+        """End all of them, the broker last. Bounded in time; idempotent."""
+        stop_all(list(self._children.values()), _CLIENTS_STOP_S)
         self.broker.stop(_BROKER_STOP_S)
         self.broker.close()
 
-    def _step(
-        self, step: Step, refresh: Callable[[], None], action: Callable[[], object], note: str
-    ) -> None:
-        step.begin(time.monotonic(), note)
-        refresh()
-        try:
-            action()
-        except BaseException:
-            step.fail(time.monotonic())
-            raise
-        step.end(time.monotonic())
-        refresh()
+    def _require_alive(self, now: float) -> None:
+        state = self._state
+        if not self._children["service"].is_alive() and self._has_lost_the_port():
+            self._start_service()
+        for step, process in (
+            (state.broker, self.broker),
+            (state.producer, self._children.get("producer")),
+            (state.spark, self._children["query"]),
+            (state.service, self._children["service"]),
+        ):
+            if process is not None and not process.is_alive():
+                step.fail(now)
+                raise ProcessFailed(process.describe_end())
 
     def _start_producer(self) -> None:
-        self._story.producer.begin(
+        self._state.producer.begin(
             time.monotonic(), f"{WAVE.low:,.0f} to {WAVE.high:,.0f} orders/s and back"
         )
-        wave = ["--low", WAVE.low, "--high", WAVE.high, "--period", WAVE.period_s]
-        servers = ["--bootstrap-servers", self.broker.bootstrap_servers]
-        self._producer = self._child(
-            "producer", ["sparklag_pipeline.demo.order_producer", *servers, *map(str, wave)]
+        self._start_client(
+            "producer",
+            "sparklag_pipeline.demo.order_producer",
+            *("--low", WAVE.low, "--high", WAVE.high, "--period", WAVE.period_s),
         )
-        self._producer.start()
 
     def _start_service(self) -> None:
-        port = self._http_port
-        note = f"http://{HOST}:{port}"
-        if self._port_attempts > 0 or not _is_free(port):
-            port = free_port()
-            note = f"http://{HOST}:{port} (port {self._http_port} is taken)"
+        note = ""
+        if self._port_attempts > 0 or not is_free(self._http_port):
+            self._http_port = free_port()
+            note = f" (port {self._requested_http_port} is taken)"
         self._port_attempts += 1
-        self._story.http_url = f"http://{HOST}:{port}"
-        self._story.service.begin(time.monotonic(), note)
-        servers = self.broker.bootstrap_servers
-        self._service = self._child(
-            "service",
-            [
-                *("sparklag_service", "serve", "--bootstrap-servers", servers),
-                *("--http-host", HOST, "--http-port", str(port)),
-            ],
-        )
-        self._service.start()
+        url = self._state.http_url = f"http://{HOST}:{self._http_port}"
+        self._state.service.begin(time.monotonic(), url + note)
+        address = ("--http-host", HOST, "--http-port", self._http_port)
+        self._start_client("service", "sparklag_service", "serve", *address)
 
-    def _lost_the_port(self) -> bool:
-        """Whether the service died because another took its port first: two demos at once.
+    def _has_lost_the_port(self) -> bool:
+        """Whether the service died because another took its port first: two demos at once."""
+        return self._port_attempts < _PORT_ATTEMPTS and not is_free(self._http_port)
 
-        It may seem to have answered before: that was the other's.
-        """
-        port = int(str(self._story.http_url).rpartition(":")[2])
-        return self._port_attempts < _PORT_ATTEMPTS and not _is_free(port)
+    def _start_client(self, name: str, module: str, *arguments: object) -> None:
+        self._start(name, module, *arguments, "--bootstrap-servers", self.broker.bootstrap_servers)
 
-    def _child(self, name: str, module_and_arguments: list[str]) -> ChildProcess:
-        # The reader's own sparklag settings, in the environment or in a file where they stand,
-        # are for their Kafka and not for this one.
+    def _start(self, name: str, module: str, *arguments: object) -> None:
+        # The user's own sparklag settings, in the environment or in a file of the working
+        # directory, are for another Kafka than this one.
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")
         }
-        return ChildProcess(
+        log_path = self._directory / f"{name}.log"
+        self._log_starts[name] = log_path.stat().st_size if log_path.exists() else 0
+        self._children[name] = ChildProcess(
             f"the {name}",
-            [sys.executable, "-m", *module_and_arguments],
-            log_path=self._directory / f"{name}.log",
+            [sys.executable, "-m", module, *map(str, arguments)],
+            log_path=log_path,
             environment=environment,
             directory=self._directory,
         )
+        self._children[name].start()
 
-    def _log_has(self, name: str, text: str) -> bool:
-        path = self._directory / f"{name}.log"
-        return path.exists() and text in path.read_text(errors="replace")
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as candidate:
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((HOST, port))
-        except (OSError, OverflowError):
-            return False
-    return True
+    def _has_logged(self, name: str, text: str) -> bool:
+        log = self._children[name].log_path.read_bytes()[self._log_starts[name] :]
+        return text.encode() in log

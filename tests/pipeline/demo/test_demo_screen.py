@@ -7,35 +7,37 @@ import io
 import pytest
 from rich.console import Console
 
-from sparklag_pipeline.demo.drawing import chart, draw, plain_line
-from sparklag_pipeline.demo.progress import Story
+from sparklag_pipeline.demo.screen import chart, draw, plain_line
+from sparklag_pipeline.demo.state import DemoState
 from sparklag_schemas.lag_event import LagEvent
 from tests.pipeline.lag_events import lag_event
 
 
-def _seen(story: Story, width: int = 80, height: int = 24) -> list[str]:
+def _seen(state: DemoState, width: int = 80, height: int = 24) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, record=True)
-    console.print(draw(story, now=130, wall_ms=4000, width=width, height=height))
+    console.print(draw(state, 130, 4000, width, height))
     return console.export_text().splitlines()
 
 
-def _running(*events: LagEvent) -> Story:
-    story = Story(query="orders", started_at=100.0, bootstrap_servers="127.0.0.1:9", http_url="U")
-    for step in story.steps:
+def _running(*events: LagEvent) -> DemoState:
+    state = DemoState(
+        query="orders", started_at=100.0, bootstrap_servers="127.0.0.1:9", http_url="U"
+    )
+    for step in state.steps:
         step.begin(101)
         step.end(102)
     for number, event in enumerate(events):
-        story.take(event, now=110.0 + number)
-    return story
+        state.add(event, now=110.0 + number)
+    return state
 
 
 def test_while_it_starts_one_sees_what_is_waited_for() -> None:
-    story = Story(query="orders", started_at=100.0)
-    story.jars.begin(100)
-    story.jars.end(101)
-    story.broker.begin(101)
+    state = DemoState(query="orders", started_at=100.0)
+    state.jars.begin(100)
+    state.jars.end(101)
+    state.broker.begin(101)
 
-    seen = _seen(story)
+    seen = _seen(state)
 
     assert "0:30" in seen[0]
     assert any("✓" in line and "Jars" in line and "1 s" in line for line in seen)
@@ -56,20 +58,20 @@ def test_the_lag_of_each_partition_is_there_with_its_ages() -> None:
 
 
 def test_what_is_not_known_is_no_zero_and_says_why() -> None:
-    story = _running(
+    state = _running(
         lag_event(lag=9), lag_event(lag=None, at=2, status="UNKNOWN", reason="no leader")
     )
-    text = "\n".join(_seen(story))
+    text = "\n".join(_seen(state))
 
-    assert "lag - records" in text
+    assert "lag unknown" in text
     assert "no leader" in text
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 40), (60, 24), (200, 60)])
 def test_it_fits_the_terminal(width: int, height: int) -> None:
-    story = _running(*(lag_event(lag=lag, at=lag + 1) for lag in range(0, 20000, 500)))
+    state = _running(*(lag_event(lag=lag, at=lag + 1) for lag in range(0, 20000, 500)))
 
-    seen = _seen(story, width, height)
+    seen = _seen(state, width, height)
 
     assert len(seen) <= height
     assert all(len(line) <= width for line in seen)
@@ -82,12 +84,12 @@ def test_the_chart_is_as_high_as_the_highest() -> None:
 
 
 def test_a_line_says_all_that_a_log_needs() -> None:
-    story = _running(lag_event(lag=1234))
-    line = plain_line(story, now=112.0)
+    state = _running(lag_event(lag=1234))
+    line = plain_line(state, 112.0)
     assert line.startswith("  12.0 s  orders  OK")
     assert "1,234" in line
     assert line.endswith("by partition 0:1,234 1:0")
 
-    starting = Story(query="orders", started_at=100.0)
+    starting = DemoState(query="orders", started_at=100.0)
     starting.spark.begin(100, "Spark starts")
-    assert plain_line(starting, now=101.0).endswith("starting: Query (Spark starts)")
+    assert plain_line(starting, 101.0).endswith("starting: Query (Spark starts)")

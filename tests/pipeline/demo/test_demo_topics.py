@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
-from sparklag_pipeline.demo import lag_feed
-from sparklag_pipeline.demo.progress import Story
+from sparklag_pipeline.demo.state import DemoState
+from sparklag_pipeline.demo.topics import follow_lag
 from sparklag_schemas import encode
 from tests.pipeline.lag_events import lag_event
 from tests.waiting import DEADLINE_S
@@ -19,24 +19,23 @@ from tests.waiting import DEADLINE_S
 
 @pytest.mark.kafka
 async def test_it_waits_for_the_topic_and_reads_all_of_it(
-    kafka: LocalKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    kafka: LocalKafka, topic_name: str
 ) -> None:
-    monkeypatch.setattr(lag_feed, "LAG_TOPIC", topic_name)
-    story = Story(query="orders", started_at=0.0)
-    feed = asyncio.create_task(lag_feed.follow_lag(kafka.bootstrap_servers, story))
+    state = DemoState(query="orders", started_at=0.0)
+    feed = asyncio.create_task(follow_lag(kafka.bootstrap_servers, state, topic_name))
     try:
         await asyncio.to_thread(_publish_to_a_new_topic, kafka.bootstrap_servers, topic_name)
-        await asyncio.wait_for(_all_is_read(story, feed), DEADLINE_S)
+        await asyncio.wait_for(_all_is_read(state, feed), DEADLINE_S)
     finally:
         feed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await feed
-    assert story.highest_lag == 7
-    assert story.unreadable == 1
+    assert state.highest_lag == 7
+    assert state.unreadable == 1
 
 
-async def _all_is_read(story: Story, feed: asyncio.Task[None]) -> None:
-    while story.last_lag != 2:
+async def _all_is_read(state: DemoState, feed: asyncio.Task[None]) -> None:
+    while state.last_lag != 2:
         assert not feed.done(), feed.result()
         await asyncio.sleep(0.05)
 
