@@ -144,7 +144,7 @@ async def _ours(
         pipeline.view.put(Entry(event, b"", time.monotonic()))
     for taken in (samples, again):
         cpu_s, wall_s = time.process_time(), time.perf_counter()
-        answer = await exposition.answer("", "")
+        answer = await exposition.render("", "")
         if keep:
             taken.take(time.process_time() - cpu_s, time.perf_counter() - wall_s)
         del answer
@@ -203,7 +203,7 @@ async def _held(exposition: Exposition, pipeline: Pipeline, *, full: bool) -> li
             # Others have their turns, as where events come one by one.
             await asyncio.sleep(0)
         async with longest_stall() as stall:
-            await exposition.answer("", "gzip")
+            await exposition.render("", "gzip")
         held.append(stall.longest_s * 1e3)
     feeding.cancel()
     await asyncio.gather(feeding, return_exceptions=True)

@@ -14,7 +14,7 @@ from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.message_examples import MessageType, example_value
 from sparklag_schemas.redaction import redacted
 from sparklag_service.history.rows import pack, row_of
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
 from sparklag_service.rest import page
 from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import LIMITS

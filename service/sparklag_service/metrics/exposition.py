@@ -1,4 +1,4 @@
-"""A scrape's answer: what the service says of itself, then every query's series."""
+"""The response to a scrape: the service's own metrics, then every query's series."""
 
 from __future__ import annotations
 
@@ -6,84 +6,86 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from email.message import Message
+from typing import Final, NamedTuple
 
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.metrics import negotiation
-from sparklag_service.metrics.own import OwnMetrics
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
+from sparklag_service.metrics.service_metrics import ServiceMetrics
 from sparklag_service.view.service_state import ServiceState
 
-_PIECE_BYTES = 1024 * 1024
-_FASTEST = 1
+_OPEN_METRICS: Final = "application/openmetrics-text"
+_OPEN_METRICS_TYPE: Final = f"{_OPEN_METRICS}; version=1.0.0; charset=utf-8"
+_TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_CHUNK_BYTES: Final = 1024 * 1024
+_FASTEST: Final = 1
 """Ten times smaller; a level more is 3 % smaller."""
-_GZIP_FORMAT = 31
+_GZIP_FORMAT: Final = 31
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A body in pieces, and its headers."""
+class ScrapeResponse:
+    """A body in chunks, and its headers."""
 
     headers: dict[str, str]
-    pieces: Sequence[bytes]
+    chunks: Sequence[bytes]
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """The pieces: a reader that is slow makes the next one wait."""
-        for piece in self.pieces:
-            yield piece
+        """The chunks: a slow reader makes the next one wait."""
+        for chunk in self.chunks:
+            yield chunk
 
 
 class Exposition:
-    """Renders what Prometheus, or an OpenMetrics reader, asks for. From memory."""
+    """Renders Prometheus text or OpenMetrics, from memory."""
 
     def __init__(self, state: ServiceState, now_ms: Callable[[], int] = epoch_ms) -> None:
         self._state = state
         self._now_ms = now_ms
-        self._own = OwnMetrics(state)
+        self._service = ServiceMetrics(state)
         self._series = QuerySeries(state.settings)
 
-    async def answer(self, accept: str, accept_encoding: str) -> Answer:
-        """In the format and the encoding that the request's headers ask for."""
-        open_metrics = negotiation.wants_open_metrics(accept)
-        pieces = await self._pieces(open_metrics=open_metrics)
+    async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
+        """In the format and the encoding that these request headers prefer."""
+        open_metrics = wants_open_metrics(accept)
+        chunks = await self._chunks(open_metrics=open_metrics)
         headers = {
-            "content-type": (
-                negotiation.OPEN_METRICS_TYPE if open_metrics else negotiation.TEXT_TYPE
-            ),
+            "content-type": _OPEN_METRICS_TYPE if open_metrics else _TEXT_TYPE,
             "vary": "accept, accept-encoding",
         }
-        if negotiation.wants_gzip(accept_encoding):
+        if wants_gzip(accept_encoding):
             # zlib works without the interpreter's lock: the loop goes on.
-            pieces = [await asyncio.to_thread(_compressed, pieces)]
+            chunks = [await asyncio.to_thread(_compressed, chunks)]
             headers["content-encoding"] = "gzip"
-        headers["content-length"] = str(sum(map(len, pieces)))
-        return Answer(headers, pieces)
+        headers["content-length"] = str(sum(map(len, chunks)))
+        return ScrapeResponse(headers, chunks)
 
-    async def _pieces(self, *, open_metrics: bool) -> list[bytes]:
+    async def _chunks(self, *, open_metrics: bool) -> list[bytes]:
         state = self._state
-        is_all = state.settings.metrics.queries == "all"
+        shows_all = state.settings.metrics.queries == "all"
         series = await self._series.render(
             [entry.event for entry in state.view],
-            None if is_all else set(state.owned_queries),
+            None if shows_all else set(state.owned_queries),
             self._now_ms(),
         )
-        gathered = _Pieces()
-        gathered.add([self._own.render(open_metrics=open_metrics)])
+        chunks = _Chunks()
+        chunks.add([self._service.render(open_metrics=open_metrics)])
         for family, blocks in series:
             if any(blocks):
-                gathered.add([family.header(open_metrics=open_metrics)])
-                gathered.add(blocks)
-                gathered.add([b"\n"])
+                chunks.add([family.header(open_metrics=open_metrics)])
+                chunks.add(blocks)
+                chunks.add([b"\n"])
                 await asyncio.sleep(0)
         if open_metrics:
-            gathered.add([b"# EOF\n"])
-        return gathered.end()
+            chunks.add([b"# EOF\n"])
+        return chunks.end()
 
 
-class _Pieces:
+class _Chunks:
     """Many small blocks, joined to few large ones."""
 
     def __init__(self) -> None:
-        self._done: list[bytes] = []
+        self._complete: list[bytes] = []
         self._open: list[bytes] = []
         self._size = 0
 
@@ -91,19 +93,62 @@ class _Pieces:
         for block in blocks:
             self._open.append(block)
             self._size += len(block)
-            if self._size >= _PIECE_BYTES:
+            if self._size >= _CHUNK_BYTES:
                 self._close()
 
     def end(self) -> list[bytes]:
         """All of them."""
         self._close()
-        return self._done
+        return self._complete
 
     def _close(self) -> None:
-        self._done.append(b"".join(self._open))
+        self._complete.append(b"".join(self._open))
         self._open, self._size = [], 0
 
 
-def _compressed(pieces: Iterable[bytes]) -> bytes:
+def _compressed(chunks: Iterable[bytes]) -> bytes:
     compressor = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_FORMAT)
-    return b"".join([*map(compressor.compress, pieces), compressor.flush()])
+    return b"".join([*map(compressor.compress, chunks), compressor.flush()])
+
+
+class _Accepted(NamedTuple):
+    value: str
+    version: str | None
+    quality: float
+
+
+def wants_open_metrics(accept: str) -> bool:
+    """Whether OpenMetrics is accepted, and no text format is preferred.
+
+    prometheus_client's `choose_encoder` takes the first version from 1.0.0 on, whatever its `q`.
+    """
+    accepted = _accepted(accept)
+    open_metrics = [
+        each.quality
+        for each in accepted
+        if each.value == _OPEN_METRICS and each.version in (None, "0.0.1", "1.0.0")
+    ]
+    text = [each.quality for each in accepted if each.value in ("text/plain", "text/*", "*/*")]
+    return max(open_metrics, default=0.0) > 0 and max(open_metrics) >= max(text, default=0.0)
+
+
+def wants_gzip(accept_encoding: str) -> bool:
+    """Whether gzip is accepted."""
+    by_name = {each.value: each.quality for each in _accepted(accept_encoding)}
+    return by_name.get("gzip", by_name.get("*", 0.0)) > 0
+
+
+def _accepted(header: str) -> list[_Accepted]:
+    """A quality that is no number is 0: not accepted."""
+    accepted = []
+    for part in header.lower().split(","):
+        message = Message()
+        message["accept"] = part.strip()
+        (value, _), *parameters = message.get_params([("", "")], "accept")
+        named = dict(parameters)
+        try:
+            quality = float(named.get("q", 1))
+        except (TypeError, ValueError):
+            quality = 0.0
+        accepted.append(_Accepted(value, named.get("version"), quality))
+    return accepted

@@ -1,8 +1,8 @@
 """Pushes what this instance measures to an OpenTelemetry collector: together, the instances push
 each query once. Off unless `[otlp] endpoint` is set.
 
-Encoding and sending are in a thread that nobody waits for: a collector that is slow, or away, costs
-the service nothing but a counter.
+A thread that nothing waits for encodes and sends: a collector that is slow, or down, costs the
+service nothing but a counter.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import keep_on
-from sparklag_service.metrics.scheme import Named
-from sparklag_service.metrics.selection import Selection
+from sparklag_service.metrics.scheme import NamedQuery, Selection
 from sparklag_service.view.service_state import ServiceState
 
 _log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class OtlpPush:
         try:
             await keep_on(self._step, "pushing metrics", self._interval_s)
         finally:
-            # What is under way ends by itself, or with the process.
+            # A push in flight ends by itself, or with the process.
             self._exporter.shutdown()
             self._threads.shutdown()
 
@@ -98,39 +97,39 @@ class OtlpPush:
             _log.info("metrics are pushed to %s again", self._endpoint)
         self._failing = failure is not None
 
-    def _export(self, shown: Sequence[Named]) -> str | None:
+    def _export(self, shown: Sequence[NamedQuery]) -> str | None:
         """In the thread. Why it failed; None where it did not."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from sparklag_service.metrics.otlp_data import batches
 
-        with _said_by_this_thread() as said:
+        with _logged_by_this_thread() as messages:
             for batch in batches(shown, self._selection, time.time_ns()):
                 if self._exporter.export(batch) is not MetricExportResult.SUCCESS:
-                    reason = said[0] if said else "no reason given"
+                    reason = messages[0] if messages else "no reason given"
                     return reason.replace(f"{self._secret}@", "") if self._secret else reason
         return None
 
 
 @contextmanager
-def _said_by_this_thread() -> Iterator[list[str]]:
-    """What the exporter logs from here, kept for whoever asks and not logged: it would say the same
-    several times each interval."""
-    said: list[str] = []
+def _logged_by_this_thread() -> Iterator[list[str]]:
+    """The exporter's messages, collected and not logged: it would log the same several times each
+    interval."""
+    messages: list[str] = []
     thread = threading.get_ident()
 
-    def keep(record: logging.LogRecord) -> bool:
+    def collect(record: logging.LogRecord) -> bool:
         if record.thread != thread:
             return True
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
         return False
 
     logger = logging.getLogger(_EXPORTERS_LOG)
-    logger.addFilter(keep)
+    logger.addFilter(collect)
     try:
-        yield said
+        yield messages
     finally:
-        logger.removeFilter(keep)
+        logger.removeFilter(collect)
 
 
 def _shown(endpoint: str) -> str:

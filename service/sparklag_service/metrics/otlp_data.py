@@ -24,10 +24,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from sparklag_schemas import LagEvent
-from sparklag_service.metrics.family import Family, Labelled, Number
-from sparklag_service.metrics.native import AGES, NATIVE, query_labels, topic_labels
-from sparklag_service.metrics.scheme import Named, as_group_reads, logs_of, offset_sum
-from sparklag_service.metrics.selection import Selection
+from sparklag_service.metrics.families import Family, LabelledGauge, Number
+from sparklag_service.metrics.native import NATIVE, ages, query_labels, topic_labels
+from sparklag_service.metrics.scheme import (
+    NamedQuery,
+    Selection,
+    as_group_reads,
+    logs_of,
+    offset_sum,
+)
 from sparklag_service.version import VERSION
 
 BATCH_POINTS: Final = 2_000
@@ -50,7 +55,9 @@ class _Point(NamedTuple):
     value: Number
 
 
-def batches(shown: Sequence[Named], selection: Selection, now_ns: int) -> Iterator[MetricsData]:
+def batches(
+    shown: Sequence[NamedQuery], selection: Selection, now_ns: int
+) -> Iterator[MetricsData]:
     """All points, in parts of at most BATCH_POINTS. What is null has none."""
     points: list[_Point] = []
     for point in _points(shown, selection, now_ns // 1_000_000):
@@ -81,26 +88,26 @@ def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
 
 
 def _resource(cluster: str | None) -> Resource:
-    known = {"service.name": "sparklag", "service.version": VERSION}
+    attributes = {"service.name": "sparklag", "service.version": VERSION}
     if cluster is not None:
-        known[CLUSTER_ATTRIBUTE] = cluster
-    # With what OTEL_RESOURCE_ATTRIBUTES says, as everywhere.
-    return Resource.create(known)
+        attributes[CLUSTER_ATTRIBUTE] = cluster
+    # Together with OTEL_RESOURCE_ATTRIBUTES, as everywhere.
+    return Resource.create(attributes)
 
 
 def _metric(first: _Point, points: Sequence[NumberDataPoint]) -> Metric:
     return Metric(first.name, first.meaning, first.unit, Gauge(points))
 
 
-def _points(shown: Sequence[Named], selection: Selection, now_ms: int) -> Iterator[_Point]:
+def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> Iterator[_Point]:
     # Topic after topic: a list of every partition would make Python's collector stop the service.
-    for named in shown:
-        yield from _of_query(named.event, now_ms)
+    for query in shown:
+        yield from _of_query(query.event, now_ms)
         if selection.topics:
-            yield from _of_topics(named.event, selection)
-            yield from _of_group(named, selection)
+            yield from _of_topics(query.event, selection)
+            yield from _of_group(query, selection)
     if selection.partitions:
-        for cluster, log in logs_of((named.event for named in shown), selection.takes_topic):
+        for cluster, log in logs_of((query.event for query in shown), selection.takes_topic):
             for partition in log.partitions:
                 attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
                 yield from _of_receiver(_LOG_PARTITION, cluster, attributes, partition)
@@ -108,15 +115,12 @@ def _points(shown: Sequence[Named], selection: Selection, now_ms: int) -> Iterat
 
 def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
     labels: Attributes = {**query_labels(event)}
-    for age in AGES:
-        if (seconds := age.seconds(event, now_ms)) is not None:
-            yield _own(age, labels, seconds)
-    for family in NATIVE.query:
-        if isinstance(family, Labelled):
+    for family in (*ages(now_ms), *NATIVE.query):
+        if isinstance(family, LabelledGauge):
             for more, value in family.read(event):
                 yield _own(family, {**labels, **more}, value)
-        elif (known := family.read(event)) is not None:
-            yield _own(family, labels, known)
+        elif (of_query := family.read(event)) is not None:
+            yield _own(family, labels, of_query)
 
 
 def _of_topics(event: LagEvent, selection: Selection) -> Iterator[_Point]:
@@ -161,11 +165,11 @@ _LOG_PARTITION: Final[_Receiver] = (
 )
 
 
-def _of_group(named: Named, selection: Selection) -> Iterator[_Point]:
-    for topic in as_group_reads(named.event):
+def _of_group(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
+    for topic in as_group_reads(query.event):
         if not selection.takes_topic(topic.topic):
             continue
-        group: Attributes = {"group": named.group, "topic": topic.topic}
+        group: Attributes = {"group": query.group, "topic": topic.topic}
         yield from _of_receiver(_GROUP_TOPIC, topic.cluster, group, topic)
         for partition in topic.partitions if selection.partitions else ():
             attributes: Attributes = {**group, "partition": partition.partition}

@@ -1,19 +1,25 @@
-"""A scheme: which families say a query's lag, and how their labels name it. Ours, or a tool's."""
+"""A scheme: the families that show a query's lag, and how their labels name it; and which queries
+and topics `[metrics]` shows, and how finely."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_service.metrics.family import Gauge, Labelled
+from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_schemas.settings import MetricsSettings
+from sparklag_service.metrics.families import Gauge, LabelledGauge
+
+_CACHED_NAMES = 16_384
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedQuery:
     """A query, and what tools that know only consumer groups call it."""
 
     event: LagEvent
@@ -22,14 +28,15 @@ class Named:
 
 @dataclass(frozen=True)
 class Scheme:
-    """Families at each level, and the labels of each. Label pairs are text: see `label_text`."""
+    """Families at each level, and the labels of each. Label pairs are text: see
+    `families.label_pairs`."""
 
-    query: tuple[Gauge[LagEvent] | Labelled[LagEvent], ...]
+    query: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...]
     topic: tuple[Gauge[TopicLag], ...]
     partition: tuple[Gauge[PartitionLag], ...]
-    query_labels: Callable[[Named], str]
+    query_labels: Callable[[NamedQuery], str]
     """With braces."""
-    topics: Callable[[Named], Iterable[tuple[str, TopicLag]]]
+    topics: Callable[[NamedQuery], Iterable[tuple[str, TopicLag]]]
     """What the query reads, each with its label pairs."""
     partition_end: str = ""
     """Label pairs after the partition's, with a comma first."""
@@ -40,25 +47,46 @@ class Scheme:
     """Label pairs of a topic by its cluster's alias and its name. None: it is not shown."""
 
 
-def group_names(events: Iterable[LagEvent]) -> list[Named]:
+class Selection:
+    """Patterns are of whole names or ids. What is excluded is not shown, included or not."""
+
+    def __init__(self, settings: MetricsSettings) -> None:
+        self._takes_names = lru_cache(_CACHED_NAMES)(
+            NamePatterns(settings.include, settings.exclude).take
+        )
+        self.takes_topic = lru_cache(_CACHED_NAMES)(
+            NamePatterns(settings.include_topics, settings.exclude_topics).take
+        )
+        """Whether a topic of that name is shown."""
+        self.topics = settings.granularity != "query"
+        self.partitions = settings.granularity == "partition"
+
+    def shown(
+        self, events: Sequence[LagEvent], measured: Collection[str] | None
+    ) -> list[NamedQuery]:
+        """The queries to show. `events`: the newest of every query. `measured`: ids of those that
+        may be shown; None: all."""
+        return [
+            query
+            for query in group_names(events)
+            if (measured is None or query.event.query_id in measured)
+            and self._takes_names(query.event.query, query.event.query_id)
+        ]
+
+
+def group_names(events: Iterable[LagEvent]) -> list[NamedQuery]:
     """Each query with its name, or its id where it has none or another query of its clusters has
     it too: in a cluster, a consumer group's id is unique."""
-    known = [(event, _clusters(event)) for event in events]
-    bearers = Counter((cluster, event.query) for event, of in known for cluster in of)
-    return [Named(event, _group_name(event, clusters, bearers)) for event, clusters in known]
+    placed = [
+        (event, {event.cluster, *(topic.cluster for topic in event.topics)}) for event in events
+    ]
+    bearers = Counter((cluster, event.query) for event, of in placed for cluster in of)
 
+    def group(event: LagEvent, clusters: set[str | None]) -> str:
+        is_alone = all(bearers[cluster, event.query] == 1 for cluster in clusters)
+        return event.query if event.query and is_alone else event.query_id
 
-def _clusters(event: LagEvent) -> set[str | None]:
-    return {event.cluster, *(topic.cluster for topic in event.topics)}
-
-
-def _group_name(
-    event: LagEvent,
-    clusters: set[str | None],
-    bearers: Counter[tuple[str | None, str | None]],
-) -> str:
-    is_alone = all(bearers[cluster, event.query] == 1 for cluster in clusters)
-    return event.query if event.query and is_alone else event.query_id
+    return [NamedQuery(event, group(event, clusters)) for event, clusters in placed]
 
 
 def as_group_reads(event: LagEvent) -> list[TopicLag]:
@@ -67,11 +95,11 @@ def as_group_reads(event: LagEvent) -> list[TopicLag]:
     Of a topic that the query reads through two sources, the source that is further behind counts.
     Topics of a cluster that is not configured are left out: nothing is known of their logs.
     """
-    found: dict[tuple[str, str], list[TopicLag]] = {}
+    sources: dict[tuple[str, str], list[TopicLag]] = {}
     for topic in event.topics:
         if topic.cluster is not None:
-            found.setdefault((topic.cluster, topic.topic), []).append(topic)
-    return [topics[0] if len(topics) == 1 else _slowest(topics) for topics in found.values()]
+            sources.setdefault((topic.cluster, topic.topic), []).append(topic)
+    return [topics[0] if len(topics) == 1 else _slowest(topics) for topics in sources.values()]
 
 
 def _slowest(topics: Sequence[TopicLag]) -> TopicLag:
@@ -91,9 +119,9 @@ def _behind(partition: PartitionLag) -> int:
 
 
 def offset_sum(topic: TopicLag) -> int | None:
-    """Sum of the known partitions' processed offsets. None: none is known."""
-    known = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
-    return sum(known) if known else None
+    """Sum of the partitions' processed offsets, as far as they are known. None: none is."""
+    offsets = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
+    return sum(offsets) if offsets else None
 
 
 def logs_of(
@@ -106,12 +134,12 @@ def logs_of(
         for topic in event.topics:
             if topic.cluster is not None and takes_topic(topic.topic):
                 readers.setdefault((topic.cluster, topic.topic), []).append((event, topic))
-    return [(cluster, newest_log(known)) for (cluster, _), known in readers.items()]
+    return [(cluster, newest_log(of_topic)) for (cluster, _), of_topic in readers.items()]
 
 
 def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:
-    """A topic's log as those who read it know it: of each partition what was measured last, and the
-    high watermark rather than the last stable offset."""
+    """A topic's log from the events of its readers: of each partition what was measured last, and
+    the high watermark rather than the last stable offset."""
     if len(readers) == 1:
         return readers[0][1]
     by_number: dict[int, PartitionLag] = {}

@@ -101,8 +101,8 @@ def _add_metrics(app: FastAPI, backend: Backend) -> None:
         accept: Annotated[str, Header()] = "", accept_encoding: Annotated[str, Header()] = ""
     ) -> Response:
         """Prometheus text, or OpenMetrics to whoever accepts it; compressed likewise."""
-        answer = await exposition.answer(accept, accept_encoding)
-        return StreamingResponse(answer.stream(), headers=answer.headers)
+        scrape = await exposition.render(accept, accept_encoding)
+        return StreamingResponse(scrape.stream(), headers=scrape.headers)
 
 
 def _add_page(app: FastAPI, backend: Backend) -> None:

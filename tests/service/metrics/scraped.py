@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import parser as open_metrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
 
 NOW_MS = 1_790_000_010_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklag_schemas import LagEvent
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
 from tests.service.metrics.scraped import Scrape, partition, scrape, settings, topic
 

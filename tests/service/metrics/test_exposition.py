@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Settings
-from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.metrics.exposition import Exposition, wants_gzip, wants_open_metrics
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
@@ -32,6 +32,15 @@ from tests.service.pipelines import pipeline_of
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1"
+    ";q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/"
+    "openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
 
 
 def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
@@ -140,8 +149,8 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 
     async def scrape() -> set[tuple[int, int]]:
         """How many partitions of each query, and their lag: of one moment, one pair."""
-        answer = await exposition.answer("", "")
-        text = b"".join(answer.pieces).decode()
+        answer = await exposition.render("", "")
+        text = b"".join(answer.chunks).decode()
         values: dict[str, list[str]] = {}
         for line in text.splitlines():
             if line.startswith("sparklag_partition_lag{"):
@@ -168,8 +177,8 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 
 async def test_a_clock_that_is_given_makes_the_ages() -> None:
     pipeline = showing(settings(), lag_event(measured_at=NOW_MS - 4_000))
-    answer = await Exposition(pipeline, lambda: NOW_MS).answer("", "")
-    text = b"".join(answer.pieces).decode()
+    answer = await Exposition(pipeline, lambda: NOW_MS).render("", "")
+    text = b"".join(answer.chunks).decode()
     (line,) = [line for line in text.splitlines() if line.startswith("sparklag_query_measured_age")]
     assert line.endswith(" 4.000")
 
@@ -177,8 +186,8 @@ async def test_a_clock_that_is_given_makes_the_ages() -> None:
 async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracker.adopt(lag_event(query_id="b"))
-    answer = await Exposition(pipeline).answer("", "")
-    text = b"".join(answer.pieces).decode()
+    answer = await Exposition(pipeline).render("", "")
+    text = b"".join(answer.chunks).decode()
     lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
     assert len(lags) == 1
     assert 'query_id="b"' in lags[0]
@@ -187,16 +196,16 @@ async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
 async def test_an_empty_view_is_no_error_in_either_format() -> None:
     exposition = Exposition(showing(settings(compat=COMPAT)))
     for accept, end in (("", "\n"), (OPEN_METRICS, "# EOF\n")):
-        answer = await exposition.answer(accept, "")
-        text = b"".join(answer.pieces).decode()
+        answer = await exposition.render(accept, "")
+        text = b"".join(answer.chunks).decode()
         assert text.endswith(end)
         assert "sparklag_query_" not in text
 
 
 @pytest.mark.packaging
 async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
-    answer = await Exposition(showing(settings(), full_event())).answer("", "")
-    text = b"".join(answer.pieces)
+    answer = await Exposition(showing(settings(), full_event())).render("", "")
+    text = b"".join(answer.chunks)
     assert await asyncio.to_thread(promtool_says, programs.promtool, text) == []
 
 
@@ -205,9 +214,47 @@ async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_k
     programs: Programs,
 ) -> None:
     exposition = Exposition(showing(settings(compat=COMPAT), full_event()))
-    answer = await exposition.answer("", "")
-    said = await asyncio.to_thread(promtool_says, programs.promtool, b"".join(answer.pieces))
+    answer = await exposition.render("", "")
+    said = await asyncio.to_thread(promtool_says, programs.promtool, b"".join(answer.chunks))
     assert {line.partition(" ")[0] for line in said} <= {
         "kafka_consumergroup_lag_sum",
         "kafka_consumergroup_current_offset_sum",
     }
+
+
+@pytest.mark.parametrize(
+    ("accept", "open_metrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/html,*/*;q=0.8", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text", True),
+        ("Application/OpenMetrics-Text; version=1.0.0; charset=utf-8", True),
+        ("application/openmetrics-text;version=2.0.0", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.9", False),
+        ("application/openmetrics-text;q=nonsense", False),
+        ("application/openmetrics-text;q*=utf-8''1", False),
+        (PROMETHEUS_2, True),
+        (PROMETHEUS_3, True),
+    ],
+)
+def test_open_metrics_goes_to_whoever_likes_it_best(accept: str, open_metrics: bool) -> None:
+    assert wants_open_metrics(accept) is open_metrics
+
+
+@pytest.mark.parametrize(
+    ("accept_encoding", "gzip"),
+    [
+        ("", False),
+        ("identity", False),
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("*", True),
+        ("gzip;q=0, *", False),
+    ],
+)
+def test_gzip_goes_to_whoever_accepts_it(accept_encoding: str, gzip: bool) -> None:
+    assert wants_gzip(accept_encoding) is gzip

@@ -8,8 +8,8 @@ import pytest
 
 from sparklag_schemas import Batch, LagEvent
 from sparklag_schemas.printable import printable
-from sparklag_service.metrics.native import AGES, NATIVE
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.native import NATIVE, ages
+from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import QUERY_ID, RUN_ID, lag_event
 from tests.service.metrics.scraped import (
     NOW_MS,
@@ -69,7 +69,7 @@ def full_event() -> LagEvent:
 
 
 def test_every_family_has_a_sample_where_everything_is_known() -> None:
-    families = (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    families = (*ages(NOW_MS), *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
     assert scrape(full_event()).names() == {family.name for family in families}
 
 
@@ -254,7 +254,7 @@ def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
 
 def test_types_units_and_meanings_are_right_in_both_formats() -> None:
     found = scrape(full_event())
-    for family in (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition):
+    for family in (*ages(NOW_MS), *NATIVE.query, *NATIVE.topic, *NATIVE.partition):
         text = found.families[family.name]
         open_text = found.open_families[family.name.removesuffix("_info")]
         assert (text.type, text.documentation) == ("gauge", family.meaning)

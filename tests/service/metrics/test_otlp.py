@@ -20,7 +20,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.metrics import otlp
-from sparklag_service.metrics.native import AGES, NATIVE
+from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
@@ -66,7 +66,7 @@ async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -
         async with pushing(pushing_to(collector.endpoint, full_event())):
             await holds(collector.points, "a push")
     points = collector.points()
-    families = (*AGES, *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    families = (*ages(0), *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
     own = {name.replace(".", "_") for name in points if name.startswith("sparklag.")}
     assert own == {family.name for family in families}
     lag = points["sparklag.query.lag"][0]

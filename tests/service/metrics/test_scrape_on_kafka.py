@@ -20,10 +20,10 @@ pytestmark = pytest.mark.kafka
 
 async def series_of(exposition: Exposition, query_id: str) -> dict[str, float]:
     """A query's samples, by their names; of partitions, 0's."""
-    answer = await exposition.answer("", "")
+    answer = await exposition.render("", "")
     return {
         sample.name: sample.value
-        for family in parse_text(b"".join(answer.pieces).decode())
+        for family in parse_text(b"".join(answer.chunks).decode())
         for sample in family.samples
         if sample.labels.get("query_id") == query_id and sample.labels.get("partition", "0") == "0"
     }

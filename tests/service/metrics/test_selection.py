@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.metrics.series import QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
 from tests.service.metrics.scraped import Scrape, scrape, settings, topic
 

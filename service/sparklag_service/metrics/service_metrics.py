@@ -1,4 +1,4 @@
-"""What the service says of itself."""
+"""The service's own metrics: counters, the fill of every queue, and what the process takes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,22 @@ from sparklag_service.refusals import KINDS
 from sparklag_service.view.service_state import ServiceState
 
 
-class SelfMetrics(Collector):
-    """Counters, the fill of every queue, and the age of what the service knows."""
+class ServiceMetrics(Collector):
+    """Of one instance, by prometheus_client."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self, *, open_metrics: bool) -> bytes:
+        """Whole lines; of OpenMetrics without its end."""
+        if not open_metrics:
+            return generate_latest(self._registry)
+        encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
+        return encode(self._registry).removesuffix(b"# EOF\n")
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, as it is now."""
@@ -53,7 +64,7 @@ class SelfMetrics(Collector):
         )
         for each in fields(status):
             value = getattr(status, each.name)
-            # Missing is not zero: what is not known has no sample.
+            # Missing is not zero: an unknown value has no sample.
             if "meaning" in each.metadata and value is not None:
                 yield GaugeMetricFamily(
                     f"sparklag_{each.name}", each.metadata["meaning"], value=value
@@ -72,7 +83,7 @@ class SelfMetrics(Collector):
     def _refused(self) -> Metric:
         family = CounterMetricFamily(
             "sparklag_refused_messages",
-            "Messages that were not taken, by what is wrong; some are logged.",
+            "Messages that were refused, by what is wrong; some are logged.",
             labels=["topic", "reason"],
         )
         settings, counts = self._state.settings, self._state.counters.refusals.counts
@@ -92,23 +103,6 @@ def _labelled(
 ) -> Metric:
     """One sample for each value of `label`."""
     family = family_type(f"sparklag_{name}", meaning, labels=[label])
-    for of_label, value in values.items():
-        family.add_metric([of_label], value)
+    for label_value, value in values.items():
+        family.add_metric([label_value], value)
     return family
-
-
-class OwnMetrics:
-    """Those, and what the process takes, as text."""
-
-    def __init__(self, state: ServiceState) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(SelfMetrics(state))
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-
-    def render(self, *, open_metrics: bool) -> bytes:
-        """Whole lines; of OpenMetrics without its end."""
-        if not open_metrics:
-            return generate_latest(self._registry)
-        encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
-        return encode(self._registry).removesuffix(b"# EOF\n")

@@ -1,0 +1,116 @@
+"""The families and labels of other tools, with queries as groups: `[metrics] compat`.
+
+kafka-lag-exporter (2023-01): its members' labels are empty, as no consumer of a group has a query's
+partitions.
+
+kafka_exporter (2026-01): it serves one cluster, so its labels name none, and only the home
+cluster's topics are shown. Where this service watches several, all are, with a label `cluster`, as
+that tool's own `--kafka.labels` would add it: two clusters' series must not be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparklag_schemas import TopicLag
+from sparklag_service.metrics.families import gauges, label_pairs, label_set
+from sparklag_service.metrics.scheme import NamedQuery, Scheme, as_group_reads, offset_sum
+
+
+def _topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
+    for topic in as_group_reads(query.event):
+        cluster = topic.cluster or ""
+        yield label_pairs(cluster_name=cluster, group=query.group, topic=topic.topic), topic
+
+
+KAFKA_LAG_EXPORTER = Scheme(
+    gauges(
+        "kafka_consumergroup_group",
+        ("max_lag", "max_lag", "Lag of the group's worst partition, in records."),
+        ("max_lag_seconds", "max_time_lag_s", "Age of the group's oldest unprocessed record."),
+        ("sum_lag", "total_lag", "Sum of the group's lag, in records."),
+    ),
+    gauges(
+        "kafka_consumergroup_group_topic",
+        ("sum_lag", "total_lag", "Sum of the group's lag in a topic, in records."),
+    ),
+    gauges(
+        "kafka_consumergroup_group",
+        ("offset", "processed_offset", "Next offset that the group will read."),
+        ("lag", "lag", "The group's lag in a partition, in records."),
+        (
+            "lag_seconds",
+            "time_lag_s",
+            "Age of the group's first unprocessed record in a partition.",
+        ),
+    ),
+    lambda query: label_set(cluster_name=query.event.cluster, group=query.group),
+    _topics,
+    partition_end=f",{label_pairs(member_host='', consumer_id='', client_id='')}",
+    log_partition=gauges(
+        "kafka_partition",
+        ("latest_offset", "latest_offset", "End of a partition's log."),
+        ("earliest_offset", "earliest_offset", "Start of a partition's log."),
+    ),
+    log_labels=lambda cluster, topic: label_pairs(cluster_name=cluster, topic=topic),
+)
+
+
+def kafka_exporter(only_cluster: str | None) -> Scheme:
+    """Its scheme: of that cluster's topics, or, where that is None, of all with a label more."""
+
+    def of_cluster(cluster: str | None) -> dict[str, str]:
+        return {} if only_cluster is not None else {"cluster": cluster or ""}
+
+    def is_shown(cluster: str | None) -> bool:
+        return only_cluster in (None, cluster)
+
+    def topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
+        for topic in as_group_reads(query.event):
+            if is_shown(topic.cluster):
+                labels = of_cluster(topic.cluster)
+                yield (
+                    label_pairs(**labels, consumergroup=query.group, topic=topic.topic),
+                    topic,
+                )
+
+    def log_labels(cluster: str, topic: str) -> str | None:
+        return label_pairs(**of_cluster(cluster), topic=topic) if is_shown(cluster) else None
+
+    return Scheme(
+        (),
+        gauges(
+            "kafka_consumergroup",
+            (
+                "current_offset_sum",
+                offset_sum,
+                "Sum of the next offsets that a group will read in a topic.",
+            ),
+            ("lag_sum", "total_lag", "Sum of a group's lag in a topic, in records."),
+        ),
+        gauges(
+            "kafka_consumergroup",
+            (
+                "current_offset",
+                "processed_offset",
+                "Next offset that a group will read in a partition.",
+            ),
+            ("lag", "lag", "A group's lag in a partition, in records."),
+        ),
+        lambda query: label_set(**of_cluster(query.event.cluster), consumergroup=query.group),
+        topics,
+        log_topic=gauges(
+            "kafka_topic",
+            (
+                "partitions",
+                lambda topic: None if topic.assigned else len(topic.partitions),
+                "Partitions of a topic; no sample where its readers name theirs.",
+            ),
+        ),
+        log_partition=gauges(
+            "kafka_topic_partition",
+            ("current_offset", "latest_offset", "End of a partition's log."),
+            ("oldest_offset", "earliest_offset", "Start of a partition's log."),
+        ),
+        log_labels=log_labels,
+    )
