@@ -29,7 +29,8 @@ from benchmarks.comparison import Row, at_most, ms, print_table, say
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options, quiet_client_logs
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.groups import FindCoordinatorRequest
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer, OffsetFetchRequest
@@ -229,31 +230,22 @@ class _Committer:
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[Step]:
         """What commits everywhere, while in here."""
-        host, _, port = self._servers.partition(":")
-        options = client_options(ClusterAccess(self._servers))
-        del options["bootstrap_servers"]
-        link = BrokerConnection(
-            host,
-            int(port),
-            options,
-            TrustedBrokers(ClusterAccess(self._servers)),
-            READY_S,
-        )
+        pool = BrokerPool(ClusterAccess(self._servers), READY_S)
 
         async def commit_all() -> None:
             self._offset += 1
             for number in range(_GROUPS):
-                await self._commit(link, number)
+                await self._commit(pool.connections()[0], number)
 
         try:
             yield commit_all
         finally:
-            await link.aclose()
+            await pool.aclose()
 
-    async def _commit(self, link: BrokerConnection, number: int) -> None:
+    async def _commit(self, connection: BrokerConnection, number: int) -> None:
         deadline = time.monotonic() + _CREATED_S
         while True:
-            answer = await link.ask(_Commit(number, self._offset))
+            answer = await connection.send(_Commit(number, self._offset))
             # Behind the throttle time, the topic and the lengths: partitions and error codes.
             codes = answer[-_COMMIT_ANSWER.size * _PARTITIONS :]
             if not any(code for _, code in _COMMIT_ANSWER.iter_unpack(codes)):
@@ -261,7 +253,7 @@ class _Committer:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"group {_group(number)} cannot commit: {set(codes)}")
             # The first who asks for a coordinator has the topic of committed offsets made.
-            await link.ask(FindCoordinatorRequest([_group(number)]))
+            await connection.send(FindCoordinatorRequest([_group(number)]))
             await asyncio.sleep(0.1)
 
 

@@ -23,7 +23,8 @@ from aiokafka.structs import TopicPartition
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers, quiet_client_logs
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -96,15 +97,17 @@ def run() -> list[Row]:
 async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
-    host, _, port = servers.partition(":")
-    link = BrokerConnection(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), _TIMEOUT_S)
+    pool = BrokerPool(ClusterAccess(servers), _TIMEOUT_S)
+    connection = pool.connections()[0]
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:
         async with received.counting():
             for what, first in (("at a batch's beginning", 0), ("within a batch", _RECORDS // 2)):
                 say(f"record_times: {what}")
-                ours, theirs = await _in_turn(_ours(link), _by_consumer(consumer), first, received)
+                ours, theirs = await _in_turn(
+                    _ours(connection), _by_consumer(consumer), first, received
+                )
                 what = f"{_ALL:,} record times, {what}"
                 against = "aiokafka's consumer"
                 rows += [
@@ -121,14 +124,14 @@ async def _compare(servers: str) -> list[Row]:
                         f"{ms(theirs.stall_ms)}, {against}",
                     ),
                 ]
-            rows += await _lookups(link)
+            rows += await _lookups(connection)
     finally:
         await consumer.stop()
-        await link.aclose()
+        await pool.aclose()
     return rows
 
 
-def _ours(link: BrokerConnection) -> Step:
+def _ours(connection: BrokerConnection) -> Step:
     sizes = BatchSizes()
 
     async def sample(positions: dict[TopicPartition, int]) -> Times:
@@ -145,7 +148,7 @@ def _ours(link: BrokerConnection) -> Step:
 
         # Not held back: what is measured is what it takes.
         budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
-        reader = LeaderReader(link, budget, RecordTimeCounts(), take)
+        reader = LeaderReader(connection, budget, RecordTimeCounts(), take)
         for partition, position in positions.items():
             size = sizes.usual(partition.topic)
             reader.want(Search(partition, "read_uncommitted", position, size))
@@ -202,7 +205,7 @@ async def _measured(
     return found
 
 
-async def _lookups(link: BrokerConnection) -> list[Row]:
+async def _lookups(connection: BrokerConnection) -> list[Row]:
     """Where the logs ended at earlier times: what is asked once after a start."""
     wanted = [
         Behind(_topic(topic), partition, 0, _BATCHES * _RECORDS)
@@ -212,7 +215,7 @@ async def _lookups(link: BrokerConnection) -> list[Row]:
     wall_ms, cpu_ms = [], []
     for _ in range(_ROUNDS):
         cpu_s, wall_s = time.process_time(), time.perf_counter()
-        await look_up(link, "read_uncommitted", wanted, epoch_ms())
+        await look_up(connection, "read_uncommitted", wanted, epoch_ms())
         cpu_ms.append((time.process_time() - cpu_s) * 1e3)
         wall_ms.append((time.perf_counter() - wall_s) * 1e3)
     what = f"{_ALL:,} partitions, earlier ends by time"

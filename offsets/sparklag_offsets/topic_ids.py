@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparklag_kafka.brokers.log_bounds import read_topic_ids
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
 from sparklag_schemas.clusters import ClusterNames
 
@@ -65,7 +66,7 @@ class TopicIds:
         asked = access.bootstrap_servers
         try:
             found = await asyncio.wait_for(read_topic_ids(topics, access), self._patience_s)
-        except (SparklagError, asyncio.TimeoutError) as error:
+        except (*KAFKA_FAILURES, SparklagError) as error:
             _log.debug("ids of topics at %s are not known: %s", asked, error)
             found = {}
         known = self._ids[asked]

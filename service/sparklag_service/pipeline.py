@@ -13,9 +13,9 @@ from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
-from aiokafka.errors import KafkaError
 from msgspec.structs import replace
 
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, Observation, ResolvedSettings
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.errors import OverLimit
@@ -258,7 +258,7 @@ class Pipeline:
         """See RebalanceHandler."""
         try:
             await asyncio.wait_for(self._view_reader.reach_end(), _HAND_OVER_S)
-        except (KafkaError, OSError, asyncio.TimeoutError):
+        except KAFKA_FAILURES:
             _log.warning("queries are taken over from a view that may lack their newest events")
         self._adopt()
         # All of them at once, before anything new is published: what this instance does not say

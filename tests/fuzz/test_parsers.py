@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sparklag_kafka.protocol.encoding import AnswerUnreadable
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
-from sparklag_kafka.protocol.metadata import MetadataAnswer
+from sparklag_kafka.protocol.metadata import MetadataResponse
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.progress import completed_batch
 from sparklag_listener.events.query_events import Progressed
@@ -195,7 +195,7 @@ def test_where_logs_end_as_a_broker_says(content: bytes) -> None:
         for _, partitions in read_offsets(answer):
             list(partitions)
 
-    fails_in_one_line(read, content, AnswerUnreadable)
+    fails_in_one_line(read, content, ResponseUnreadable)
 
 
 @pytest.mark.parametrize("flexible", [False, True])
@@ -204,8 +204,8 @@ def test_which_brokers_there_are_as_one_says(flexible: bool, data: st.DataObject
     content = data.draw(st.binary(max_size=200) | edited(bytes(60)))
 
     def read(answer: bytes) -> None:
-        _, topics = MetadataAnswer(answer, flexible).read()
+        _, topics = MetadataResponse(answer, flexible).read()
         for topic in topics:
             assert topic.name is not None
 
-    fails_in_one_line(read, content, AnswerUnreadable)
+    fails_in_one_line(read, content, ResponseUnreadable)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
-from sparklag_kafka.protocol.encoding import AnswerUnreadable
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.offset_commit import OffsetCommitAnswer, OffsetCommitRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas.settings import ClusterAccess
@@ -38,14 +37,14 @@ def test_the_code_of_each_partition_is_read(data: bytes, flexible: bool) -> None
 @pytest.mark.parametrize(("data", "flexible"), [(FLEXIBLE[:-1], True), (OLD, False)])
 def test_an_answer_that_breaks_off_anywhere_is_an_error(data: bytes, flexible: bool) -> None:
     for end in range(len(data)):
-        with pytest.raises(AnswerUnreadable):
+        with pytest.raises(ResponseUnreadable):
             OffsetCommitAnswer(data[:end], flexible).read()
 
 
 @settings(max_examples=50)
 @given(garbage=st.binary(max_size=400), flexible=st.booleans())
 def test_garbage_is_read_to_an_end_or_refused(garbage: bytes, flexible: bool) -> None:
-    with suppress(AnswerUnreadable):
+    with suppress(ResponseUnreadable):
         OffsetCommitAnswer(garbage, flexible).read()
 
 
@@ -56,31 +55,23 @@ async def test_a_broker_takes_it_in_each_version(
 ) -> None:
     other = second_client.create(f"{topic_name}-other", 2)
     second_client.create(topic_name, 30)
-    host, _, port = kafka.bootstrap_servers.partition(":")
-    options = client_options(ClusterAccess(kafka.bootstrap_servers))
-    del options["bootstrap_servers"]
-    link = BrokerConnection(
-        host,
-        int(port),
-        options,
-        TrustedBrokers(ClusterAccess(kafka.bootstrap_servers)),
-        30.0,
-    )
+    pool = BrokerPool(ClusterAccess(kafka.bootstrap_servers), timeout_s=30.0)
+    broker = pool.connections()[0]
     offsets = {topic_name: {n: 2**40 + n for n in range(30)}, other: {1: 0}}
     group = f"{topic_name}-ů"
     # With the first commit of all the group gets a coordinator.
     second_client.commit(group, {other: {0: 1}})
     try:
-        connection = await link.connection()
+        connection = await broker.connect()
         if newest != 99:
             connection._versions |= {8: (0, newest)}
-        answer = await link.ask(OffsetCommitRequest(group, offsets, "beside ů"))
+        answer = await broker.send(OffsetCommitRequest(group, offsets, "beside ů"))
         assert answer.flexible is (newest >= 8)
         assert answer.read() == {t: dict.fromkeys(numbers, 0) for t, numbers in offsets.items()}
-        missing = await link.ask(OffsetCommitRequest(group, {"no-such-topic": {0: 5}}, ""))
+        missing = await broker.send(OffsetCommitRequest(group, {"no-such-topic": {0: 5}}, ""))
         assert missing.read() == {"no-such-topic": {0: 3}}
     finally:
-        await link.aclose()
+        await pool.aclose()
     assert second_client.committed(group, topic_name) == offsets[topic_name]
     assert second_client.committed(group, other) == {0: 1, 1: 0}
     beside = await metadata_of(kafka.bootstrap_servers, group)

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -186,14 +186,14 @@ async def watching(
 
 def speaking(monkeypatch: pytest.MonkeyPatch, versions: Versions) -> None:
     """Let brokers be spoken to as ones that say they know no newer requests than these."""
-    connect = BrokerConnection.connection
+    connect = BrokerConnection.connect
 
-    async def older(link: BrokerConnection) -> Any:
-        connection = await connect(link)
+    async def older(broker: BrokerConnection) -> Any:
+        connection = await connect(broker)
         connection._versions |= versions
         return connection
 
-    monkeypatch.setattr(BrokerConnection, "connection", older)
+    monkeypatch.setattr(BrokerConnection, "connect", older)
 
 
 class _MovePartitions:
@@ -217,19 +217,7 @@ class _MovePartitions:
 
 async def move_partitions(internal_servers: str, topic: str, nodes: dict[int, int]) -> None:
     """Have the brokers move partitions; they take their time."""
-    host, _, port = internal_servers.partition(":")
-    options = client_options(ClusterAccess(internal_servers))
-    del options["bootstrap_servers"]
-    link = BrokerConnection(
-        host,
-        int(port),
-        options,
-        TrustedBrokers(ClusterAccess(internal_servers)),
-        60.0,
-    )
-    try:
-        answer = await link.ask(_MovePartitions(topic, nodes))
-        (error_code,) = struct.unpack_from(">h", answer, 4)
-        assert error_code == 0
-    finally:
-        await link.aclose()
+    async with BrokerPool(ClusterAccess(internal_servers), timeout_s=60.0) as pool:
+        response = await pool.connections()[0].send(_MovePartitions(topic, nodes))
+    (error_code,) = struct.unpack_from(">h", response, 4)
+    assert error_code == 0

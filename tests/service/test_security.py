@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from sparklag_kafka.clients.connection import client_options, explain_failure
+from sparklag_kafka.clients.connection import client_options, connection_problem
 from sparklag_listener.publishing.counters import Stats
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_pipeline.broker.local_kafka import LocalKafka
@@ -203,7 +203,7 @@ async def test_check_names_a_topic_that_may_not_be_seen(
 async def test_each_way_to_log_in_wrongly_is_named_and_no_password_is_shown(
     scram_kafka: LocalKafka, kafka_settings: KafkaSettings, cause: str
 ) -> None:
-    said = await explain_failure(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
+    said = await connection_problem(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
     assert said is not None
     assert cause in said
     assert "wrong'" not in said
@@ -216,12 +216,13 @@ async def test_who_logs_in_rightly_has_nothing_to_explain(
 ) -> None:
     kafka_settings = login("sparklag", mechanism=mechanism)
     assert (
-        await explain_failure(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings)) is None
+        await connection_problem(ClusterAccess(scram_kafka.bootstrap_servers, kafka_settings))
+        is None
     )
 
 
 async def test_a_name_that_does_not_resolve_and_a_silent_port_are_named() -> None:
-    said = await explain_failure(ClusterAccess("no-such-host.invalid:9092"))
+    said = await connection_problem(ClusterAccess("no-such-host.invalid:9092"))
     assert said is not None
     assert said.startswith("no-such-host.invalid:9092: ")
 
@@ -243,7 +244,7 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
     tls_kafka: LocalKafka, certificates: Certificates
 ) -> None:
     stranger = certificates.kafka_settings(ssl_cafile=str(certificates.other_ca))
-    said = await explain_failure(ClusterAccess(tls_kafka.bootstrap_servers, stranger))
+    said = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, stranger))
     assert said is not None
     assert "certificate is not trusted" in said
     assert "kafka.ssl_cafile" in said
@@ -266,7 +267,7 @@ async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_o
 
         async def named() -> bool:
             # What is good for no day is good for this second.
-            said = await explain_failure(
+            said = await connection_problem(
                 ClusterAccess(f"{host}:{port}", certificates.kafka_settings())
             )
             return said is not None and re.search(cause, said) is not None
@@ -282,7 +283,7 @@ async def test_a_missing_client_certificate_is_named(
     without = certificates.kafka_settings(ssl_certfile=None, ssl_keyfile=None)
 
     async def named() -> bool:
-        said = await explain_failure(ClusterAccess(tls_kafka.bootstrap_servers, without))
+        said = await connection_problem(ClusterAccess(tls_kafka.bootstrap_servers, without))
         return said is not None and "client certificate" in said
 
     await eventually(named, "the missing certificate is named")

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import OneGroupPerRequest
 from sparklag_kafka.protocol.groups import (
     Coordinator,
     FindCoordinatorRequest,
-    OnlyOneAtATime,
 )
 from sparklag_kafka.protocol.offset_fetch import OffsetFetchAnswer, OffsetFetchRequest
 from sparklag_schemas.runtime.chunks import by_count
@@ -24,28 +23,30 @@ GROUPS_AT_ONCE: Final = 500
 async def coordinators(brokers: BrokerPool, groups: Sequence[str]) -> AsyncIterator[Coordinator]:
     """Who coordinates each of these, as some broker says. It ends where none answers."""
     for some in by_count(groups, GROUPS_AT_ONCE):
-        together = await first_answer(brokers.links(), FindCoordinatorRequest(some))
+        together = await brokers.first_response(FindCoordinatorRequest(some))
         if together is not None:
-            for found in together.answer.read():
+            for found in together.read():
                 yield found
             continue
         for group in some:
             # Older than Kafka 3.0, they take one at a time.
-            alone = await first_answer(brokers.links(), FindCoordinatorRequest([group]))
+            alone = await brokers.first_response(FindCoordinatorRequest([group]))
             if alone is None:
                 return
-            for found in alone.answer.read():
+            for found in alone.read():
                 yield found
 
 
-async def fetch_offsets(link: BrokerConnection, groups: Sequence[str]) -> list[OffsetFetchAnswer]:
+async def fetch_offsets(
+    connection: BrokerConnection, groups: Sequence[str]
+) -> list[OffsetFetchAnswer]:
     """All that these groups, at most GROUPS_AT_ONCE, have committed, as their coordinator says.
 
-    Raises one of BROKER_FAILURES.
+    Raises one of KAFKA_FAILURES.
     """
     answers: list[OffsetFetchAnswer]
     try:
-        answers = [await link.ask(OffsetFetchRequest(groups))]
-    except OnlyOneAtATime:
-        answers = await asyncio.gather(*(link.ask(OffsetFetchRequest([g])) for g in groups))
+        answers = [await connection.send(OffsetFetchRequest(groups))]
+    except OneGroupPerRequest:
+        answers = await asyncio.gather(*(connection.send(OffsetFetchRequest([g])) for g in groups))
     return answers

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
+from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.list_offsets import Moment, OffsetsRequest, TopicPart, slices
-from sparklag_kafka.protocol.metadata import MetadataAnswer, MetadataRequest
+from sparklag_kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from sparklag_schemas import IsolationLevel
 
 _log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class AnswerTaker(Protocol):
         parts: list[TopicPart],
         answer: bytes,
         asked_s: float,
-        metadata: MetadataAnswer,
+        metadata: MetadataResponse,
     ) -> None:
         """What the leader says of those, after it has said their offsets."""
 
@@ -107,13 +108,13 @@ class LeaderChannel:
     def __init__(
         self,
         node: int,
-        link: BrokerConnection,
+        connection: BrokerConnection,
         moment: Moment,
         timeout_s: float,
         taker: AnswerTaker,
         turn: asyncio.Lock,
     ) -> None:
-        self.link = link
+        self.connection = connection
         self.slow = False
         """It has missed the patience; nobody waits for it until it answers in time again."""
         self._node = node
@@ -143,7 +144,7 @@ class LeaderChannel:
             self._next.waiting.append(hold)
 
     async def aclose(self) -> None:
-        """End the round under way. The link is closed by who made it."""
+        """End the round under way. The connection is closed by who made it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -169,8 +170,8 @@ class LeaderChannel:
     async def _run_round(self, asked: _Round) -> None:
         began_s = time.monotonic()
         try:
-            connection = await self.link.connection()
-        except BROKER_FAILURES as error:
+            connection = await self.connection.connect()
+        except KAFKA_FAILURES as error:
             self._fail(list(asked.every_part()), error, began_s)
             return
         asked_s = time.monotonic()
@@ -185,7 +186,7 @@ class LeaderChannel:
         )
         if any(isinstance(error, asyncio.TimeoutError) for error in errors):
             self.slow = True
-            self.link.drop(connection)
+            self.connection.drop(connection)
         elif all(error is None for error in errors):
             self.slow = not self._patience.learn(time.monotonic() - asked_s)
 
@@ -195,7 +196,7 @@ class LeaderChannel:
         request = OffsetsRequest(level, parts, self._moment)
         try:
             answer = await connection.send(request)
-        except BROKER_FAILURES as error:
+        except KAFKA_FAILURES as error:
             self._fail(parts, error, asked_s)
             return error
         # Answers that came together are not read together: the loop goes round in between.
@@ -209,7 +210,7 @@ class LeaderChannel:
             # A broker answers in the order it was asked on one connection: not before its log is
             # the new one does it say the old id.
             metadata = await connection.send(MetadataRequest(sorted(doubtful)))
-        except BROKER_FAILURES as error:
+        except KAFKA_FAILURES as error:
             self._fail(doubted, error, asked_s)
             return error
         async with self._turn:
@@ -217,7 +218,7 @@ class LeaderChannel:
         return None
 
     def _fail(self, parts: list[TopicPart], error: BaseException, asked_s: float) -> None:
-        reason = failure_text(f"broker {self._node}", error, self._timeout_s)
+        reason = broker_error_text(self._node, error, self._timeout_s)
         self._taker.failed(parts, reason, asked_s)
 
     def _lose_patience(self) -> None:
@@ -225,13 +226,6 @@ class LeaderChannel:
         _release(self._under_way)
         _release(self._next)
         self._taker.late(self._under_way.every_part())
-
-
-def failure_text(who: str, error: BaseException, timeout_s: float) -> str:
-    """Why a broker gave no answer, in one sentence."""
-    if isinstance(error, asyncio.TimeoutError):
-        return f"{who} did not answer within {timeout_s:g} s"
-    return f"{who}: {str(error) or type(error).__name__}"
 
 
 def _release(asked: _Round) -> None:

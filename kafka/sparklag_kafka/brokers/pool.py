@@ -1,75 +1,130 @@
-"""The brokers of one cluster, wherever they are by now, and a connection to each."""
+"""The one pool of connections to the brokers of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aiokafka.conn import collect_hosts
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.first_answer import first_answer
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
-from sparklag_kafka.protocol.metadata import Address, MetadataRequest
+from sparklag_kafka.clients.connection import (
+    TrustedBrokers,
+    connection_options,
+    connection_problem,
+)
+from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_kafka.protocol.metadata import Address, MetadataRequest, TopicMetadata
 from sparklag_schemas import ClusterAccess
 
-_CLOSE_S: Final = 5.0
+_HEDGE_S: Final = 1.0
+"""How long one broker is waited for before the next is asked as well."""
 
 
 class BrokerPool:
-    """Known by their ids once `learn` has been called. Raises SettingsError for unusable ones."""
+    """One shared connection to each broker. `refresh` learns which brokers there are.
 
-    def __init__(self, access: ClusterAccess) -> None:
-        self._options: dict[str, Any] = client_options(access)
-        del self._options["bootstrap_servers"]
+    Create it on its loop. Raises SettingsError as `client_options` does.
+    """
+
+    def __init__(self, access: ClusterAccess, timeout_s: float | None = None) -> None:
+        """`timeout_s` bounds each response; None: `kafka.request_timeout_s`."""
+        self.timeout_s = access.kafka.request_timeout_s if timeout_s is None else timeout_s
+        self.brokers: dict[int, Address] = {}
+        """Addresses by node id, of the newest metadata."""
+        self._access = access
+        self._options = connection_options(access)
         self._trusted = TrustedBrokers(access)
-        self.timeout_s = access.kafka.request_timeout_s
-        """Deadline of one answer."""
         self._seeds: list[Address] = [
             (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
         ]
-        self._addresses: dict[int, Address] = {}
-        self._links: dict[Address, BrokerConnection] = {}
-        self._answered_last: Address | None = None
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._last_responder: Address | None = None
 
-    @property
-    def nodes(self) -> list[int]:
-        """The ids of the brokers there are."""
-        return sorted(self._addresses)
+    async def __aenter__(self) -> BrokerPool:
+        return self
 
-    def link(self, node: int) -> BrokerConnection | None:
-        """The connection to a broker. None: there is none of that id."""
-        address = self._addresses.get(node)
-        return self._link_to(address) if address is not None else None
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
-    def links(self) -> list[BrokerConnection]:
-        """To all that may answer, the one that did last before the others."""
-        known = [self._answered_last] if self._answered_last else []
-        addresses = dict.fromkeys((*known, *self._addresses.values(), *self._seeds))
-        return [self._link_to(address) for address in addresses]
+    def connection(self, node_id: int) -> BrokerConnection | None:
+        """The shared connection to a broker. None: the metadata names no such broker."""
+        address = self.brokers.get(node_id)
+        return None if address is None else self._shared(address)
 
-    async def learn(self) -> bool:
-        """Ask which brokers there are, and where; whether one answered."""
-        found = await first_answer(self.links(), MetadataRequest([]))
-        if found is None:
-            return False
-        brokers, _ = found.answer.read()
-        self._answered_last = found.link.address
-        self._addresses = brokers
-        wanted = {*brokers.values(), *self._seeds}
-        left = [self._links.pop(address) for address in list(self._links) if address not in wanted]
-        await asyncio.gather(*(link.aclose() for link in left))
-        return True
+    def connections(self) -> list[BrokerConnection]:
+        """Shared connections to every broker that may respond, the last responder first."""
+        last = [self._last_responder] if self._last_responder else []
+        addresses = dict.fromkeys((*last, *self.brokers.values(), *self._seeds))
+        return [self._shared(address) for address in addresses]
+
+    def dedicated(self, address: Address) -> BrokerConnection:
+        """A connection of the caller's own, who closes it: requests on a connection are answered
+        in order, so a slow one delays those behind it."""
+        return BrokerConnection(address, self._options, self._trusted, self.timeout_s)
+
+    async def refresh(self, topics: Sequence[str] = ()) -> Iterator[TopicMetadata] | None:
+        """Fetch metadata: the brokers are updated, and `topics`, none of which is created, are
+        returned. None: no broker responds. Raises ResponseUnreadable, also while iterated."""
+        response = await self.first_response(MetadataRequest(topics))
+        if response is None:
+            return None
+        brokers, described = response.read()
+        # A broker that has just started may name none.
+        self.brokers = brokers or self.brokers
+        wanted = {*self.brokers.values(), *self._seeds}
+        if self._last_responder not in wanted:
+            self._last_responder = None
+        left = [self._connections.pop(a) for a in list(self._connections) if a not in wanted]
+        await asyncio.gather(*(connection.aclose() for connection in left))
+        topics_described: Iterator[TopicMetadata] = described
+        return topics_described
+
+    async def first_response(self, request: Any) -> Any:
+        """The response of whichever broker is first, each next one being asked after a second.
+        None: no broker responds."""
+        pending: dict[asyncio.Task[Any], Address] = {}
+        rest = iter(self.connections())
+        try:
+            while True:
+                connection = next(rest, None)
+                if connection is not None:
+                    task = asyncio.ensure_future(connection.send(request))
+                    pending[task] = connection.address
+                if not pending:
+                    return None
+                done, _ = await asyncio.wait(
+                    pending,
+                    timeout=None if connection is None else _HEDGE_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                responses = []
+                for task in done:
+                    address = pending.pop(task)
+                    error = task.exception()
+                    if error is None:
+                        responses.append((address, task.result()))
+                    elif not isinstance(error, KAFKA_FAILURES):
+                        raise error
+                if responses:
+                    self._last_responder, response = responses[0]
+                    return response
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def explain_unreachable(self) -> str:
+        """That no broker responds, and why, as far as connecting anew tells."""
+        cause = await connection_problem(self._access)
+        return f"no broker answers: {cause}" if cause else "no broker answers"
 
     async def aclose(self) -> None:
-        """Close the connections; bounded in time."""
-        closing = [asyncio.ensure_future(link.aclose()) for link in self._links.values()]
-        if closing:
-            await asyncio.wait(closing, timeout=_CLOSE_S)
+        """Close the shared connections; bounded in time."""
+        await asyncio.gather(*(connection.aclose() for connection in self._connections.values()))
 
-    def _link_to(self, address: Address) -> BrokerConnection:
-        if address not in self._links:
-            self._links[address] = BrokerConnection(
-                *address, self._options, self._trusted, self.timeout_s
-            )
-        return self._links[address]
+    def _shared(self, address: Address) -> BrokerConnection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = self.dedicated(address)
+        return connection

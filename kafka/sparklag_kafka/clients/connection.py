@@ -1,4 +1,4 @@
-"""How both halves connect to Kafka, and why a connection failed, in one line."""
+"""Options of every connection to Kafka, which brokers are trusted, and why connecting fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import collect_hosts, create_conn
-from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.errors import SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.metadata import MetadataRequest
 
+from sparklag_kafka.errors import KAFKA_FAILURES, UntrustedBroker, error_text
 from sparklag_schemas.errors import RegistryError, SettingsError
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact
@@ -21,10 +22,6 @@ from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
 _log = logging.getLogger("sparklag")
 _PROBE_TIMEOUT_S = 5.0
-
-
-class UntrustedBroker(OSError):
-    """The cluster names a broker that must not see the password; the text says what to do."""
 
 
 _RENEW: Final = "it is to be renewed there, or a clock is wrong"
@@ -79,8 +76,13 @@ class TrustedBrokers:
 def client_options(access: ClusterAccess) -> dict[str, Any]:
     """Keyword arguments for any aiokafka client.
 
-    Raises SettingsError for addresses that are none, and for unusable TLS files.
+    Raises SettingsError for malformed addresses, and for unusable TLS files.
     """
+    return {"bootstrap_servers": access.bootstrap_servers, **connection_options(access)}
+
+
+def connection_options(access: ClusterAccess) -> dict[str, Any]:
+    """The same without the addresses: for aiokafka's `create_conn`."""
     try:
         collect_hosts(access.bootstrap_servers)
     except ValueError as error:
@@ -90,7 +92,6 @@ def client_options(access: ClusterAccess) -> dict[str, Any]:
         ) from error
     kafka = access.kafka
     options: dict[str, Any] = {
-        "bootstrap_servers": access.bootstrap_servers,
         "client_id": kafka.client_id,
         "request_timeout_ms": int(kafka.request_timeout_s * 1000),
         "security_protocol": kafka.security_protocol,
@@ -119,24 +120,24 @@ def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
     return context
 
 
-async def explain_failure(access: ClusterAccess) -> str | None:
+async def connection_problem(access: ClusterAccess) -> str | None:
     """Why no broker of `bootstrap_servers` takes a connection; None when one does.
 
-    aiokafka raises the same error whatever the cause, so each broker is asked again by itself.
+    aiokafka raises the same error whatever the cause, so each broker is connected to anew.
+    Raises SettingsError as `client_options` does.
     """
     causes = []
-    options = client_options(access)
-    del options["bootstrap_servers"]
+    options = connection_options(access)
     options["request_timeout_ms"] = int(_PROBE_TIMEOUT_S * 1000)
     for host, port, _ in collect_hosts(access.bootstrap_servers):
         try:
             connection = await create_conn(host, port, **options)
             try:
-                # The first request that a broker answers only to whom it knows.
+                # A broker answers this one only after authentication.
                 await connection.send(MetadataRequest([]))
             finally:
                 connection.close()
-        except (OSError, KafkaError, asyncio.TimeoutError) as error:
+        except KAFKA_FAILURES as error:
             causes.append(f"{host}:{port}: {_cause(error, access.kafka)}")
         else:
             return None
@@ -144,15 +145,14 @@ async def explain_failure(access: ClusterAccess) -> str | None:
 
 
 async def explain_error(error: BaseException, access: ClusterAccess) -> str:
-    """Why a call failed with `error`: what `explain_failure` finds, or else the error's own text. A
-    schema registry's says it all, and Kafka is not asked.
+    """Why a call to Kafka failed with `error`: the `connection_problem`, or else the error's own
+    text. A schema registry's error is complete: Kafka is not asked.
 
     Raises SettingsError as `client_options` does.
     """
-    found = None
-    if not isinstance(error, RegistryError):
-        found = await explain_failure(access)
-    return found or str(error) or type(error).__name__
+    if isinstance(error, RegistryError):
+        return error_text(error)
+    return await connection_problem(access) or error_text(error)
 
 
 def _cause(error: BaseException, kafka: KafkaSettings) -> str:

@@ -8,9 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiokafka.errors import KafkaError
-
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas.runtime.tasks import CancelledByNobody, end, run_apart
 
 _log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ async def leave_group(
             if not task.done():
                 raise asyncio.TimeoutError
             task.result()
-        except (KafkaError, OSError, asyncio.TimeoutError, CancelledByNobody) as error:
-            _log.warning("left the group uncleanly: %s", str(error) or type(error).__name__)
+        except (*KAFKA_FAILURES, CancelledByNobody) as error:
+            _log.warning("left the group uncleanly: %s", error_text(error))
         finally:
             await end(task, patience_s=_CANCEL_AGAIN_S)

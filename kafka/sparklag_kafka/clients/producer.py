@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
-    KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     RecordTooLargeError,
@@ -16,8 +15,7 @@ from aiokafka.errors import (
 
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.clients.outbox import Outbox
-from sparklag_kafka.errors import KafkaUnavailable
-from sparklag_schemas.errors import SparklagError
+from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge, error_text
 from sparklag_schemas.headers import Headers
 from sparklag_schemas.settings import ResolvedSettings
 from sparklag_schemas.signatures import Signatures
@@ -32,10 +30,6 @@ _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 256 * 1024
 """Several events in one, and less than any topic refuses: what is larger goes by itself."""
 _ABANDON_TIMEOUT_S = 2.0
-
-
-class MessageTooLarge(SparklagError):
-    """The topic refuses a message of this size, and always will."""
 
 
 class AcknowledgedProducer:
@@ -88,8 +82,8 @@ class AcknowledgedProducer:
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
             await self._give_up(outbox, "a message before it was refused by its size")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
-        except (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutError) as error:
-            await self._give_up(outbox, f"its producer failed: {error or type(error).__name__}")
+        except KAFKA_FAILURES as error:
+            await self._give_up(outbox, f"its producer failed: {error_text(error)}")
             raise
 
     async def aclose(self) -> None:
@@ -135,7 +129,7 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
     for step in (_disconnect, _end_sender, _disconnect):
         try:
             await asyncio.wait_for(step(producer), _ABANDON_TIMEOUT_S / 3)
-        except (KafkaError, OSError, asyncio.TimeoutError) as error:
+        except KAFKA_FAILURES as error:
             _log.debug("sparklag: a producer did not end cleanly: %r", error)
     producer._closed = True
 

@@ -11,15 +11,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
-from sparklag_schemas.errors import SparklagError
+from sparklag_kafka.errors import TopicUnavailable
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 
 _REPLICAS = 3
-
-
-class TopicUnavailable(SparklagError):
-    """A topic is missing and could not be created; the text says why, and what to do."""
 
 
 async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:

@@ -7,10 +7,11 @@ from io import BytesIO
 from struct import Struct
 from typing import Any, Final
 
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import Schema
 
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_schemas import IsolationLevel
 
 Versions = dict[int, tuple[int, int]]
@@ -22,10 +23,6 @@ UP_TO: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_commi
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _VARINT_BITS: Final = 35
-
-
-class AnswerUnreadable(KafkaError):  # type: ignore[misc]  # aiokafka has no types
-    """A broker's answer is not what the protocol says: nothing of the rest of it counts."""
 
 
 class PreparedRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
@@ -90,7 +87,7 @@ def varint(value: int) -> bytes:
 
 
 class Reader:
-    """A place in an answer, in either form. Past the answer's end it raises AnswerUnreadable."""
+    """A place in an answer, in either form. Past the answer's end it raises ResponseUnreadable."""
 
     def __init__(self, data: bytes, flexible: bool) -> None:
         self.data = data
@@ -102,7 +99,7 @@ class Reader:
         began = self.at
         self.at += size
         if size < 0 or self.at > len(self.data):
-            raise AnswerUnreadable("its answer ends in the middle")
+            raise ResponseUnreadable("its answer ends in the middle")
         return began
 
     def int16(self) -> int:
@@ -121,7 +118,7 @@ class Reader:
             if byte < 0x80:
                 return value
             shift += 7
-        raise AnswerUnreadable("its answer has a number without an end")
+        raise ResponseUnreadable("its answer has a number without an end")
 
     def length(self, item_size: int) -> int:
         """Of an array whose items take at least `item_size` bytes each; one that is null has none.
@@ -130,7 +127,7 @@ class Reader:
         """
         length = max(self.varint() - 1 if self.flexible else self.int32(), 0)
         if length * item_size > len(self.data) - self.at:
-            raise AnswerUnreadable("its answer ends in the middle")
+            raise ResponseUnreadable("its answer ends in the middle")
         return length
 
     def string(self) -> str:
@@ -140,7 +137,7 @@ class Reader:
         try:
             return self.data[began : self.at].decode()
         except UnicodeDecodeError as error:
-            raise AnswerUnreadable("its answer has a name that is no text") from error
+            raise ResponseUnreadable("its answer has a name that is no text") from error
 
     def tags(self) -> None:
         """Pass over what newer brokers may add."""

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from aiokafka.errors import NoError, for_code
 
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
     CONSUMER,
     UP_TO,
-    AnswerUnreadable,
     PreparedRequest,
     Reader,
     Versions,
@@ -109,7 +109,7 @@ class FetchAnswer(NamedTuple):
 
     def read(self) -> Iterator[Fetched]:
         """Each partition when it is taken. One that was asked for and is not in it was held back:
-        the client has had its share. Raises KafkaError, AnswerUnreadable among them."""
+        the client has had its share. Raises KafkaError, ResponseUnreadable among them."""
         reader = Reader(self.data, flexible=False)
         reader.skip(4)  # the throttle time
         with_session = self.version == _WITH_SESSION
@@ -134,4 +134,4 @@ class FetchAnswer(NamedTuple):
                 records = self.data[began : began + size]
                 yield Fetched(topic, number, error_code, high, stable, aborted, records)
         if reader.at != len(self.data):
-            raise AnswerUnreadable("its answer goes on after its end")
+            raise ResponseUnreadable("its answer goes on after its end")

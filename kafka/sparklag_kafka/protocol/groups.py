@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from aiokafka.errors import IncompatibleBrokerVersion
-
+from sparklag_kafka.errors import OneGroupPerRequest
 from sparklag_kafka.protocol.encoding import (
     PreparedRequest,
     Reader,
@@ -26,10 +25,6 @@ _FIND_ONE: Final = 1
 _GROUP_KIND: Final = b"\0"
 _NOT_OF_CONSUMERS: Final = frozenset({"share"})
 """Protocol types of groups that commit no offsets."""
-
-
-class OnlyOneAtATime(IncompatibleBrokerVersion):  # type: ignore[misc]  # aiokafka has no types
-    """The broker cannot be asked about several groups in one request."""
 
 
 class ListGroupsRequest:
@@ -54,7 +49,7 @@ class ListGroupsAnswer(NamedTuple):
     def read(self) -> tuple[int, Iterator[str]]:
         """The error code, and the ids of consumer groups, each read when it is taken.
 
-        Raises AnswerUnreadable, also while they are taken.
+        Raises ResponseUnreadable, also while they are taken.
         """
         reader = Reader(self.data, self.flexible)
         reader.skip(4)  # the throttle time
@@ -73,7 +68,7 @@ def _group_ids(reader: Reader) -> Iterator[str]:
 class FindCoordinatorRequest:
     """Who coordinates these groups. The answer: `CoordinatorsAnswer`.
 
-    `prepare` raises OnlyOneAtATime where the broker takes no more than one.
+    `prepare` raises OneGroupPerRequest where the broker takes no more than one.
     """
 
     def __init__(self, groups: Sequence[str]) -> None:
@@ -90,7 +85,7 @@ class FindCoordinatorRequest:
             group = self._groups[0]
             body = string(group) + _GROUP_KIND
         else:
-            raise OnlyOneAtATime("it is older than Kafka 3.0")
+            raise OneGroupPerRequest("it is older than Kafka 3.0")
         return PreparedRequest(
             *(_FIND_COORDINATOR, version, body, group is None),
             lambda data: CoordinatorsAnswer(data, group),
@@ -112,7 +107,7 @@ class CoordinatorsAnswer(NamedTuple):
     group: str | None
 
     def read(self) -> Iterator[Coordinator]:
-        """Each when it is taken. Raises AnswerUnreadable."""
+        """Each when it is taken. Raises ResponseUnreadable."""
         reader = Reader(self.data, flexible=self.group is None)
         reader.skip(4)  # the throttle time
         if self.group is not None:

@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
 
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
     CONSUMER,
     UP_TO,
-    AnswerUnreadable,
     PreparedRequest,
     Versions,
     newest,
@@ -115,7 +115,7 @@ Answered = tuple[int, int, int, int]
 def read_offsets(answer: bytes) -> Iterator[tuple[str, Iterator[Answered]]]:
     """Each topic with the partition, error code, timestamp and offset of its partitions.
 
-    Raises AnswerUnreadable.
+    Raises ResponseUnreadable.
     """
     try:
         (topics,) = _INT32.unpack_from(answer, 4)  # behind the throttle time
@@ -128,8 +128,8 @@ def read_offsets(answer: bytes) -> Iterator[tuple[str, Iterator[Answered]]]:
             at += length + 4
             end = at + partitions * _ANSWERED.size
             if min(length, partitions) < 0 or end > len(answer):
-                raise AnswerUnreadable("its answer ends in the middle")
+                raise ResponseUnreadable("its answer ends in the middle")
             yield topic, _ANSWERED.iter_unpack(answer[at:end])
             at = end
     except (error, UnicodeDecodeError) as cut:
-        raise AnswerUnreadable("its answer ends in the middle") from cut
+        raise ResponseUnreadable("its answer ends in the middle") from cut

@@ -8,8 +8,8 @@ from functools import partial
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
-    AnswerUnreadable,
     PreparedRequest,
     Reader,
     Versions,
@@ -35,7 +35,7 @@ Address = tuple[str, int]
 
 
 class MetadataRequest:
-    """Metadata of these topics alone, none of which is created. The answer: `MetadataAnswer`."""
+    """Metadata of these topics alone, none of which is created. The answer: `MetadataResponse`."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
@@ -50,7 +50,7 @@ class MetadataRequest:
             body = b"".join((varint(len(self._topics) + 1), *names, b"\0\0\0"))
         else:
             body = b"".join((_INT32.pack(len(self._topics)), *map(string, self._topics), b"\0"))
-        answer = partial(MetadataAnswer, flexible=flexible)
+        answer = partial(MetadataResponse, flexible=flexible)
         return PreparedRequest(_METADATA, version, body, flexible, answer)
 
 
@@ -63,7 +63,7 @@ class TopicMetadata(NamedTuple):
     leaders: dict[int, int]
 
 
-class MetadataAnswer(NamedTuple):
+class MetadataResponse(NamedTuple):
     """An answer as it came; `flexible` is its newer form."""
 
     data: bytes
@@ -71,7 +71,7 @@ class MetadataAnswer(NamedTuple):
 
     def read(self) -> tuple[dict[int, Address], Iterator[TopicMetadata]]:
         """The brokers by id, and the topics, each read when it is taken: either may raise
-        AnswerUnreadable."""
+        ResponseUnreadable."""
         reader = _MetadataReader(self.data, self.flexible)
         reader.skip(4)  # the throttle time
         brokers = {}
@@ -91,7 +91,7 @@ class _MetadataReader(Reader):
         try:
             return self._topic()
         except (error, IndexError) as cut:
-            raise AnswerUnreadable("its answer ends in the middle") from cut
+            raise ResponseUnreadable("its answer ends in the middle") from cut
 
     def _topic(self) -> TopicMetadata:
         data, flexible, partition = self.data, self.flexible, _PARTITION[self.flexible]

@@ -83,7 +83,7 @@ class OffsetCommitAnswer(NamedTuple):
     flexible: bool
 
     def read(self) -> CommitCodes:
-        """What became of each partition. Raises AnswerUnreadable."""
+        """What became of each partition. Raises ResponseUnreadable."""
         reader = Reader(self.data, self.flexible)
         if self.flexible:
             reader.skip(4)  # the throttle time

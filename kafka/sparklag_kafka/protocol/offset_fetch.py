@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from sparklag_kafka.errors import OneGroupPerRequest
 from sparklag_kafka.protocol.encoding import (
     PreparedRequest,
     Reader,
@@ -19,7 +20,6 @@ from sparklag_kafka.protocol.encoding import (
     string,
     varint,
 )
-from sparklag_kafka.protocol.groups import OnlyOneAtATime
 
 _OFFSET_FETCH: Final = 9
 _MANY_GROUPS: Final = 8
@@ -75,7 +75,7 @@ class GroupAnswer(NamedTuple):
 class OffsetFetchRequest:
     """All that these groups have committed. The answer: `OffsetFetchAnswer`.
 
-    `prepare` raises OnlyOneAtATime where the broker takes no more than one.
+    `prepare` raises OneGroupPerRequest where the broker takes no more than one.
     """
 
     def __init__(self, groups: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class OffsetFetchRequest:
             group = self._groups[0]
             body = string(group) + _ALL_TOPICS[many]
         else:
-            raise OnlyOneAtATime("it is older than Kafka 3.0")
+            raise OneGroupPerRequest("it is older than Kafka 3.0")
         return PreparedRequest(
             *(_OFFSET_FETCH, version, body, many),
             lambda data: OffsetFetchAnswer(data, version, group),
@@ -113,7 +113,7 @@ class OffsetFetchAnswer(NamedTuple):
         """Each group when it is taken; None wherever a reader does well to let others go on.
 
         `known` are earlier answers: one that nothing differs from is given again, as it is. Raises
-        AnswerUnreadable.
+        ResponseUnreadable.
         """
         reader = _CommitReader(self.data, self.version)
         if self.version >= _WITH_THROTTLE:

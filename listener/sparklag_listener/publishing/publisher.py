@@ -6,11 +6,10 @@ import asyncio
 import logging
 import random
 
-from aiokafka.errors import KafkaError
-
 from sparklag_kafka.clients.connection import explain_error
-from sparklag_kafka.clients.producer import AcknowledgedProducer, MessageTooLarge
+from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_kafka.clients.topic_setup import create_missing
+from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
 from sparklag_listener.publishing.counters import Stats
 from sparklag_schemas import Observation, ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageFormats
@@ -23,7 +22,7 @@ _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _MOST_TOGETHER = 100
-_FAILURES = (KafkaError, SparklagError, OSError, asyncio.TimeoutError)
+_FAILURES = (*KAFKA_FAILURES, SparklagError)
 
 
 class OffsetsPublisher:

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import client_options, quiet_client_logs
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_pipeline.demo.orders import (
     BUSIEST_CUSTOMER,
     ORDER_PARTITIONS,
@@ -63,7 +63,7 @@ async def produce(
     )
     try:
         await producer.start()
-    except (KafkaError, OSError) as error:
+    except KAFKA_FAILURES as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     log.info("writing orders to topic %s", topic)
     sender = _OrderSender(producer, topic)

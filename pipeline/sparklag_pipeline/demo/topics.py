@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
-from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.clients.connection import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_pipeline.demo.state import DemoState
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas import decode_lag_event
@@ -45,8 +45,8 @@ async def create_topics(bootstrap_servers: str, specs: Sequence[TopicSpec]) -> N
     access = ClusterAccess(bootstrap_servers)
     try:
         created = await create_missing(access, specs)
-    except (KafkaError, OSError) as error:
-        cause = await explain_failure(access) or str(error)
+    except KAFKA_FAILURES as error:
+        cause = await explain_error(error, access)
         raise PipelineError(f"cannot use Kafka at {cause}") from error
     for name in created:
         log.info("created topic %s", name)
@@ -65,7 +65,7 @@ async def follow_lag(bootstrap_servers: str, state: DemoState, topic: str = LAG_
             await consumer.start()
             if consumer.assignment():
                 await _read(consumer, state)
-        except (KafkaError, OSError) as error:
+        except KAFKA_FAILURES as error:
             log.debug("cannot read %s yet: %s", topic, error)
         finally:
             await consumer.stop()

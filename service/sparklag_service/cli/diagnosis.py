@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
-from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.structs import TopicPartition
-
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options, explain_failure
-from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.clients.connection import connection_problem
+from sparklag_kafka.clients.rights import may_read, may_use_group, may_write
 from sparklag_kafka.clients.topic_setup import find_problems
+from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
+from sparklag_kafka.protocol import error_codes
+from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.stores import opened_store
@@ -27,9 +20,6 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.topics import own_topics
 from sparklag_service.recording.store_recording import store_group
-
-_NO_SUCH_PARTITION = 2**31 - 2
-_FETCH_MS = 1_000
 
 
 @dataclass(frozen=True)
@@ -51,67 +41,36 @@ async def diagnose(settings: ResolvedSettings) -> list[Finding]:
 
 
 async def _look_at_kafka(settings: ResolvedSettings) -> list[Finding]:
-    cause = await explain_failure(settings.access)
+    cause = await connection_problem(settings.access)
     if cause is not None:
         return [Finding(False, f"Kafka at {settings.bootstrap_servers}: {cause}")]
     findings = [Finding(True, f"Kafka at {settings.bootstrap_servers} answers")]
-    options = client_options(settings.access)
-    client = AIOKafkaClient(**options)
-    TrustedBrokers(settings.access).guard(client)
-    try:
-        await client.bootstrap()
-        topics = [spec.name for spec in own_topics(settings)]
-        seen = await _look_at_topics(client, topics, settings)
-        findings += seen
-        if all(finding.good for finding in seen):
-            findings += await _look_at_settings(settings)
-            for topic in reversed(topics):
-                who = (
-                    "drivers publish"
-                    if topic == settings.offsets_topic
-                    else "the service publishes"
-                )
-                findings.append(await _may_write(client, topic, who))
-            for topic in (settings.offsets_topic, settings.lag_topic):
-                findings.append(await _may_read(settings, topic))
-            for group_id in _groups(settings):
-                findings.append(await _may_use_group(settings, group_id))
-    except (KafkaError, OSError, asyncio.TimeoutError) as error:
-        findings.append(Finding(False, f"Kafka stopped answering: {error or type(error).__name__}"))
-    finally:
-        await client.close()
+    topics = [spec.name for spec in own_topics(settings)]
+    async with BrokerPool(settings.access) as pool:
+        try:
+            described = await pool.refresh(topics)
+            if described is None:
+                raise KafkaUnavailable("no broker answers")
+            seen = [_look_at_topic(topic, settings) for topic in described]
+            findings += seen
+            if all(finding.good for finding in seen):
+                findings += await _look_at_settings(settings)
+                findings += await _look_at_rights(pool, topics, settings)
+        except KAFKA_FAILURES as error:
+            findings.append(Finding(False, f"Kafka stopped answering: {error_text(error)}"))
     return findings
 
 
-async def _look_at_topics(
-    client: AIOKafkaClient, topics: list[str], settings: Settings
-) -> list[Finding]:
-    request = MetadataRequest(topics, allow_auto_topic_creation=False)
-    answer = await client.send(client.get_random_node(), request)
-    findings = []
-    for error_code, topic, _internal, partitions in answer.topics:
-        error = for_code(error_code)
-        if error_code == 0:
-            findings.append(Finding(True, f"topic {topic} is there, {len(partitions)} partitions"))
-        elif error is TopicAuthorizationFailedError:
-            findings.append(
-                Finding(
-                    False, f"topic {topic}: no right to see it", "grant Describe and Read on it"
-                )
-            )
-        elif settings.create_topics:
-            findings.append(
-                Finding(
-                    False,
-                    f"topic {topic} is not there",
-                    "`sparklag topics create` makes it now, the service when it starts",
-                )
-            )
-        else:
-            findings.append(
-                Finding(False, f"topic {topic} is not there", "`sparklag topics create` makes it")
-            )
-    return findings
+def _look_at_topic(topic: TopicMetadata, settings: Settings) -> Finding:
+    if topic.error_code == error_codes.NONE:
+        return Finding(True, f"topic {topic.name} is there, {len(topic.leaders)} partitions")
+    if topic.error_code == error_codes.TOPIC_FORBIDDEN:
+        remedy = "grant Describe and Read on it"
+        return Finding(False, f"topic {topic.name}: no right to see it", remedy)
+    remedy = "`sparklag topics create` makes it"
+    if settings.create_topics:
+        remedy += " now, the service when it starts"
+    return Finding(False, f"topic {topic.name} is not there", remedy)
 
 
 async def _look_at_settings(settings: ResolvedSettings) -> list[Finding]:
@@ -121,53 +80,31 @@ async def _look_at_settings(settings: ResolvedSettings) -> list[Finding]:
     return [Finding(False, problem) for problem in problems]
 
 
-async def _may_write(client: AIOKafkaClient, topic: str, who: str) -> Finding:
-    # Kafka looks at the rights before it looks for the partition: a write to one that cannot be
-    # tells whether the right is there, and writes nothing.
-    request = ProduceRequest(
-        transactional_id=None,
-        required_acks=1,
-        timeout=5_000,
-        topics=[(topic, [(_NO_SUCH_PARTITION, b"")])],
-    )
-    answer = await client.send(client.get_random_node(), request)
-    error = for_code(answer.topics[0][1][0][1])
-    if error is TopicAuthorizationFailedError:
-        return Finding(False, f"no right to write to topic {topic}", f"grant Write: {who} there")
-    return Finding(True, f"may write to topic {topic}")
-
-
-async def _may_read(settings: ResolvedSettings, topic: str) -> Finding:
-    partition = TopicPartition(topic, 0)
-    consumer = ContractConsumer(settings, _ignore, auto_offset_reset="latest")
-    consumer.assign([partition])
-    try:
-        await consumer.start()
-        await consumer.getmany(partition, timeout_ms=_FETCH_MS)
-    except TopicAuthorizationFailedError:
-        return Finding(False, f"no right to read topic {topic}", "grant Read on it")
-    finally:
-        await consumer.stop()
-    return Finding(True, f"may read topic {topic}")
-
-
-async def _may_use_group(settings: ResolvedSettings, group_id: str) -> Finding:
-    partition = TopicPartition(settings.offsets_topic, 0)
-    consumer = ContractConsumer(settings, _ignore, group_id=group_id)
-    consumer.assign([partition])
-    try:
-        await consumer.start()
-        # Kafka leaves out what may not be seen: a topic counts as one without a commit.
-        await consumer.committed(partition)
-    except GroupAuthorizationFailedError:
-        return Finding(False, f"no right to group {group_id}", "grant Read on the group")
-    finally:
-        await consumer.stop()
-    return Finding(True, f"may use group {group_id}")
-
-
-def _ignore(first: int, after: int, why: str) -> None:
-    """What cannot be read says nothing of rights."""
+async def _look_at_rights(
+    pool: BrokerPool, topics: list[str], settings: ResolvedSettings
+) -> list[Finding]:
+    findings = []
+    for topic in reversed(topics):
+        if await may_write(pool, topic):
+            findings.append(Finding(True, f"may write to topic {topic}"))
+        else:
+            is_offsets = topic == settings.offsets_topic
+            who = "drivers publish" if is_offsets else "the service publishes"
+            remedy = f"grant Write: {who} there"
+            findings.append(Finding(False, f"no right to write to topic {topic}", remedy))
+    for topic in (settings.offsets_topic, settings.lag_topic):
+        if await may_read(settings, topic):
+            findings.append(Finding(True, f"may read topic {topic}"))
+        else:
+            findings.append(Finding(False, f"no right to read topic {topic}", "grant Read on it"))
+    for group_id in _groups(settings):
+        if await may_use_group(settings, group_id, settings.offsets_topic):
+            findings.append(Finding(True, f"may use group {group_id}"))
+        else:
+            findings.append(
+                Finding(False, f"no right to group {group_id}", "grant Read on the group")
+            )
+    return findings
 
 
 def _groups(settings: Settings) -> list[str]:

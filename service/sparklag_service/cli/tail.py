@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from aiokafka.errors import KafkaError
 
-from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
+from sparklag_kafka.clients.connection import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
@@ -56,9 +56,11 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
             told += 1
             if told == count:
                 return
-    except KafkaError as error:
-        cause = await explain_failure(settings.access)
-        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause or error}") from error
+    except BrokenPipeError:  # whoever reads this output has gone
+        raise
+    except KAFKA_FAILURES as error:
+        cause = await explain_error(error, settings.access)
+        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause}") from error
     finally:
         await consumer.stop()
 

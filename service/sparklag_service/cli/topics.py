@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 import typer
-from aiokafka.errors import KafkaError
 
-from sparklag_kafka.clients.connection import explain_failure, quiet_client_logs
+from sparklag_kafka.clients.connection import explain_error, quiet_client_logs
 from sparklag_kafka.clients.topic_setup import create_missing
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.topics import own_topics
@@ -43,7 +43,7 @@ async def _create(settings: ResolvedSettings) -> tuple[list[str], list[str]]:
     formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
     try:
         created = await create_missing(settings.access, own_topics(settings))
-    except KafkaError as error:
-        cause = await explain_failure(settings.access)
-        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause or error}") from error
+    except KAFKA_FAILURES as error:
+        cause = await explain_error(error, settings.access)
+        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause}") from error
     return created, await formats.register()

@@ -10,16 +10,12 @@ import logging
 import time
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from aiokafka.conn import collect_hosts
-
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.first_answer import first_answer
 from sparklag_kafka.brokers.leader_channel import Hold, LeaderChannel
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options, explain_failure
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, TopicPart
-from sparklag_kafka.protocol.metadata import Address, MetadataAnswer, MetadataRequest
+from sparklag_kafka.protocol.metadata import Address, MetadataResponse
 from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.tasks import keep_on, run_together, until_set
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
@@ -51,22 +47,14 @@ class WatchedCluster:
         self.alias = alias
         self.unreachable: str | None = "no broker was asked yet"
         """Why no broker of it answers; None when one does."""
-        self._access = access
+        self.pool = BrokerPool(access, settings.measure_timeout_s)
+        """Its shared connections are for all but latest offsets, which nothing else may delay."""
         self._settings = settings
-        self._options: dict[str, Any] = client_options(access)
-        del self._options["bootstrap_servers"]
-        self._trusted = TrustedBrokers(access)
-        self._seeds: list[Address] = [
-            (host, port) for host, port, _ in collect_hosts(access.bootstrap_servers)
-        ]
         self._table = OffsetTable(alias)
         self._plans: dict[str, Plan] = {}
         self._channels: dict[int, LeaderChannel] = {}
         self._earliest_channels: dict[int, LeaderChannel] = {}
         self._turn = asyncio.Lock()
-        self._side_links: dict[Address, BrokerConnection] = {}
-        """For all but latest offsets, which nothing else is to delay."""
-        self._answered_last: Address | None = None
         self._due_s: dict[str, float] = {}
         self._learned_s: dict[str, float] = {}
         self._brokers_due_s = 0.0
@@ -84,12 +72,6 @@ class WatchedCluster:
         """Where the partition's leader is; None where it has none."""
         return self._table.leader(topic, partition)
 
-    def new_link(self, address: Address) -> BrokerConnection:
-        """A connection of the caller's own, who closes it."""
-        return BrokerConnection(
-            *address, self._options, self._trusted, self._settings.measure_timeout_s
-        )
-
     async def run(self) -> None:
         """Keep metadata and earliest offsets up to date until cancelled."""
         cluster = f"Kafka cluster {self.alias}"
@@ -106,7 +88,7 @@ class WatchedCluster:
         if self._explaining is not None:
             self._explaining.cancel()
             closing.append(self._explaining)
-        closing += [asyncio.ensure_future(link.aclose()) for link in self._side_links.values()]
+        closing.append(asyncio.ensure_future(self.pool.aclose()))
         await asyncio.wait(closing, timeout=_CLOSE_S)
         self._let_go()
 
@@ -148,7 +130,7 @@ class WatchedCluster:
         parts: list[TopicPart],
         answer: bytes,
         asked_s: float,
-        metadata: MetadataAnswer,
+        metadata: MetadataResponse,
     ) -> None:
         """Whether the offsets in doubt are of the topics that are known."""
         now_s = time.monotonic()
@@ -212,16 +194,13 @@ class WatchedCluster:
 
     async def _learn(self, topics: list[str]) -> bool:
         asked_s = time.monotonic()
-        links = map(self._side_link, self._addresses())
-        found = await first_answer(links, MetadataRequest(topics))
-        if found is None:
+        found_topics = await self.pool.refresh(topics)
+        if found_topics is None:
             return False
-        self._answered_last = found.link.address
         self._hear()
         interval_s = self._settings.metadata_interval_s
-        brokers, found_topics = found.answer.read()
-        self._table.place_brokers(brokers)
-        await self._follow_addresses()
+        self._table.place_brokers(self.pool.brokers)
+        await self._close_moved()
         self._brokers_due_s = time.monotonic() + interval_s
         since_breath = 0
         for topic in found_topics:
@@ -238,10 +217,6 @@ class WatchedCluster:
         await self._place_waiting()
         return True
 
-    def _addresses(self) -> list[Address]:
-        known = [self._answered_last] if self._answered_last else []
-        return list(dict.fromkeys((*known, *self._table.brokers.values(), *self._seeds)))
-
     def _be_away(self) -> None:
         """No broker answers: nobody waits for this cluster until one does."""
         self._is_away = True
@@ -256,9 +231,9 @@ class WatchedCluster:
     async def _explain_absence(self) -> None:
         """Say why no broker answers; it is tried in vain once more for that, now and then."""
         try:
-            cause = await explain_failure(self._access)
-            if self._is_away and cause is not None:
-                self.unreachable = f"no broker answers: {cause}"
+            reason = await self.pool.explain_unreachable()
+            if self._is_away:
+                self.unreachable = reason
             await asyncio.sleep(_EXPLAIN_AGAIN_S if self._is_away else 0)
         finally:
             self._explaining = None
@@ -300,36 +275,27 @@ class WatchedCluster:
     def _channel(self, leader: int) -> LeaderChannel:
         channel = self._channels.get(leader)
         if channel is None:
-            link = self.new_link(self._table.brokers[leader])
-            timeout_s = self._settings.measure_timeout_s
-            channel = LeaderChannel(leader, link, LATEST, timeout_s, self, self._turn)
+            connection = self.pool.dedicated(self._table.brokers[leader])
+            timeout_s = self.pool.timeout_s
+            channel = LeaderChannel(leader, connection, LATEST, timeout_s, self, self._turn)
             self._channels[leader] = channel
         return channel
 
-    def _side_link(self, address: Address) -> BrokerConnection:
-        if address not in self._side_links:
-            self._side_links[address] = self.new_link(address)
-        return self._side_links[address]
-
-    async def _follow_addresses(self) -> None:
-        """A broker that moved is connected to anew, one that left no more."""
+    async def _close_moved(self) -> None:
+        """Close the channels to addresses where their broker is no longer."""
         brokers = self._table.brokers
         moved = [
             node
             for node, channel in self._channels.items()
-            if brokers.get(node) != channel.link.address
+            if brokers.get(node) != channel.connection.address
         ]
-        if moved:
-            await self._close_all(moved)
-        wanted = {*brokers.values(), *self._seeds}
-        for address in [address for address in self._side_links if address not in wanted]:
-            await self._side_links.pop(address).aclose()
+        await self._close_all(moved)
 
     async def _close_all(self, nodes: list[int]) -> None:
         closing: list[Awaitable[None]] = []
         for node in nodes:
             channel = self._channels.pop(node)
-            closing += [channel.aclose(), channel.link.aclose()]
+            closing += [channel.aclose(), channel.connection.aclose()]
             earliest = self._earliest_channels.pop(node, None)
             if earliest is not None:
                 closing.append(earliest.aclose())
@@ -346,14 +312,16 @@ class WatchedCluster:
             await asyncio.sleep(0)
 
     def _ask_earliest(self, leader: int, part: TopicPart) -> None:
-        part.earliest_asked = True
         channel = self._earliest_channels.get(leader)
         if channel is None:
-            link = self._side_link(self._table.brokers[leader])
-            timeout_s = self._settings.measure_timeout_s
+            connection = self.pool.connection(leader)
+            if connection is None:
+                return
+            timeout_s = self.pool.timeout_s
             taker = _EarliestTaker(self._table)
-            channel = LeaderChannel(leader, link, EARLIEST, timeout_s, taker, self._turn)
+            channel = LeaderChannel(leader, connection, EARLIEST, timeout_s, taker, self._turn)
             self._earliest_channels[leader] = channel
+        part.earliest_asked = True
         channel.want("read_uncommitted", part, self._table.part)
 
     async def _forget_unasked(self) -> None:
@@ -386,7 +354,7 @@ class _EarliestTaker:
         parts: list[TopicPart],
         answer: bytes,
         asked_s: float,
-        metadata: MetadataAnswer,
+        metadata: MetadataResponse,
     ) -> None:
         """Nothing is in doubt."""
 

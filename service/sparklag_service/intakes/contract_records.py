@@ -7,10 +7,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, Settings, encode
 from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.errors import RegistryError, WrongPlace
@@ -142,13 +142,7 @@ async def keep_reading(
     while True:
         try:
             await read()
-        except (
-            KafkaError,
-            RegistryError,
-            ReadingInterrupted,
-            OSError,
-            asyncio.TimeoutError,
-        ) as error:
+        except (*KAFKA_FAILURES, RegistryError, ReadingInterrupted) as error:
             counters.reads_failed += 1
             cause = await explain_error(error, settings.access)
             reason = f"topic {topic}: {cause}"

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.leave_group import leave_group
+from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
@@ -257,10 +257,10 @@ class TopicIntake:
             return
         try:
             await self._consumer.commit(offsets)
-        except (KafkaError, OSError) as error:
+        except KAFKA_FAILURES as error:
             # Said again with the next commit; until then another owner would only repeat work.
             self._counters.commits_failed += 1
-            _log.warning("offsets not committed yet: %s", str(error) or type(error).__name__)
+            _log.warning("offsets not committed yet: %s", error_text(error))
             return
         for partition, offset in offsets.items():
             ledgers[partition].committed(offset)
@@ -271,7 +271,7 @@ class TopicIntake:
             await asyncio.sleep(_LOOK_INTERVAL_S)
             try:
                 await asyncio.wait_for(self._look(consumer), _LOOK_TIMEOUT_S)
-            except (KafkaError, OSError, asyncio.TimeoutError):
+            except KAFKA_FAILURES:
                 # `heard_all_s` grows old: that says it.
                 self.behind = None
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.group_offsets import coordinators, fetch_offsets
-from sparklag_kafka.brokers.leader_channel import failure_text
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.offset_commit import OffsetCommitRequest
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
 from sparklag_schemas import ClusterAccess, Offsets
@@ -57,7 +56,6 @@ class ClusterMirror:
     ) -> None:
         self.alias = alias
         self.failures = Failures(alias, "mirror", "is committed to again")
-        self._access = access
         self._claims = claims
         self._keeps = keeps
         self._counters = counters
@@ -137,28 +135,27 @@ class ClusterMirror:
         self._say(group for group in by_group if group not in self._nodes)
         self.failures.end(self.failures.cluster)
         nodes = set(self._nodes.values())
-        if self._failing_nodes or any(self._brokers.link(node) is None for node in nodes):
-            await self._brokers.learn()
+        if self._failing_nodes or any(self._brokers.connection(node) is None for node in nodes):
+            await self._brokers.refresh()
 
     async def _say_away(self) -> None:
         self._counters.mirror_failures += 1
         if self.failures.cluster not in self.failures.reasons:
-            cause = await explain_failure(self._access)
-            why = f"nothing is mirrored to it, no broker answers{f': {cause}' if cause else ''}"
+            why = f"nothing is mirrored to it, {await self._brokers.explain_unreachable()}"
             self.failures.begin(self.failures.cluster, why)
 
     async def _commit_on(self, node: int, positions: Sequence[Position]) -> None:
-        link = self._brokers.link(node)
-        if link is None:
+        connection = self._brokers.connection(node)
+        if connection is None:
             # It has left the cluster, or has just come.
             self._misplaced(positions)
             return
         what = self.failures.broker(node)
         try:
             for some in by_count(positions, _AT_ONCE):
-                await self._commit_together(link, some)
-        except BROKER_FAILURES as error:
-            why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
+                await self._commit_together(connection, some)
+        except KAFKA_FAILURES as error:
+            why = broker_error_text(node, error, self._brokers.timeout_s)
             self.failures.begin(what, f"{why}; groups not mirrored: {len(positions)}")
             self._counters.mirror_failures += 1
             self._failing_nodes.add(node)
@@ -167,10 +164,12 @@ class ClusterMirror:
             self.failures.end(what)
             self._failing_nodes.discard(node)
 
-    async def _commit_together(self, link: BrokerConnection, positions: Sequence[Position]) -> None:
+    async def _commit_together(
+        self, connection: BrokerConnection, positions: Sequence[Position]
+    ) -> None:
         began_s = time.monotonic()
         said: dict[str, GroupAnswer] = {}
-        for answer in await fetch_offsets(link, list({p.group: None for p in positions})):
+        for answer in await fetch_offsets(connection, list({p.group: None for p in positions})):
             for found in answer.read({}):
                 if found is None:
                     await asyncio.sleep(0)
@@ -187,7 +186,7 @@ class ClusterMirror:
         try:
             for some in by_count(commits.values(), _IN_FLIGHT):
                 ends = await asyncio.gather(
-                    *(self._commit(link, *commit, began_s) for commit in some),
+                    *(self._commit(connection, *commit, began_s) for commit in some),
                     return_exceptions=True,
                 )
                 for error in filter(None, ends):
@@ -215,12 +214,12 @@ class ClusterMirror:
         return {}
 
     async def _commit(
-        self, link: BrokerConnection, position: Position, offsets: Offsets, now_s: float
+        self, connection: BrokerConnection, position: Position, offsets: Offsets, now_s: float
     ) -> None:
         if not self._keeps(position.query_id):
             return
         mark = Mark(position.observed_at_ms, position.query_id).text
-        answer = await link.ask(OffsetCommitRequest(position.group, offsets, mark))
+        answer = await connection.send(OffsetCommitRequest(position.group, offsets, mark))
         outcome = commit_outcome(offsets, answer.read())
         self._counters.mirror_commits += outcome.committed
         if outcome.reason is None:

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from aiokafka.errors import KafkaError
-
-from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.clients.connection import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings, SparklagError
 from sparklag_schemas.topics import own_topics
 
@@ -31,11 +30,11 @@ class TopicKeeper:
             try:
                 await self._create()
                 await self._look()
-            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+            except (*KAFKA_FAILURES, SparklagError) as error:
                 reason = str(error)
                 if not isinstance(error, SparklagError):
-                    cause = await explain_failure(self._settings.access)
-                    reason = f"Kafka at {self._settings.bootstrap_servers}: {cause or reason}"
+                    cause = await explain_error(error, self._settings.access)
+                    reason = f"Kafka at {self._settings.bootstrap_servers}: {cause}"
                 if reason != self.ready:
                     self.ready = reason
                     _log.warning("%s; trying on", reason)
@@ -51,7 +50,7 @@ class TopicKeeper:
             failed.clear()
             try:
                 await self._create()
-            except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+            except (*KAFKA_FAILURES, SparklagError) as error:
                 _log.debug("topics were not looked at: %s", error)
             await asyncio.sleep(_RETRY_S)
 

@@ -8,10 +8,10 @@ import logging
 from typing import Literal
 
 import msgspec
-from aiokafka.errors import KafkaError
 
 from sparklag_kafka.clients.connection import explain_error
-from sparklag_kafka.clients.producer import AcknowledgedProducer, ChoosePartition, MessageTooLarge
+from sparklag_kafka.clients.producer import AcknowledgedProducer, ChoosePartition
+from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
 from sparklag_schemas import ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
@@ -76,7 +76,7 @@ class TopicWriter:
                 self._too_large.add(key)
                 _log.error("%s cannot be published: %s", key.decode(), error)
             return "too large"
-        except (KafkaError, SparklagError, OSError, asyncio.TimeoutError) as error:
+        except (*KAFKA_FAILURES, SparklagError) as error:
             self.failed.set()
             await self._complain(error)
             return "failed"

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.leave_group import leave_group
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import MeasuredBy, Observation, ResolvedSettings, Settings
@@ -144,7 +144,7 @@ class Recording:
         done = {partition: records[-1].offset + 1 for partition, records in read.items()}
         try:
             await consumer.commit(done)
-        except KafkaError as error:
+        except KAFKA_FAILURES as error:
             # Read again by whoever has the partition now: that adds nothing to the store.
             self._counters.commits_failed += 1
             _log.warning("offsets recorded and not committed: %s", error)

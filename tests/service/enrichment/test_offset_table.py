@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.leader_channel import Hold, Patience
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
-from sparklag_kafka.protocol.metadata import MetadataAnswer, TopicMetadata
+from sparklag_kafka.protocol.metadata import MetadataResponse, TopicMetadata
 from sparklag_service.enrichment.offset_table import OffsetTable
 from sparklag_service.enrichment.offset_times import Latest
 from tests.service.asking import of_sources, query, source
@@ -216,7 +216,7 @@ def test_tags_of_newer_brokers_are_passed_over() -> None:
     )
     topic += b"\x02" + partition + tags + bytes(4) + tags
     data = b"".join((bytes(4), b"\x02", broker, b"\x02c", bytes(4), b"\x02", topic, tags))
-    brokers, topics = MetadataAnswer(data, flexible=True).read()
+    brokers, topics = MetadataResponse(data, flexible=True).read()
     assert brokers == {1: ("b", 9092)}
     assert list(topics) == [TopicMetadata(name, 0, "_" * 21 + "w", {0: 1})]
 

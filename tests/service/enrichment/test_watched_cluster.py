@@ -14,8 +14,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
@@ -389,7 +388,7 @@ async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
     ) as cluster:
         await measured(cluster, query({"here": [0]}))
         assert "new" not in cluster.offsets.topics
-        cluster._answered_last = cluster._table.brokers[NODE_ID]
+        cluster.pool._last_responder = cluster._table.brokers[NODE_ID]
         with frozen(second_node):
             state = of_sources("new", source(topics=("here", "new")))
             await asked_until(
@@ -434,16 +433,9 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
     second_client.create(topic_name, 3)
-    host, _, port = kafka.bootstrap_servers.partition(":")
-    link = BrokerConnection(
-        host,
-        int(port),
-        {},
-        TrustedBrokers(ClusterAccess(kafka.bootstrap_servers)),
-        60.0,
-    )
+    pool = BrokerPool(ClusterAccess(kafka.bootstrap_servers), timeout_s=60.0)
     try:
-        connection = await link.connection()
+        connection = await pool.connections()[0].connect()
         request = MetadataRequest([topic_name, f"{topic_name}-none"])
         brokers, topics = (await connection.send(request)).read()
         by_id = list(topics)
@@ -451,7 +443,7 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
         old_brokers, topics = (await connection.send(request)).read()
         without_id = list(topics)
     finally:
-        await link.aclose()
+        await pool.aclose()
     assert old_brokers == brokers
     assert [topic._replace(topic_id=None) for topic in by_id] == without_id
     assert [topic.leaders for topic in by_id] == [dict.fromkeys(range(3), 1), {}]

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklag_kafka.protocol.encoding import AnswerUnreadable
+from sparklag_kafka.errors import OneGroupPerRequest, ResponseUnreadable
 from sparklag_kafka.protocol.groups import (
     CoordinatorsAnswer,
     FindCoordinatorRequest,
     ListGroupsAnswer,
-    OnlyOneAtATime,
 )
 from sparklag_kafka.protocol.offset_fetch import (
     GroupAnswer,
@@ -198,7 +197,7 @@ def test_an_answer_that_breaks_off_anywhere_is_an_error(version: int) -> None:
     topics: Topics = {"t": {0: (1, "", 0), 1: (2, "beside", 0)}, "u": {5: (7, None, 29)}}
     whole = Broker(version).answer({"group": (topics, 0)})
     for end in range(len(whole.data) - (1 if version == 8 else 0)):
-        with pytest.raises(AnswerUnreadable):
+        with pytest.raises(ResponseUnreadable):
             list(whole._replace(data=whole.data[:end]).read({}))
 
 
@@ -218,7 +217,7 @@ _READERS: list[Callable[[bytes], object]] = [
 @given(garbage=st.binary(max_size=400) | st.binary(max_size=60).map(lambda b: b"\0" * 4 + b))
 def test_garbage_is_read_to_an_end_or_refused(garbage: bytes) -> None:
     for read in _READERS:
-        with suppress(AnswerUnreadable):
+        with suppress(ResponseUnreadable):
             read(garbage)
 
 
@@ -230,7 +229,7 @@ def test_an_answer_with_a_wrong_byte_is_read_to_an_end_or_refused(data: st.DataO
     place = data.draw(st.integers(0, len(whole.data) - 1))
     wrong = bytearray(whole.data)
     wrong[place] = data.draw(st.integers(0, 255))
-    with suppress(AnswerUnreadable):
+    with suppress(ResponseUnreadable):
         list(whole._replace(data=bytes(wrong)).read(groups_of(whole)))
 
 
@@ -247,7 +246,7 @@ def test_share_groups_commit_nothing_and_are_left_out() -> None:
 
 def test_an_old_broker_is_asked_for_one_group_at_a_time() -> None:
     for request in (OffsetFetchRequest(["a", "b"]), FindCoordinatorRequest(["a", "b"])):
-        with pytest.raises(OnlyOneAtATime):
+        with pytest.raises(OneGroupPerRequest):
             request.prepare({9: (1, 7), 10: (0, 3)})
 
 

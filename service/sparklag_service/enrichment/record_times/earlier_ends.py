@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES
+from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
@@ -78,9 +78,9 @@ class EarlierEnds:
             for one in some
         ]
         try:
-            ends = await look_up(reader.link, level, behind, now_ms)
-        except BROKER_FAILURES as error:
-            _log.debug("%s:%s does not say where logs ended: %s", *reader.link.address, error)
+            ends = await look_up(reader.connection, level, behind, now_ms)
+        except KAFKA_FAILURES as error:
+            _log.debug("%s:%s does not say where logs ended: %s", *reader.connection.address, error)
             return {}
         self._counts.looked_up += len(some)
         self._known.update(one.lookup for one in some)

@@ -10,7 +10,8 @@ from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
+from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_kafka.protocol.fetch import FetchAnswer, FetchRequest, Place
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.tasks import end, with_pauses
@@ -35,12 +36,12 @@ class LeaderReader:
 
     def __init__(
         self,
-        link: BrokerConnection,
+        connection: BrokerConnection,
         budget: ByteBudget,
         counts: RecordTimeCounts,
         taker: Callable[[Search], None],
     ) -> None:
-        self.link = link
+        self.connection = connection
         self._budget = budget
         self._counts = counts
         self._taker = taker
@@ -67,7 +68,7 @@ class LeaderReader:
         """End the round under way, and close the connection."""
         if self._task is not None:
             await end(self._task, patience_s=_CANCEL_AGAIN_S)
-        await self.link.aclose()
+        await self.connection.aclose()
 
     async def _run_rounds(self) -> None:
         try:
@@ -78,10 +79,10 @@ class LeaderReader:
                     continue
                 try:
                     await self._run_round()
-                except BROKER_FAILURES as error:
-                    self._fail(str(error) or type(error).__name__)
+                except KAFKA_FAILURES as error:
+                    self._fail(error_text(error))
                 except Exception:  # those that are wanted next have nothing to do with it
-                    _log.exception("reading record times from %s:%s", *self.link.address)
+                    _log.exception("reading record times from %s:%s", *self.connection.address)
                     self._fail("unforeseen")
         finally:
             self._task = None
@@ -93,7 +94,9 @@ class LeaderReader:
             places.setdefault(partition.topic, []).append(search.place)
         self._counts.requests += 1
         try:
-            answer: FetchAnswer = await self.link.ask(FetchRequest(level, places, MOST_BYTES))
+            answer: FetchAnswer = await self.connection.send(
+                FetchRequest(level, places, MOST_BYTES)
+            )
             size = len(answer.data)
             self._counts.bytes_read += size
             self._budget.spend(size, time.monotonic())

@@ -9,6 +9,7 @@ from typing import Protocol
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
@@ -25,8 +26,8 @@ class Cluster(Protocol):
     def leader(self, topic: str, partition: int) -> Address | None:
         """Where the partition's leader is; None where it has none."""
 
-    def new_link(self, address: Address) -> BrokerConnection:
-        """A connection of the caller's own, who closes it."""
+    @property
+    def pool(self) -> BrokerPool: ...
 
 
 class Leaders:
@@ -46,7 +47,9 @@ class Leaders:
         self._used.add(address)
         reader = self._readers.get(address)
         if reader is None:
-            reader = self._readers[address] = self._make_reader(self._cluster.new_link(address))
+            reader = self._readers[address] = self._make_reader(
+                self._cluster.pool.dedicated(address)
+            )
         return reader
 
     async def close_idle(self) -> None:

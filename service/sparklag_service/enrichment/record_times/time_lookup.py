@@ -90,16 +90,16 @@ class _Halving:
 
 
 async def look_up(
-    link: BrokerConnection, level: IsolationLevel, wanted: Iterable[Behind], now_ms: int
+    connection: BrokerConnection, level: IsolationLevel, wanted: Iterable[Behind], now_ms: int
 ) -> Ends:
-    """Ask one leader about its partitions. Raises one of BROKER_FAILURES.
+    """Ask one leader about its partitions. Raises one of KAFKA_FAILURES.
 
     A partition of which it does not know is left out.
     """
     searches = {(one.topic, one.partition): _Halving(one) for one in wanted}
     while going := {place: one for place, one in searches.items() if not one.is_done}:
         times_ms = {place: now_ms - one.age_s * 1_000 for place, one in going.items()}
-        answered = await _ends_at(link, level, times_ms)
+        answered = await _ends_at(connection, level, times_ms)
         for place, search in going.items():
             if place in answered:
                 search.take(answered[place])
@@ -113,7 +113,7 @@ async def look_up(
 
 
 async def _ends_at(
-    link: BrokerConnection, level: IsolationLevel, times_ms: Mapping[Place, int]
+    connection: BrokerConnection, level: IsolationLevel, times_ms: Mapping[Place, int]
 ) -> dict[Place, int]:
     """The first offset with that time or a later one; -1 where there is none."""
     found = {}
@@ -121,7 +121,7 @@ async def _ends_at(
         times: dict[str, dict[int, int]] = {}
         for (topic, number), at_ms in some:
             times.setdefault(topic, {})[number] = at_ms
-        answer: bytes = await link.ask(OffsetsAtRequest(level, times))
+        answer: bytes = await connection.send(OffsetsAtRequest(level, times))
         for topic, answered in read_offsets(answer):
             for number, error_code, _, offset in answered:
                 if error_code == 0:

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES
 from sparklag_kafka.brokers.group_offsets import coordinators
-from sparklag_kafka.brokers.leader_channel import failure_text
 from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.groups import ListGroupsRequest
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.bounds import MAX_NAME
@@ -45,9 +44,9 @@ class GroupFinder:
 
     async def find(self) -> bool:
         """Ask every broker for its groups; False where none answers."""
-        if not await self._brokers.learn():
+        if await self._brokers.refresh() is None:
             return False
-        nodes = self._brokers.nodes
+        nodes = sorted(self._brokers.brokers)
         for node in self._nodes - set(nodes):
             self._lists.pop(node, None)
             self._failures.drop(self._list(node), self._names(node), self._failures.broker(node))
@@ -64,18 +63,18 @@ class GroupFinder:
 
     async def _list_groups_of(self, node: int) -> bool:
         """Whether that broker has said all of its groups."""
-        link = self._brokers.link(node)
-        if link is None:
+        connection = self._brokers.connection(node)
+        if connection is None:
             return False
         what = self._list(node)
         try:
-            answer = await link.ask(ListGroupsRequest())
+            answer = await connection.send(ListGroupsRequest())
             error_code, listed = answer.read()
             raw, groups = self._lists.get(node, (b"", []))
             if raw != answer.data[4:]:  # behind the throttle time
                 groups = [g async for g in with_pauses(listed) if self._patterns.match(g)]
-        except BROKER_FAILURES as error:
-            why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
+        except KAFKA_FAILURES as error:
+            why = broker_error_text(node, error, self._brokers.timeout_s)
             self._failures.begin(what, f"consumer groups may be missing: {why}")
             return False
         if error_code:

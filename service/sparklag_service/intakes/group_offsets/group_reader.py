@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from sparklag_kafka.brokers.connection import BROKER_FAILURES, BrokerConnection
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.group_offsets import GROUPS_AT_ONCE, fetch_offsets
-from sparklag_kafka.brokers.leader_channel import failure_text
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import explain_failure
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.offset_fetch import GroupAnswer
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.runtime.chunks import by_count
@@ -68,7 +67,6 @@ class GroupReader:
         settings: GroupSettings,
         taker: GroupTaker,
     ) -> None:
-        self._access = access
         self._settings = settings
         self._taker = taker
         self._brokers = BrokerPool(access)
@@ -109,8 +107,7 @@ class GroupReader:
         if await self._finder.find():
             self._failures.end(self._failures.cluster)
             return True
-        cause = await explain_failure(self._access)
-        why = f"consumer groups cannot be read, no broker answers{f': {cause}' if cause else ''}"
+        why = f"consumer groups cannot be read, {await self._brokers.explain_unreachable()}"
         self._failures.begin(self._failures.cluster, why)
         return False
 
@@ -164,8 +161,8 @@ class GroupReader:
             _log.error("reading groups of broker %s was given up", node, exc_info=error)
 
     async def _read_from(self, node: int, groups: Sequence[str]) -> None:
-        link = self._brokers.link(node)
-        if link is None:
+        connection = self._brokers.connection(node)
+        if connection is None:
             why = f"its coordinator, broker {node}, has left the cluster"
             self._failures.begin_groups(dict.fromkeys(groups, why))
             self._find_now.set()
@@ -173,20 +170,20 @@ class GroupReader:
         what = self._failures.broker(node)
         try:
             for some in by_count(groups, GROUPS_AT_ONCE):
-                await self._read_groups(link, some)
-        except BROKER_FAILURES as error:
-            if self._brokers.link(node) is link:  # else it has left meanwhile
-                why = failure_text(f"broker {node}", error, self._brokers.timeout_s)
+                await self._read_groups(connection, some)
+        except KAFKA_FAILURES as error:
+            if self._brokers.connection(node) is connection:  # else it has left meanwhile
+                why = broker_error_text(node, error, self._brokers.timeout_s)
                 self._failures.begin(what, f"{why}; consumer groups not read: {len(groups)}")
             self._find_now.set()
         else:
             self._failures.end(what)
 
-    async def _read_groups(self, link: BrokerConnection, groups: Sequence[str]) -> None:
-        await link.connection()
+    async def _read_groups(self, connection: BrokerConnection, groups: Sequence[str]) -> None:
+        await connection.connect()
         asked_at_ms = epoch_ms()
         refused: dict[str, str] = {}
-        for answer in await fetch_offsets(link, groups):
+        for answer in await fetch_offsets(connection, groups):
             for found in answer.read(self._known):
                 if found is None:
                     await asyncio.sleep(0)

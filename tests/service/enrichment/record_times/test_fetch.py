@@ -17,7 +17,7 @@ from aiokafka.protocol.fetch import (
 )
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.protocol.encoding import AnswerUnreadable
+from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.fetch import Aborted, FetchAnswer, Fetched, FetchRequest
 from sparklag_service.enrichment.record_times.search import FIRST_BYTES, MOST_BYTES, Search
 from tests.service.enrichment.record_times.batches import TRANSACTIONAL, batch, marker
@@ -72,9 +72,9 @@ def test_a_broker_that_speaks_neither_version_is_refused() -> None:
 def test_cut_anywhere_it_is_refused_and_nothing_else_is_raised(version: int) -> None:
     whole = answered(version)
     for cut in range(len(whole)):
-        with pytest.raises(AnswerUnreadable):
+        with pytest.raises(ResponseUnreadable):
             list(FetchAnswer(whole[:cut], version).read())
-    with pytest.raises(AnswerUnreadable):
+    with pytest.raises(ResponseUnreadable):
         list(FetchAnswer(whole + b"\0", version).read())
 
 

@@ -12,8 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -352,11 +351,10 @@ async def test_no_more_is_read_than_the_budget_allows(
     second_client.create(topic_name, 2)
     servers = kafka.bootstrap_servers
     await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
-    host, port = servers.split(":")
     budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
     found: asyncio.Queue[Search] = asyncio.Queue()
-    link = BrokerConnection(host, int(port), {}, TrustedBrokers(ClusterAccess(servers)), 30.0)
-    reader = LeaderReader(link, budget, RecordTimeCounts(), found.put_nowait)
+    pool = BrokerPool(ClusterAccess(servers), timeout_s=30.0)
+    reader = LeaderReader(pool.connections()[0], budget, RecordTimeCounts(), found.put_nowait)
     try:
         began_s = time.monotonic()
         for number in (0, 1):

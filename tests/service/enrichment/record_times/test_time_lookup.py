@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_kafka.clients.connection import TrustedBrokers, connection_options
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -77,21 +77,23 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     asked: list[int] = []
 
     class Counting(BrokerConnection):
-        async def ask(self, request: Any) -> Any:
+        async def send(self, request: Any) -> Any:
             asked.append(1)
-            return await super().ask(request)
+            return await super().send(request)
 
-    trusted = TrustedBrokers(ClusterAccess(kafka.bootstrap_servers))
-    link = Counting(host, int(port), {}, trusted, 30.0)
+    access = ClusterAccess(kafka.bootstrap_servers)
+    connection = Counting(
+        (host, int(port)), connection_options(access), TrustedBrokers(access), 30.0
+    )
     try:
         wanted = [
             Behind(topic_name, 0, 0, 2),
             Behind(topic_name, 1, 1, 2),
             Behind(topic_name, 7, 0, 2),
         ]
-        ends = await look_up(link, "read_uncommitted", wanted, now_ms)
+        ends = await look_up(connection, "read_uncommitted", wanted, now_ms)
     finally:
-        await link.aclose()
+        await connection.aclose()
     # Halving: of 203 ages eight at most, all partitions together.
     assert len(asked) <= 8
     found = {
