@@ -1,4 +1,4 @@
-"""The checkpoint intake: where queries are by their checkpoints, without a word from any driver."""
+"""The checkpoint intake: the positions of queries by their checkpoints, without their drivers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.intakes import Delivery, nothing_to_do
-from sparklag_service.intakes.checkpoint_looks import CheckpointLooks, Looked, answer_of
+from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of
 from sparklag_service.tracking.query_state import QueryState
 
 _log = logging.getLogger(__name__)
-_FOLLOW_S = 1.0
-"""How often drivers are asked where their checkpoints are."""
+_FOLLOW_INTERVAL_S = 1.0
+"""How often the locations that drivers report are compared with what is watched."""
 _LEAST_OF_INTERVAL = 0.8
-"""Intervals differ, so that hundreds of checkpoints are not looked at in the same moment."""
-_LONGEST_BACK_OFF = 12
-"""Intervals between looks at what cannot be read."""
-_LEARN_AGAIN = 10
-"""Find intervals after which one of another instance is looked at: its query may be a new one."""
-_PATIENCE_S = 1.0
-_MEANINGLESS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", "ckpt", "chk"}
+"""Intervals differ, so that hundreds of checkpoints are not polled at the same time."""
+_MAX_BACKOFF = 12
+"""Intervals between polls of what cannot be read."""
+_IDENTIFY_AGAIN = 10
+"""Find intervals between polls of another instance's checkpoint: it may hold a new query."""
+_CANCEL_AGAIN_S = 1.0
+_GENERIC_FOLDERS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", "ckpt", "chk"}
 
 
 class CheckpointIntake:
-    """Looks at each checkpoint of the queries that this instance owns. Create it on its loop."""
+    """Polls each checkpoint of the queries that this instance owns. Create it on its loop."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CheckpointIntake:
         owns: Callable[[str], bool],
         queries: Mapping[str, QueryState],
     ) -> None:
-        """`queries`: those that are measured, whose drivers say where their checkpoints are."""
+        """`queries`: those tracked here; their drivers report where their checkpoints are."""
         self.name = "checkpoints"
         self.settings = settings.checkpoints
         self.heartbeat_s = settings.heartbeat_s
@@ -63,136 +63,140 @@ class CheckpointIntake:
         self.failing: dict[str, str] = {}
         self._limits = MessageLimits(settings.limits)
         self._patterns = settings.checkpoint_patterns
-        self._allowed = [normal_location(prefix) for prefix in settings.checkpoints.follow]
+        self._follow_below = [normal_location(prefix) for prefix in settings.checkpoints.follow]
         self._queue = queue
-        self._looks = CheckpointLooks(self.settings.timeout_s)
-        self._watched: dict[str, _Watched] = {}
-        self._found: dict[str, list[str]] = {}
-        self._unfound: set[str] = set()
-        """Patterns that failed. A location is its own pattern: what fails there is not theirs."""
-        self._holders: dict[str, str] = {}
-        """Query id, and the location that is watched for it."""
+        self._poller = CheckpointPoller(self.settings.timeout_s)
+        self._watched: dict[str, _WatchedCheckpoint] = {}
+        self._matches: dict[str, list[str]] = {}
+        """Locations by pattern."""
+        self._failed_patterns: set[str] = set()
+        """A location without wildcards is its own pattern: a failed poll does not count here."""
+        self._claims: dict[str, str] = {}
+        """The location that is watched for each query."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         try:
             await run_together(
                 self._find_regularly(),
                 self._follow_regularly(),
-                self._looks.run(),
-                patience_s=_PATIENCE_S,
+                self._poller.run(),
+                patience_s=_CANCEL_AGAIN_S,
             )
         finally:
             closing = asyncio.get_running_loop().run_in_executor(None, self.store.close)
-            await asyncio.wait({closing}, timeout=_PATIENCE_S)
+            await asyncio.wait({closing}, timeout=_CANCEL_AGAIN_S)
 
-    def watches(self, watched: _Watched) -> bool:
-        """Whether it is to be looked at any more."""
-        return self._watched.get(watched.location) is watched
+    def watches(self, checkpoint: _WatchedCheckpoint) -> bool:
+        """Whether it is still to be polled."""
+        return self._watched.get(checkpoint.location) is checkpoint
 
-    def hold(self, query_id: str, location: str) -> str:
-        """Watch a query there; where it is watched, if that is elsewhere."""
-        return self._holders.setdefault(query_id, location)
+    def claim(self, query_id: str, location: str) -> str:
+        """The location that is watched for a query: this one unless it is another already."""
+        return self._claims.setdefault(query_id, location)
 
-    def give_back(self, query_id: str | None, location: str) -> None:
-        """A query is not watched there any more."""
-        if query_id is not None and self._holders.get(query_id) == location:
-            del self._holders[query_id]
+    def release(self, query_id: str | None, location: str) -> None:
+        """Undo `claim`."""
+        if query_id is not None and self._claims.get(query_id) == location:
+            del self._claims[query_id]
 
-    def out_of_bounds(self, answer: Looked, location: str) -> str | None:
-        """Why a position is not taken: its partitions pass what `limits` say."""
-        if isinstance(answer, CheckpointPosition):
-            try:
-                # The store's clock may be ahead.
-                observation = observation_of(answer, location, "", "checkpoint")
-                self._limits.check(observation, MAX_EPOCH_MS)
-            except OutOfBounds as error:
-                return f"{redact_location(location)}: {error}"
+    def limit_error(self, position: CheckpointPosition, location: str) -> str | None:
+        """Why a position is refused: its partitions are beyond `limits`."""
+        try:
+            # The clock of the store may be ahead.
+            observation = observation_of(position, location, "", "checkpoint")
+            self._limits.check(observation, MAX_EPOCH_MS)
+        except OutOfBounds as error:
+            return f"{redact_location(location)}: {error}"
         return None
 
     def put(self, observation: Observation) -> None:
-        """On the queue, where it has anything to do with Kafka."""
+        """Put it on the queue, unless the query has nothing to do with Kafka."""
         if observation.sources:
             self._queue.put_nowait(Delivery(observation, nothing_to_do))
 
-    def fail(self, location: str, why: str) -> None:
-        """Logged once, until it can be read again."""
+    def fail(self, location: str, reason: str) -> None:
+        """Report it as failing; log that once."""
         location = redact_location(location)
-        if self.failing.get(location) != why:
-            _log.warning("cannot watch %s", why)
-        self.failing[location] = why
+        if self.failing.get(location) != reason:
+            _log.warning("cannot watch %s", reason)
+        self.failing[location] = reason
 
     def recover(self, location: str) -> None:
-        """It can be read, or need not be any more."""
+        """Report it as failing no more."""
         location = redact_location(location)
         if self.failing.pop(location, None) is not None:
             _log.info("watching %s again", location)
 
     async def _find_regularly(self) -> None:
         while True:
-            await asyncio.gather(*(self._find(*given) for given in self._patterns))
+            await asyncio.gather(
+                *(self._find(pattern, cluster) for pattern, cluster in self._patterns)
+            )
             await asyncio.sleep(self.settings.find_interval_s)
 
     async def _find(self, pattern: str, cluster: str) -> None:
-        find = partial(answer_of, partial(self.store.find, pattern), pattern)
-        finding = self._looks.ask(normal_location(pattern), find)
+        find = partial(result_of, partial(self.store.find, pattern), pattern)
+        finding = self._poller.call(normal_location(pattern), find)
         await asyncio.wait({finding}, timeout=self.settings.timeout_s)
         if not finding.done():
-            self._unfound.add(pattern)
-            self.fail(pattern, str(self._looks.unanswered(pattern)))
-        found = await finding
-        if isinstance(found, CheckpointError):
-            self._unfound.add(pattern)
-            self.fail(pattern, str(found))
+            self._failed_patterns.add(pattern)
+            self.fail(pattern, str(self._poller.timed_out(pattern)))
+        locations = await finding
+        if isinstance(locations, CheckpointError):
+            self._failed_patterns.add(pattern)
+            self.fail(pattern, str(locations))
             return
-        if pattern in self._unfound:
-            self._unfound.discard(pattern)
+        if pattern in self._failed_patterns:
+            self._failed_patterns.discard(pattern)
             self.recover(pattern)
-        for location in set(self._found.get(pattern, ())) - set(found):
+        for location in set(self._matches.get(pattern, ())) - set(locations):
             self._drop(location)
-        self._found[pattern] = found
-        for location in found:
+        self._matches[pattern] = locations
+        for location in locations:
             self._watch(location, cluster, fixed_prefix(pattern), configured=True)
 
     async def _follow_regularly(self) -> None:
         while True:
-            if self._allowed:
+            if self._follow_below:
                 self._follow()
-            await asyncio.sleep(_FOLLOW_S)
+            await asyncio.sleep(_FOLLOW_INTERVAL_S)
 
     def _follow(self) -> None:
-        """What drivers say of their checkpoints, where the settings allow it."""
-        told = {
+        """Watch the checkpoints that drivers report, where the settings allow it."""
+        reported = {
             normal_location(state.checkpoint_location): state.cluster
             for state in self.queries.values()
             if state.checkpoint_location is not None
         }
-        for location, cluster in told.items():
-            prefix = next((one for one in self._allowed if _lies_in(location, one)), None)
+        for location, cluster in reported.items():
+            prefix = next((p for p in self._follow_below if _is_below(location, p)), None)
             if prefix is not None:
                 self._watch(location, cluster, prefix, configured=False)
-        for location in [w.location for w in self._watched.values() if not w.configured]:
-            if location not in told:
-                self._drop(location)
+        for checkpoint in list(self._watched.values()):
+            if not checkpoint.configured and checkpoint.location not in reported:
+                self._drop(checkpoint.location)
 
     def _watch(self, location: str, cluster: str, below: str | None, *, configured: bool) -> None:
-        known = self._watched.get(location)
-        if known is None:
-            watched = self._watched[location] = _Watched(self, location, cluster, below, configured)
-            # The first looks are spread too.
-            self._looks.schedule(watched, random.uniform(0, min(1.0, self.settings.interval_s)))
+        checkpoint = self._watched.get(location)
+        if checkpoint is None:
+            checkpoint = _WatchedCheckpoint(self, location, cluster, below, configured)
+            self._watched[location] = checkpoint
+            # The first polls are spread too.
+            after_s = random.uniform(0, min(1.0, self.settings.interval_s))
+            self._poller.schedule(checkpoint, after_s)
         elif configured:
-            known.configured = True
+            checkpoint.configured = True
 
     def _drop(self, location: str) -> None:
-        dropped = self._watched.pop(location, None)
-        if dropped is not None:
-            dropped.let_go()
+        checkpoint = self._watched.pop(location, None)
+        if checkpoint is not None:
+            checkpoint.release()
             self.recover(location)
 
 
-class _Watched:
-    """One checkpoint. See Place."""
+class _WatchedCheckpoint:
+    """See PolledCheckpoint."""
 
     def __init__(
         self,
@@ -204,84 +208,86 @@ class _Watched:
     ) -> None:
         self.location = location
         self.configured = configured
-        """It is in the settings; else a driver told of it."""
+        """It is in the settings; otherwise a driver reported it."""
         self._below = below
-        """The folder of the settings that it has to lie in. None: it is named there itself."""
+        """The folder of the settings that it has to lie in. None: the settings name it itself."""
         self._intake = intake
         self._cluster = cluster
         self._reader: CheckpointReader | None = None
         self._query_id: str | None = None
-        self._learnt_s = 0.0
+        self._identified_s = 0.0
+        """`time.monotonic()`, when the query was read last."""
         self._position: CheckpointPosition | None = None
         self._put_s: float | None = None
-        """When its position was put on the queue. None: not since this instance looks at it."""
+        """When the position was put on the queue. None: not since this instance polls it."""
         self._failures = 0
 
-    def due(self) -> CheckpointReader | None:
+    def next_reader(self) -> CheckpointReader | None:
         intake = self._intake
         if self._query_id is not None and not intake.owns(self._query_id):
-            self.let_go()
-            again_s = _LEARN_AGAIN * intake.settings.find_interval_s
-            if time.monotonic() - self._learnt_s < again_s:
+            self.release()
+            again_s = _IDENTIFY_AGAIN * intake.settings.find_interval_s
+            if time.monotonic() - self._identified_s < again_s:
                 return None
         if self._reader is None:
             self._reader = intake.store.reader(self.location, self._below)
         return self._reader
 
-    def looked(self, answer: Looked) -> float | None:
-        if not self._intake.watches(self):
+    def take(self, result: PollResult) -> float | None:
+        intake = self._intake
+        if not intake.watches(self):
             return None
-        out_of_bounds = self._intake.out_of_bounds(answer, self.location)
-        if out_of_bounds is not None:
-            # The reader tells it once: what was there before stands no more.
+        if isinstance(result, CheckpointError):
+            self._fail(str(result))
+        elif result is not None and (error := intake.limit_error(result, self.location)):
+            # The reader returns a position once: the previous one is outdated.
             self._position = None
-            self._fail(out_of_bounds)
-        elif isinstance(answer, CheckpointError):
-            self._fail(str(answer))
+            self._fail(error)
         else:
-            self._take(answer)
-        interval_s = self._intake.settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
-        return float(interval_s * min(2.0**self._failures, _LONGEST_BACK_OFF))
+            self._update(result)
+        interval_s = intake.settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
+        return float(interval_s * min(2.0**self._failures, _MAX_BACKOFF))
 
-    def let_go(self) -> None:
-        """Another instance looks at it, or nobody."""
+    def release(self) -> None:
+        """Another instance polls it, or none."""
         self._reader = self._position = self._put_s = None
-        self._intake.give_back(self._query_id, self.location)
+        self._intake.release(self._query_id, self.location)
 
-    def _take(self, position: CheckpointPosition | None) -> None:
-        """None: it is where it was."""
-        if position is not None:
-            self._learn(position)
+    def _update(self, changed: CheckpointPosition | None) -> None:
+        if changed is not None:
+            self._identify(changed)
         query_id = self._query_id
         if query_id is None or self._position is None:
             return
-        holder = self._intake.hold(query_id, self.location)
-        if holder != self.location:
+        intake = self._intake
+        claimed = intake.claim(query_id, self.location)
+        if claimed != self.location:
             self._fail(
                 f"{redact_location(self.location)}: holds query {query_id}, as"
-                f" {redact_location(holder)} does, and only that is watched"
+                f" {redact_location(claimed)} does, and only that is watched"
             )
             return
         self._failures = 0
-        self._intake.recover(self.location)
-        if not self._intake.owns(query_id):
-            self.let_go()
-        elif position is not None or self._put_s is None:
+        intake.recover(self.location)
+        if not intake.owns(query_id):
+            self.release()
+        elif changed is not None or self._put_s is None:
             self._put(self._position, "checkpoint")
-        elif time.monotonic() - self._put_s >= self._intake.heartbeat_s and self._repeats(query_id):
+        elif time.monotonic() - self._put_s >= intake.heartbeat_s and self._repeats(query_id):
             self._put(self._position, "refresh")
 
-    def _learn(self, position: CheckpointPosition) -> None:
+    def _identify(self, position: CheckpointPosition) -> None:
         if self._query_id not in (None, position.query_id):
             shown = redact_location(self.location)
             _log.info("%s: holds query %s, not %s", shown, position.query_id, self._query_id)
-            self._intake.give_back(self._query_id, self.location)
+            self._intake.release(self._query_id, self.location)
         self._query_id = position.query_id
-        self._learnt_s = time.monotonic()
+        self._identified_s = time.monotonic()
         self._position = position
 
     def _repeats(self, query_id: str) -> bool:
-        """A query whose driver is gone is forgotten some day, unless it is to be watched."""
+        """Whether it has heartbeats. A followed query whose driver is gone is forgotten some day,
+        one of the settings is not."""
         state = self._intake.queries.get(query_id)
         return self.configured or (state is not None and state.run_id is None)
 
@@ -289,21 +295,21 @@ class _Watched:
         self._put_s = time.monotonic()
         self._intake.put(observation_of(position, self.location, self._cluster, cause))
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         self._failures += 1
-        self._intake.fail(self.location, why)
+        self._intake.fail(self.location, reason)
 
 
 def observation_of(
     position: CheckpointPosition, location: str, cluster: str, cause: Cause
 ) -> Observation:
-    """What the checkpoint at `location` says now. Its query goes by the folder's name."""
+    """The observation of a checkpoint's position. Its query is named after the folder."""
     return Observation(
         observation_id=str(uuid4()),
         cluster=cluster,
         query_id=position.query_id,
         run_id=None,
-        query=_name_of(location),
+        query=_folder_name(location),
         origin="checkpoint",
         cause=cause,
         observed_at=epoch_ms(),
@@ -319,11 +325,12 @@ def observation_of(
     )
 
 
-def _name_of(location: str) -> str | None:
+def _folder_name(location: str) -> str | None:
+    """The innermost folder's name that means something."""
     parts = [part for part in location.rpartition("://")[2].split("/") if part]
-    return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), None)
+    return next((part for part in reversed(parts) if part.lower() not in _GENERIC_FOLDERS), None)
 
 
-def _lies_in(location: str, prefix: str) -> bool:
+def _is_below(location: str, prefix: str) -> bool:
     inside = location == prefix or location.startswith(prefix.rstrip("/") + "/")
     return inside and ".." not in location.split("/")
