@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.comparison import Row, print_table, say
 from sparklag_service.history.archive import Archive
-from sparklag_service.history.rows import row
+from sparklag_service.history.rows import Totals, row_of
 
 _CEILING_MB: Final = 64
 _QUERIES: Final = (100, 1_000, 10_000)
@@ -67,7 +67,16 @@ def _fill(queries: int, pipe: Connection) -> None:
     cpu_s = time.process_time()
     for at_ms in range(_NOW_MS - _DAY_MS, _NOW_MS, step_ms):
         for name in names:
-            archive.add(name, row(at_ms, at_ms % 1_000, 1.5, 10.0, 11.0, "OK"), at_ms)
+            totals = Totals(
+                query_id=name,
+                measured_at=at_ms,
+                status="OK",
+                total_lag=at_ms % 1_000,
+                max_time_lag_s=1.5,
+                input_rate=10.0,
+                processed_rate=11.0,
+            )
+            archive.add(name, row_of(totals), at_ms)
         events += queries
     cpu_s = time.process_time() - cpu_s
     kept = len(archive.rows(names[-1], _NOW_MS))

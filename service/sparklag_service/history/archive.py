@@ -1,6 +1,6 @@
 """The rows of all queries, under one ceiling. Pure: the time is passed in.
 
-The more queries there are the coarser each one's rows get; beyond what fits at the coarsest, new
+The more queries there are the coarser each query's rows get; beyond what fits at the coarsest, new
 queries have no history.
 """
 
@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklag_service.history.grain import Grain
-from sparklag_service.history.rows import ROW_BYTES, Row, pack, unpack
+from sparklag_service.history.rows import ROW_BYTES, Resolution, Row, pack, unpack
 
 FINEST: Final = 512
 COARSEST: Final = 8
 _SLACK: Final = 1.25
-"""So many times its rows a query may have before they are thinned."""
+"""A query may have so many times its rows before they are thinned."""
 _GROWTH: Final = 1.125
-"""Python gives a buffer that grows more than it needs."""
+"""Python gives a growing buffer more than it needs."""
 _SERIES_BYTES: Final = 700
 """What Python takes for a query beside the rows."""
 _SHARE: Final = 0.9
@@ -30,10 +29,13 @@ _SHARE: Final = 0.9
 class _Series:
     rows: bytearray = field(default_factory=bytearray)
     older: bytearray = field(default_factory=bytearray)
-    """What is being read again, from before the first of `rows`."""
+    """What the refill reads, from before the first of `rows`."""
 
     def held_bytes(self) -> int:
         return _SERIES_BYTES + sys.getsizeof(self.rows) + sys.getsizeof(self.older)
+
+    def all_rows(self) -> Iterator[Row]:
+        return unpack(self.older + self.rows)
 
 
 class Archive:
@@ -41,11 +43,11 @@ class Archive:
 
     def __init__(self, max_bytes: int, finest_ms: int, keep_ms: int) -> None:
         self._max_bytes = int(max_bytes * _SHARE)
-        self._grains = [
-            Grain(finest_ms, FINEST >> step, keep_ms)
+        self._resolutions = [
+            Resolution(finest_ms, FINEST >> step, keep_ms)
             for step in range((FINEST // COARSEST).bit_length())
         ]
-        self._most_rows = [int(_SLACK * grain.most_rows()) for grain in self._grains]
+        self._max_rows = [int(_SLACK * each.max_rows()) for each in self._resolutions]
         self._level = 0
         self._series: dict[str, _Series] = {}
         self._next_thinned: Iterator[str] = iter(())
@@ -55,90 +57,82 @@ class Archive:
         return len(self._series)
 
     @property
-    def grain(self) -> Grain:
-        """As fine as the highest number of queries so far allows: what has become coarse does not
-        get finer, and would look like gaps."""
-        return self._grains[self._level]
+    def resolution(self) -> Resolution:
+        """As fine as the highest number of queries so far allows: rows that have become coarse do
+        not get finer, and would look like gaps."""
+        return self._resolutions[self._level]
 
-    def add(self, query_id: str, row: Row, now_ms: int) -> bool:
-        """Take in what is newer than the query's other rows. False: there is no room for it."""
-        return self._take(query_id, row, now_ms, older=False)
-
-    def add_older(self, query_id: str, row: Row, now_ms: int) -> bool:
-        """Take in what is older than its other rows, from the oldest on. False: there is no room
-        for it."""
-        return self._take(query_id, row, now_ms, older=True)
-
-    def _take(self, query_id: str, row: Row, now_ms: int, *, older: bool) -> bool:
+    def add(self, query_id: str, row: Row, now_ms: int, *, older: bool = False) -> bool:
+        """Take in a row that is newer than the query's other rows; or, with `older`, older than
+        they are, from the oldest on. False: there is no room for it."""
         series = self._series_of(query_id)
         if series is None:
             return False
         self._append(series, series.older if older else series.rows, row, now_ms)
-        if len(series.older) + len(series.rows) > self._most_rows[self._level] * ROW_BYTES:
+        if len(series.older) + len(series.rows) > self._max_rows[self._level] * ROW_BYTES:
             self._thin(series, now_ms)
         self._shrink(now_ms)
         return True
 
     def join(self, query_id: str, now_ms: int) -> None:
-        """What comes next is older than all of its rows."""
+        """The next older rows are older than all of the query's."""
         series = self._series.get(query_id)
         if series is not None and series.older:
             self._thin(series, now_ms)
 
     def forget(self, query_id: str) -> None:
-        """All of it."""
+        """All of its rows."""
         series = self._series.pop(query_id, None)
         if series is not None:
-            self._account(series, -1)
+            self.held_bytes -= series.held_bytes()
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
-        """What was before that time."""
+        """Its rows from before that time."""
         series = self._series.get(query_id)
         if series is not None:
-            self._keep(series, (row for row in _all(series) if row.measured_at_ms >= at_ms))
+            rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
+            self._replace(series, rows)
 
     def rows(self, query_id: str, now_ms: int) -> list[Row]:
         """The query's, from the oldest on."""
         series = self._series.get(query_id)
-        if series is None:
-            return []
-        return self.grain.thinned(_all(series), now_ms)
+        return [] if series is None else self.resolution.thinned(series.all_rows(), now_ms)
 
     def query_ids(self) -> list[str]:
-        """Of whom there is a history."""
+        """Of the queries that have rows."""
         return list(self._series)
 
     def _series_of(self, query_id: str) -> _Series | None:
         series = self._series.get(query_id)
         if series is None:
-            if self._bytes_of(len(self._series) + 1, len(self._grains) - 1) > self._max_bytes:
+            if self._bytes_of(len(self._series) + 1, len(self._resolutions) - 1) > self._max_bytes:
                 return None
             series = self._series[query_id] = _Series()
-            self._account(series, 1)
+            self.held_bytes += series.held_bytes()
             self._level = max(self._level, self._level_for(len(self._series)))
         return series
 
     def _append(self, series: _Series, buffer: bytearray, row: Row, now_ms: int) -> None:
-        self._account(series, -1)
+        self.held_bytes -= series.held_bytes()
         if buffer:
             (last,) = unpack(buffer[-ROW_BYTES:])
-            width_ms = self.grain.width_ms(now_ms - row.measured_at_ms)
+            width_ms = self.resolution.width_ms(now_ms - row.measured_at_ms)
             if row.measured_at_ms // width_ms == last.measured_at_ms // width_ms:
                 row = last.joined(row)
                 del buffer[-ROW_BYTES:]
         buffer += pack(row)
-        self._account(series, 1)
+        self.held_bytes += series.held_bytes()
 
     def _thin(self, series: _Series, now_ms: int) -> None:
-        self._keep(series, self.grain.thinned(_all(series), now_ms))
+        self._replace(series, self.resolution.thinned(series.all_rows(), now_ms))
 
-    def _keep(self, series: _Series, rows: Iterable[Row]) -> None:
-        self._account(series, -1)
+    def _replace(self, series: _Series, rows: Iterable[Row]) -> None:
+        self.held_bytes -= series.held_bytes()
         series.rows, series.older = bytearray(b"".join(map(pack, rows))), bytearray()
-        self._account(series, 1)
+        self.held_bytes += series.held_bytes()
 
     def _shrink(self, now_ms: int) -> None:
-        """Thin others in turn: they may be as fine as fewer queries could be."""
+        """Thin other queries, round robin: they may be as fine as fewer queries could be."""
         # Twice round, and each is as short as it must be.
         for _ in range(2 * len(self._series) + 2):
             if self.held_bytes <= self._max_bytes:
@@ -151,18 +145,11 @@ class Archive:
             if series is not None:
                 self._thin(series, now_ms)
 
-    def _account(self, series: _Series, sign: int) -> None:
-        self.held_bytes += sign * series.held_bytes()
-
     def _level_for(self, queries: int) -> int:
-        for level in range(len(self._grains)):
+        for level in range(len(self._resolutions)):
             if self._bytes_of(queries, level) <= self._max_bytes:
                 return level
-        return len(self._grains) - 1
+        return len(self._resolutions) - 1
 
     def _bytes_of(self, queries: int, level: int) -> float:
-        return queries * (_SERIES_BYTES + _GROWTH * ROW_BYTES * self._most_rows[level])
-
-
-def _all(series: _Series) -> Iterator[Row]:
-    return unpack(series.older + series.rows)
+        return queries * (_SERIES_BYTES + _GROWTH * ROW_BYTES * self._max_rows[level])

@@ -1,4 +1,4 @@
-"""The history of one instance: what came in while it ran, and what the topic holds from before."""
+"""The history of one instance: events from while it ran, and those on the topic from before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from sparklag_schemas import LagEvent, Settings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.archive import Archive
-from sparklag_service.history.points import HistoryPage, points, step_ms
-from sparklag_service.history.query_params import Question
+from sparklag_service.history.page import HistoryPage, TimeRange, points
 from sparklag_service.history.rows import row_of
 from sparklag_service.live.event_ids import begins_anew
 from sparklag_service.view.feed import Arrival
@@ -36,17 +35,16 @@ class History:
         )
         self._counters = counters
         self._partitions: dict[str, int] = {}
-        """Of each query: where its events are."""
+        """By query: which has its events."""
         self.complete_since_ms: dict[int, int] = {}
-        """Of each partition."""
+        """By partition."""
         self.ends: dict[int, int] = {}
-        """Where the topic ended when the feed began: what is before must be read besides. Of that
-        the feed has the last minute, and not what lies before an outage, perhaps."""
+        """Where the topic ended when the feed began: the refill reads up to there. The feed has
+        only the last minute of that, and perhaps not the time before an outage."""
         self.forgotten_ms: dict[str, int] = {}
-        """Of queries that left a tombstone: its time."""
+        """By query: the time of its tombstone."""
         self._last: dict[int, int] = {}
-        self.wanted = asyncio.Event()
-        """There is something to be read besides."""
+        self.refill_needed = asyncio.Event()
 
     def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -58,7 +56,7 @@ class History:
                 self.ends[partition] = ends.get(partition, start)
                 self.complete_since_ms[partition] = now_ms
                 self._last[partition] = start - 1
-                self.wanted.set()
+                self.refill_needed.set()
 
     def arrived(self, arrival: Arrival) -> None:
         """See Follower."""
@@ -82,27 +80,27 @@ class History:
             del self.forgotten_ms[next(iter(self.forgotten_ms))]
         self.archive.forget_before(query_id, at_ms)
 
-    def answer(self, event: LagEvent, asked: Question, now_ms: int) -> HistoryPage:
+    def page(self, event: LagEvent, wanted: TimeRange, now_ms: int) -> HistoryPage:
         """The totals of the query whose newest event that is."""
-        width_ms = step_ms(asked, self.archive.grain, now_ms)
-        since_ms = asked.since_ms // width_ms * width_ms
-        until_ms = -(-asked.until_ms // width_ms) * width_ms
+        wanted = wanted.aligned(self.archive.resolution, now_ms)
         rows = self.archive.rows(event.query_id, now_ms)
         partition = self._partitions.get(event.query_id)
+        reason, complete_since_ms = None, now_ms
+        if partition is not None:
+            complete_since_ms = self.complete_since_ms.get(partition, now_ms)
+        if not rows:
+            reason = (
+                "no event of it has come since the service began"
+                if partition is None
+                else "there are more queries than history.memory_mb has room for"
+            )
         return HistoryPage(
             query_id=event.query_id,
             query=event.query,
-            since=since_ms,
-            until=until_ms,
-            step_s=width_ms / 1000,
-            complete_since=max(
-                now_ms - self.keep_ms,
-                self.complete_since_ms.get(partition, now_ms) if partition is not None else now_ms,
-            ),
-            reason=None
-            if rows
-            else "there are more queries than history.memory_mb has room for"
-            if partition is not None
-            else "no event of it has come since the service began",
-            points=points(rows, since_ms, until_ms, width_ms),
+            since=wanted.since_ms,
+            until=wanted.until_ms,
+            step_s=wanted.step_ms / 1000,
+            complete_since=max(now_ms - self.keep_ms, complete_since_ms),
+            reason=reason,
+            points=points(rows, wanted),
         )

@@ -1,6 +1,6 @@
-"""Reads again what `consumer-lag` holds from before this instance: its history.
+"""Reads what `consumer-lag` has from before this instance into its history.
 
-The newest part first, as people ask for it first. It takes a quarter of the loop's time, at most,
+The newest part first, as people request it first. It takes a quarter of the loop's time, at most,
 and little memory.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
@@ -28,16 +27,16 @@ from sparklag_service.view.view import View
 _log = logging.getLogger(__name__)
 _WINDOWS_S: Final = (900, 3_600, 10_800, 21_600, 43_200)
 _POLL_MS: Final = 500
-_MOST_RECORDS: Final = 200
+_MAX_RECORDS: Final = 200
 _FETCH_BYTES: Final = 2 * 1024 * 1024
 _PARTITION_BYTES: Final = 256 * 1024
-_REST: Final = 3.0
-"""Times as long as a turn took."""
+_REST_RATIO: Final = 3.0
+"""Times as long as a chunk took."""
 _JOINED_AT_ONCE: Final = 10
 
 
 class Refill:
-    """Fills `history` up to its ends, whenever it wants that."""
+    """Fills `history` up to its ends, whenever it needs that."""
 
     def __init__(
         self,
@@ -55,29 +54,29 @@ class Refill:
             Totals, settings.lag_topic, settings, formats, counters.refusals, written_as=LagEvent
         )
         self.done = asyncio.Event()
-        """Nothing is left to be read."""
+        """Nothing is left to read."""
 
     async def run(self) -> None:
-        """Read when there is something to be read, until cancelled. Kafka may be away."""
+        """Read when there is something to read, until cancelled. Kafka may be away."""
         await keep_reading(
-            self._read_when_wanted,
+            self._read_when_needed,
             self._settings.lag_topic,
             self._settings,
             self._counters,
             lambda reason: None,
         )
 
-    async def _read_when_wanted(self) -> None:
-        wanted = self._history.wanted
+    async def _read_when_needed(self) -> None:
+        needed = self._history.refill_needed
         while True:
-            await wanted.wait()
+            await needed.wait()
             self.done.clear()
-            wanted.clear()
+            needed.clear()
             try:
                 await self._read()
             except BaseException:
-                # What failed is begun again: rows that are there already change nothing.
-                wanted.set()
+                # What failed begins again: rows that are there already change nothing.
+                needed.set()
                 raise
             self.done.set()
 
@@ -95,61 +94,63 @@ class Refill:
                 TopicPartition(self._settings.lag_topic, number): end
                 for number, end in self._history.ends.items()
             }
-            if not until:
-                return
-            consumer.assign(list(until))
-            begins = await consumer.beginning_offsets(list(until))
-            now_ms, keep_ms = epoch_ms(), self._history.keep_ms
-            # Where all was deleted nobody can tell since when.
-            broken = {p for p, end in until.items() if end == begins[p] > 0}
-            for window_ms in (*(s * 1000 for s in _WINDOWS_S if s * 1000 < keep_ms), keep_ms):
-                since_ms = now_ms - window_ms
-                found = await consumer.offsets_for_times(dict.fromkeys(until, since_ms))
-                starts = {
-                    p: min(end, found[p].offset if found[p] is not None else end)
-                    for p, end in until.items()
-                }
-                window = _Window(starts, until, begins, since_ms)
-                await self._read_window(consumer, window)
-                if self._history.wanted.is_set():
-                    # The view began anew: this does as well.
-                    return
-                for partition, complete_ms in window.complete_since_ms():
-                    if partition not in broken:
-                        self._history.complete_since_ms[partition.partition] = complete_ms
-                broken |= window.broken
-                until = starts
-                if all(start <= begins[p] for p, start in starts.items()):
-                    break
-            for partition in begins.keys() - broken:
-                if until[partition] <= begins[partition]:
-                    # There never was anything before.
-                    self._history.complete_since_ms[partition.partition] = now_ms - keep_ms
+            if until:
+                consumer.assign(list(until))
+                await self._read_windows(consumer, until)
         finally:
             await consumer.stop()
 
+    async def _read_windows(
+        self, consumer: AIOKafkaConsumer, until: dict[TopicPartition, int]
+    ) -> None:
+        history = self._history
+        first = await consumer.beginning_offsets(list(until))
+        now_ms, keep_ms = epoch_ms(), history.keep_ms
+        # Where all was deleted, the time since when is unknown.
+        broken = {p for p, end in until.items() if end == first[p] > 0}
+        for window_ms in (*(s * 1000 for s in _WINDOWS_S if s * 1000 < keep_ms), keep_ms):
+            since_ms = now_ms - window_ms
+            offsets = await consumer.offsets_for_times(dict.fromkeys(until, since_ms))
+            starts = {
+                p: min(end, offsets[p].offset if offsets[p] is not None else end)
+                for p, end in until.items()
+            }
+            window = _Window(starts, until, first, since_ms)
+            await self._read_window(consumer, window)
+            if history.refill_needed.is_set():
+                # The view began again: so does this.
+                return
+            for partition in until.keys() - broken:
+                history.complete_since_ms[partition.partition] = window.complete_since_ms(partition)
+            broken |= window.incomplete_ms.keys()
+            until = starts
+            if all(start <= first[p] for p, start in starts.items()):
+                break
+        for partition in first.keys() - broken:
+            if until[partition] <= first[partition]:
+                # There never was anything before.
+                history.complete_since_ms[partition.partition] = now_ms - keep_ms
+
     async def _read_window(self, consumer: AIOKafkaConsumer, window: _Window) -> None:
-        active = window.unread()
+        active = set(window.unread)
         for partition in consumer.assignment():
             if partition in active:
                 consumer.seek(partition, window.starts[partition])
                 consumer.resume(partition)
             else:
                 consumer.pause(partition)
-        while active and not self._history.wanted.is_set():
-            batches = await consumer.getmany(
-                *active, timeout_ms=_POLL_MS, max_records=_MOST_RECORDS
-            )
+        while active and not self._history.refill_needed.is_set():
+            batches = await consumer.getmany(*active, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
             for partition, records in batches.items():
-                wanted = [r for r in records if r.offset < window.until[partition]]
-                async for turn in self._records.short_turns(wanted):
+                inside = [r for r in records if r.offset < window.until[partition]]
+                async for chunk in self._records.short_turns(inside):
                     began_s = time.monotonic()
-                    for record in turn:
+                    for record in chunk:
                         window.passed(partition, record)
                         self._take(record)
-                    await asyncio.sleep(_REST * (time.monotonic() - began_s))
+                    await asyncio.sleep(_REST_RATIO * (time.monotonic() - began_s))
             for partition in list(active):
-                # Behind the last record of a compacted topic there may be none up to there.
+                # A compacted topic may have no record between its last one and there.
                 if await consumer.position(partition) >= window.until[partition]:
                     active.discard(partition)
                     consumer.pause(partition)
@@ -160,7 +161,7 @@ class Refill:
         for at, query_id in enumerate(self._history.archive.query_ids(), start=1):
             self._history.archive.join(query_id, now_ms)
             if at % _JOINED_AT_ONCE == 0:
-                # Nobody waits for it, and what has the loop meanwhile is measuring.
+                # Nothing waits for this, and measuring has the loop meanwhile.
                 await asyncio.sleep(0.01)
 
     def _take(self, record: ConsumerRecord) -> None:
@@ -174,12 +175,12 @@ class Refill:
         totals = self._records.decoded(record)
         if totals is None:
             return
-        # One that the view does not know can be asked for by nobody.
+        # Nobody can request the history of a query that is not in the view.
         if self._view.get(totals.query_id) is None:
             return
         if record.timestamp < self._history.forgotten_ms.get(totals.query_id, 0):
             return
-        if not self._history.archive.add_older(totals.query_id, row_of(totals), epoch_ms()):
+        if not self._history.archive.add(totals.query_id, row_of(totals), epoch_ms(), older=True):
             self._counters.history_left_out += 1
 
 
@@ -190,34 +191,28 @@ class _Window:
         self,
         starts: dict[TopicPartition, int],
         until: dict[TopicPartition, int],
-        begins: dict[TopicPartition, int],
+        first: dict[TopicPartition, int],
         since_ms: int,
     ) -> None:
-        # One more, where there was one: whether it is still there tells whether something is
-        # missing before the first.
-        self.starts = {p: max(start - 1, begins[p]) for p, start in starts.items()}
+        """`first`: the first offsets that are left on the topic."""
+        # One record more, where there was one: whether it is still there shows whether something
+        # is missing before the first.
+        self.starts = {p: max(start - 1, first[p]) for p, start in starts.items()}
         self.until = until
-        self.broken: set[TopicPartition] = set()
-        """Where records are missing: compacted away, or deleted."""
+        self.unread = {p for p, start in starts.items() if start < until[p]}
+        self.incomplete_ms: dict[TopicPartition, int] = {}
+        """Where records are missing, compacted away or deleted: the time of the next record."""
         self._since_ms = since_ms
-        self._begins = begins
-        self._unread = {p for p, start in starts.items() if start < until[p]}
+        self._first = first
         self._next = dict(self.starts)
-        self._complete_ms: dict[TopicPartition, int] = {}
-
-    def unread(self) -> set[TopicPartition]:
-        """Partitions in which there is something to read."""
-        return set(self._unread)
 
     def passed(self, partition: TopicPartition, record: ConsumerRecord) -> None:
         """It was read."""
-        deleted = self._next[partition] == self._begins[partition] > 0
+        deleted = self._next[partition] == self._first[partition] > 0
         if record.offset > self._next[partition] or deleted:
-            self.broken.add(partition)
-            self._complete_ms[partition] = record.timestamp
+            self.incomplete_ms[partition] = record.timestamp
         self._next[partition] = record.offset + 1
 
-    def complete_since_ms(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Of each partition: since when nothing is missing."""
-        for partition in self.starts:
-            yield partition, self._complete_ms.get(partition, self._since_ms)
+    def complete_since_ms(self, partition: TopicPartition) -> int:
+        """Since when nothing is missing."""
+        return self.incomplete_ms.get(partition, self._since_ms)

@@ -1,10 +1,15 @@
-"""A row of a query's history, and how it is packed. Pure."""
+"""The rows of a query's history: how one is packed, and how old ones are joined. Pure.
+
+A row is a slot of time. The width of a slot is a power of two times the finest, and slots begin at
+whole multiples of their width: two neighbours always make one of the next width, whenever that is
+done.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from math import isnan, nan
+from collections.abc import Iterable, Iterator
+from math import ceil, isnan, log2, nan
 from typing import Final, NamedTuple, get_args
 
 from msgspec import Struct
@@ -25,7 +30,7 @@ ROW_BYTES: Final = _ROW.size
 
 
 class Row(NamedTuple):
-    """A slot of time. None: not known. `max_…` are the highest in it; the others, the last."""
+    """A slot of time. None: unknown. `max_…` are the highest in it; the others, the last."""
 
     measured_at_ms: int
     total_lag: int | None
@@ -53,30 +58,8 @@ class Row(NamedTuple):
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
 
 
-def row(
-    measured_at_ms: int,
-    total_lag: int | None,
-    max_time_lag_s: float | None,
-    input_rate: float | None,
-    processed_rate: float | None,
-    status: str,
-) -> Row:
-    """What one event says. A status that this version does not know counts as UNKNOWN."""
-    number = _NUMBER_OF_STATUS.get(status, _UNKNOWN)
-    return Row(
-        measured_at_ms,
-        total_lag,
-        total_lag,
-        max_time_lag_s,
-        input_rate,
-        processed_rate,
-        _STATUSES[number],
-        1 << number,
-    )
-
-
 class Totals(Struct, frozen=True, kw_only=True, gc=False):
-    """Of a lag event, what the history keeps: the partitions are skipped, not decoded."""
+    """The fields of a lag event that the history stores: the partitions are not decoded."""
 
     query_id: Name
     measured_at: EpochMs
@@ -87,51 +70,93 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     processed_rate: SignedRate | None = None
 
 
-def row_of(said: LagEvent | Totals) -> Row:
-    """What one event says."""
-    return row(
-        said.measured_at,
-        said.total_lag,
-        said.max_time_lag_s,
-        said.input_rate,
-        said.processed_rate,
-        said.status,
+def row_of(event: LagEvent | Totals) -> Row:
+    """Of one event. A status of a newer version counts as UNKNOWN."""
+    number = _NUMBER_OF_STATUS.get(event.status, _UNKNOWN)
+    return Row(
+        event.measured_at,
+        event.total_lag,
+        event.total_lag,
+        event.max_time_lag_s,
+        event.input_rate,
+        event.processed_rate,
+        _STATUSES[number],
+        1 << number,
     )
 
 
-def pack(packed: Row) -> bytes:
+def pack(row: Row) -> bytes:
     """In `ROW_BYTES` bytes; ages and rates to 7 digits."""
     return _ROW.pack(
-        packed.measured_at_ms,
-        _UNKNOWN_LAG if packed.total_lag is None else packed.total_lag,
-        _UNKNOWN_LAG if packed.max_total_lag is None else packed.max_total_lag,
-        nan if packed.max_time_lag_s is None else packed.max_time_lag_s,
-        nan if packed.input_rate is None else packed.input_rate,
-        nan if packed.processed_rate is None else packed.processed_rate,
-        packed.status_bits,
-        _NUMBER_OF_STATUS[packed.status],
+        row.measured_at_ms,
+        _UNKNOWN_LAG if row.total_lag is None else row.total_lag,
+        _UNKNOWN_LAG if row.max_total_lag is None else row.max_total_lag,
+        nan if row.max_time_lag_s is None else row.max_time_lag_s,
+        nan if row.input_rate is None else row.input_rate,
+        nan if row.processed_rate is None else row.processed_rate,
+        row.status_bits,
+        _NUMBER_OF_STATUS[row.status],
     )
 
 
 def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
-    """The rows in it. Ages and rates have more digits than are known: see `in_known_digits`."""
-    for at_ms, lag, max_lag, age_s, came, went, bits, status in _ROW.iter_unpack(buffer):
+    """The rows in it. Ages and rates have spurious digits: see `significant`."""
+    for at_ms, lag, max_lag, age_s, input_rate, processed_rate, bits, status in _ROW.iter_unpack(
+        buffer
+    ):
         yield Row(
             at_ms,
             None if lag == _UNKNOWN_LAG else lag,
             None if max_lag == _UNKNOWN_LAG else max_lag,
-            _known(age_s),
-            _known(came),
-            _known(went),
+            None if isnan(age_s) else age_s,
+            None if isnan(input_rate) else input_rate,
+            None if isnan(processed_rate) else processed_rate,
             _STATUSES[status],
             bits,
         )
 
 
-def in_known_digits(number: float | None) -> float | None:
-    """An age or a rate of a row that was packed."""
+def significant(number: float | None) -> float | None:
+    """An age or a rate of a row that was packed, without its spurious digits."""
     return None if number is None else float(f"{number:.6g}")
 
 
-def _known(number: float) -> float | None:
-    return None if isnan(number) else number
+class Resolution(NamedTuple):
+    """A slot is at least its age / `fineness` wide, and at most twice that."""
+
+    finest_ms: int
+    fineness: int
+    keep_ms: int
+
+    def width_ms(self, age_ms: int) -> int:
+        """Of a slot of that age."""
+        least = age_ms / self.fineness / self.finest_ms
+        return self.finest_ms if least <= 1 else self.finest_ms << ceil(log2(least))
+
+    def max_rows(self) -> int:
+        """Of a query that has an event in every slot."""
+        rows, age_ms = 0, 0
+        while age_ms < self.keep_ms:
+            width_ms = self.width_ms(age_ms + 1)
+            # That width lasts until here.
+            until_ms = min(width_ms * self.fineness, self.keep_ms)
+            rows += ceil((until_ms - age_ms) / width_ms) + 1
+            age_ms = until_ms
+        return rows
+
+    def thinned(self, rows: Iterable[Row], now_ms: int) -> list[Row]:
+        """In order of time, one in each slot, without those older than `keep_ms`."""
+        thinned: list[Row] = []
+        end_ms = 0
+        for row in sorted(rows, key=lambda row: row.measured_at_ms):
+            # A clock that is ahead puts rows into the future: they are as many.
+            age_ms = abs(now_ms - row.measured_at_ms)
+            if age_ms > self.keep_ms:
+                continue
+            if row.measured_at_ms < end_ms:
+                thinned[-1] = thinned[-1].joined(row)
+                continue
+            width_ms = self.width_ms(age_ms)
+            end_ms = (row.measured_at_ms // width_ms + 1) * width_ms
+            thinned.append(row)
+        return thinned

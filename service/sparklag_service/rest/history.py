@@ -8,8 +8,7 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.history.points import HistoryPage
-from sparklag_service.history.query_params import BadQuestion, question
+from sparklag_service.history.page import HistoryPage, InvalidParameter, time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
@@ -46,10 +45,10 @@ def add_history(app: FastAPI, backend: Backend) -> None:
         event = problems.one_query(backend.view, query).event
         now_ms = epoch_ms()
         try:
-            asked = question(since, until, step, now_ms)
-        except BadQuestion as error:
+            wanted = time_range(since, until, step, now_ms)
+        except InvalidParameter as error:
             raise problems.invalid_parameter(error.parameter, str(error)) from error
-        page = backend.history.answer(event, asked, now_ms)
+        page = backend.history.page(event, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
 
 

@@ -8,14 +8,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklag_schemas.enumerations import OpenStatus
 from sparklag_service.history.archive import COARSEST, FINEST, Archive
-from sparklag_service.history.grain import Grain
-from sparklag_service.history.rows import ROW_BYTES, Row, pack, row, unpack
+from sparklag_service.history.rows import ROW_BYTES, Resolution, Row, Totals, pack, row_of, unpack
 
 MB = 1024 * 1024
 S, HOUR, DAY = 1_000, 3_600_000, 86_400_000
 NOW = 1_790_000_000_000
 FINEST_MS = 15 * S
+
+
+def row(
+    measured_at_ms: int,
+    lag: int | None,
+    age_s: float | None,
+    input_rate: float | None,
+    processed_rate: float | None,
+    status: OpenStatus,
+) -> Row:
+    return row_of(
+        Totals(
+            query_id="a",
+            measured_at=measured_at_ms,
+            status=status,
+            total_lag=lag,
+            max_time_lag_s=age_s,
+            input_rate=input_rate,
+            processed_rate=processed_rate,
+        )
+    )
 
 
 def at(ago_ms: int, lag: int | None = 5) -> Row:
@@ -44,26 +65,26 @@ def test_a_joined_row_says_the_last_and_the_highest() -> None:
 def test_thinning_loses_no_peak_keeps_its_bound_and_done_twice_changes_nothing(
     ages_ms: list[int], fineness: int
 ) -> None:
-    grain = Grain(FINEST_MS, fineness, DAY)
+    resolution = Resolution(FINEST_MS, fineness, DAY)
     rows = [at(age_ms, lag) for lag, age_ms in enumerate(ages_ms)]
-    thinned = grain.thinned(rows, NOW)
+    thinned = resolution.thinned(rows, NOW)
     kept = [r for r in rows if NOW - r.measured_at_ms <= DAY]
-    assert len(thinned) <= min(len(kept), grain.most_rows())
+    assert len(thinned) <= min(len(kept), resolution.max_rows())
     assert max((r.max_total_lag or 0 for r in thinned), default=0) == max(
         (r.total_lag or 0 for r in kept), default=0
     )
-    assert grain.thinned(thinned, NOW) == thinned
+    assert resolution.thinned(thinned, NOW) == thinned
 
 
 def test_rows_that_are_thinned_again_and_again_as_they_age_make_no_gap() -> None:
-    grain = Grain(FINEST_MS, 64, DAY)
+    resolution = Resolution(FINEST_MS, 64, DAY)
     rows = [at(age_ms, age_ms) for age_ms in range(6 * HOUR, 0, -10 * S)]
     for now_ms in range(NOW, NOW + 5 * HOUR, 600 * S):
-        rows = grain.thinned(rows, now_ms)
-    width_ms = grain.width_ms(11 * HOUR)
+        rows = resolution.thinned(rows, now_ms)
+    width_ms = resolution.width_ms(11 * HOUR)
     slots = [r.measured_at_ms // width_ms for r in rows]
     assert sorted(set(slots)) == list(range(slots[0], slots[-1] + 1))
-    assert len(rows) <= grain.most_rows()
+    assert len(rows) <= resolution.max_rows()
 
 
 def test_a_day_of_heartbeats_is_kept_at_four_minutes_and_the_last_two_hours_at_the_finest() -> None:
@@ -104,8 +125,8 @@ def test_queries_beyond_what_fits_at_the_coarsest_have_no_history_and_are_told_s
 def test_what_was_before_a_tombstone_is_forgotten() -> None:
     archive = Archive(MB, FINEST_MS, DAY)
     archive.add("a", at(0), NOW)
-    archive.add_older("a", at(2 * HOUR), NOW)
-    archive.add_older("a", at(HOUR), NOW)
+    archive.add("a", at(2 * HOUR), NOW, older=True)
+    archive.add("a", at(HOUR), NOW, older=True)
     archive.forget_before("a", NOW - HOUR)
     assert [NOW - r.measured_at_ms for r in archive.rows("a", NOW)] == [HOUR, 0]
     archive.forget("a")

@@ -1,10 +1,10 @@
-"""What `GET /lag/{query}/history` is asked."""
+"""The parameters of `GET /lag/{query}/history`."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparklag_service.history.query_params import BadQuestion, question
+from sparklag_service.history.page import InvalidParameter, time_range
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -28,16 +28,16 @@ HOUR = 3_600_000
 def test_a_moment_is_epoch_milliseconds_iso_8601_or_a_duration_before_now(
     since: str, ms: int
 ) -> None:
-    assert question(since, None, None, NOW).since_ms == ms
+    assert time_range(since, None, None, NOW).since_ms == ms
 
 
 def test_without_parameters_it_is_the_last_hour_in_300_steps() -> None:
-    assert question(None, None, None, NOW) == (NOW + 1 - HOUR, NOW + 1, 12_000)
+    assert time_range(None, None, None, NOW) == (NOW + 1 - HOUR, NOW + 1, 12_000)
 
 
 @pytest.mark.parametrize(("step", "ms"), [("30", 30_000), ("0.5", 500), ("5m", 300_000)])
 def test_a_step_is_seconds_or_a_duration(step: str, ms: int) -> None:
-    assert question("1h", "5m", step, NOW).step_ms == ms
+    assert time_range("1h", "5m", step, NOW).step_ms == ms
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_a_step_is_seconds_or_a_duration(step: str, ms: int) -> None:
 def test_what_it_cannot_be_is_named(
     since: str | None, until: str | None, step: str | None, named: str
 ) -> None:
-    with pytest.raises(BadQuestion) as refused:
-        question(since, until, step, NOW)
+    with pytest.raises(InvalidParameter) as refused:
+        time_range(since, until, step, NOW)
     assert refused.value.parameter == named

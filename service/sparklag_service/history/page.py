@@ -1,0 +1,137 @@
+"""`GET /lag/{query}/history`: its parameters, and the response made from rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, NamedTuple, TypeVar
+
+from msgspec import Meta, Struct
+
+from sparklag_schemas import Status
+from sparklag_schemas.timestamps import duration_s, moment_ms
+from sparklag_service.history.rows import Resolution, Row, significant
+
+_MAX_POINTS: Final = 1_000
+_DEFAULT_POINTS: Final = 300
+_DEFAULT_RANGE_MS: Final = 3_600_000
+
+_Number = TypeVar("_Number", int, float)
+
+
+class InvalidParameter(ValueError):
+    """Of `parameter`; the text says what it takes."""
+
+    def __init__(self, parameter: str, expectation: str) -> None:
+        super().__init__(expectation)
+        self.parameter = parameter
+
+
+class TimeRange(NamedTuple):
+    """From `since_ms` up to and without `until_ms`, in steps of about `step_ms`."""
+
+    since_ms: int
+    until_ms: int
+    step_ms: int
+
+    def aligned(self, resolution: Resolution, now_ms: int) -> TimeRange:
+        """In whole steps, each a whole number of the widest slots in it: each slot is in one."""
+        oldest_ms = min(max(now_ms - self.since_ms, 0), resolution.keep_ms)
+        width_ms = resolution.width_ms(oldest_ms)
+        least_ms = max(self.step_ms, -(-(self.until_ms - self.since_ms) // (_MAX_POINTS - 1)))
+        step_ms = -(-least_ms // width_ms) * width_ms
+        since_ms = self.since_ms // step_ms * step_ms
+        return TimeRange(since_ms, -(-self.until_ms // step_ms) * step_ms, step_ms)
+
+
+def time_range(since: str | None, until: str | None, step: str | None, now_ms: int) -> TimeRange:
+    """From parameters; without them, the last hour. Raises InvalidParameter."""
+    until_ms = now_ms + 1
+    if until is not None:
+        until_ms = _parsed("until", lambda: moment_ms(until, now_ms))
+    since_ms = until_ms - _DEFAULT_RANGE_MS
+    if since is not None:
+        since_ms = _parsed("since", lambda: moment_ms(since, now_ms))
+    if since_ms >= until_ms:
+        raise InvalidParameter("since", "it is not before `until`")
+    step_ms = (until_ms - since_ms) // _DEFAULT_POINTS
+    if step is not None:
+        step_ms = round(_parsed("step", lambda: duration_s(step)) * 1000)
+    return TimeRange(since_ms, until_ms, max(step_ms, 1))
+
+
+def _parsed(parameter: str, parse: Callable[[], _Number]) -> _Number:
+    try:
+        return parse()
+    except ValueError as error:
+        raise InvalidParameter(parameter, str(error)) from None
+
+
+class HistoryPoint(Struct, frozen=True, kw_only=True):
+    """A step of time in which the query was measured. One in which it was not has no point."""
+
+    at: Annotated[int, Meta(description="Start of the step, epoch milliseconds.")]
+    measured_at: Annotated[
+        int, Meta(description="When it was measured last in the step, epoch milliseconds.")
+    ]
+    total_lag: Annotated[
+        int | None, Meta(description="Then, records. Null: unknown, as in the event.")
+    ]
+    max_total_lag: Annotated[int | None, Meta(description="Highest in the step, records.")]
+    max_time_lag_s: Annotated[
+        float | None, Meta(description="Highest age of the first unprocessed record, seconds.")
+    ]
+    input_rate: Annotated[float | None, Meta(description="At `measured_at`, offsets per second.")]
+    processed_rate: Annotated[
+        float | None, Meta(description="At `measured_at`, offsets per second.")
+    ]
+    status: Annotated[Status, Meta(description="At `measured_at`.")]
+    statuses: Annotated[list[Status], Meta(description="All that it had in the step.")]
+
+
+class HistoryPage(Struct, frozen=True, kw_only=True):
+    """A query's totals over time."""
+
+    query_id: Annotated[str, Meta(description="Spark's query id.")]
+    query: Annotated[str | None, Meta(description="Its name. Null where it has none.")]
+    since: Annotated[int, Meta(description="Start of the first step, epoch milliseconds.")]
+    until: Annotated[int, Meta(description="End of the last step, epoch milliseconds.")]
+    step_s: Annotated[
+        float,
+        Meta(
+            description="Length of a step, seconds. At least the requested one: older rows are"
+            " coarser, and a response has 1,000 points at most."
+        ),
+    ]
+    complete_since: Annotated[
+        int,
+        Meta(
+            description="Since when every event is in it, epoch milliseconds. Older events are"
+            " not read again yet, or were compacted away."
+        ),
+    ]
+    reason: Annotated[str | None, Meta(description="Why there is no history, where there is none.")]
+    points: Annotated[list[HistoryPoint], Meta(description="From the oldest on.")]
+
+
+def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
+    """A point for each step that has rows. `rows` from the oldest on; `wanted` is aligned."""
+    by_step: dict[int, Row] = {}
+    for row in rows:
+        if wanted.since_ms <= row.measured_at_ms < wanted.until_ms:
+            at_ms = row.measured_at_ms // wanted.step_ms * wanted.step_ms
+            earlier = by_step.get(at_ms)
+            by_step[at_ms] = row if earlier is None else earlier.joined(row)
+    return [
+        HistoryPoint(
+            at=at_ms,
+            measured_at=row.measured_at_ms,
+            total_lag=row.total_lag,
+            max_total_lag=row.max_total_lag,
+            max_time_lag_s=significant(row.max_time_lag_s),
+            input_rate=significant(row.input_rate),
+            processed_rate=significant(row.processed_rate),
+            status=row.status,
+            statuses=row.statuses,
+        )
+        for at_ms, row in by_step.items()
+    ]
