@@ -24,6 +24,7 @@ from sparklag_listener.events.queries import Queries
 from sparklag_listener.events.query_events import Found, Refreshed, Started, Terminated, Told
 from sparklag_listener.publishing.counters import Stats
 from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
+from sparklag_schemas.origins import traits_of
 from sparklag_schemas.runtime.queue import NewestQueue
 
 _log = logging.getLogger("sparklag")
@@ -84,6 +85,7 @@ class DriverPipeline:
         self._record = record
         self._stats = stats
         self._origin = origin
+        self._has_events = traits_of(origin).has_events
         self._observer = Observer(
             settings.cluster,
             origin=origin,
@@ -103,7 +105,7 @@ class DriverPipeline:
                 self._events.put,
                 stats,
                 settings.heartbeat_s,
-                settings.refresh_interval_s if origin == "poll" else None,
+                None if self._has_events else settings.refresh_interval_s,
             )
         self._watch: ListenerWatch | None = None
         self._asking: list[asyncio.Task[None]] = []
@@ -159,7 +161,7 @@ class DriverPipeline:
 
     async def ask_finally(self) -> None:
         """Without a listener: find what happened since it was asked. After `end_asking`."""
-        if self._census is not None and self._origin == "poll":
+        if self._census is not None and not self._has_events:
             await self._census.run_once()
 
     async def flush(self) -> None:
@@ -209,7 +211,7 @@ class DriverPipeline:
     async def _observe_one(self, told: Told) -> None:
         event = told.event if isinstance(told, Found) else told
         from_spark = not isinstance(told, Refreshed)
-        if self._origin != "poll":
+        if self._has_events:
             from_spark = from_spark and not isinstance(told, Found)
         self._stats.observed += from_spark
         if isinstance(event, Started):

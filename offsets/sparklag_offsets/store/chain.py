@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sparklag_offsets.store.batch_record import BatchRecord, Place, Range, TopicRanges, written
 from sparklag_schemas import Observation, Offsets, SourcePosition
+from sparklag_schemas.origins import traits_of
 
 TopicIdOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""
@@ -64,7 +65,7 @@ def link(observation: Observation, chain: Chain, topic_id_of: TopicIdOf) -> Link
     """What comes after `chain`. Repeating an observation adds nothing."""
     batch_id, newest = observation.batch_id, chain.newest
     is_anywhere = any(source.processed for source in observation.sources)
-    if batch_id is None or not is_anywhere or observation.origin == "group":
+    if batch_id is None or not is_anywhere or traits_of(observation.origin).commits_offsets:
         return _NOTHING
     if newest is None:
         return Link((_record(observation, batch_id, None, topic_id_of),))

@@ -6,15 +6,9 @@ from typing import Final
 
 from sparklag_schemas import LagEvent, PartitionLag
 from sparklag_schemas.formatting import ago, clock_time, per_second, records, span, trend
+from sparklag_schemas.origins import traits_of
 from sparklag_service.view.lag_causes import causes, place
 
-_BY: dict[str, str] = {
-    "listener": "its listener",
-    "connect": "its Connect client",
-    "poll": "its driver, asked regularly",
-    "checkpoint": "its checkpoint",
-    "group": "Kafka",
-}
 _ACTIVITIES: Final = {"running": "; one runs now", "waiting": "; it waits"}
 _METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}
 
@@ -114,7 +108,7 @@ def _retention(event: LagEvent, now_ms: int) -> str:
 
 
 def _batch(event: LagEvent, now_ms: int) -> str:
-    if event.origin == "group":
+    if traits_of(event.origin).commits_offsets:
         if event.processed_at is None:
             return "has not committed since it is watched"
         return f"committed {ago(event.processed_at, now_ms)}"
@@ -137,4 +131,6 @@ def _batch(event: LagEvent, now_ms: int) -> str:
 
 def _known(event: LagEvent, now_ms: int) -> str:
     heard, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    return f"by {_BY.get(event.origin, event.origin)}, heard of {heard}, measured {measured}"
+    return (
+        f"by {traits_of(event.origin).label or event.origin}, heard of {heard}, measured {measured}"
+    )

@@ -17,6 +17,7 @@ from sparklag_schemas import (
     TopicLag,
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
+from sparklag_schemas.origins import traits_of
 from sparklag_service.enrichment.cluster_offsets import Offsets
 from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.finding import FLAGS, Finding
@@ -161,7 +162,8 @@ class Evaluator:
         previous: Evaluated | None,
     ) -> Window | None:
         """Judge `topics` by Burrow's rules, if those are the ones of this group."""
-        if state.origin != "group" or state.cluster not in self.burrow_clusters:
+        judged = state.cluster in self.burrow_clusters and traits_of(state.origin).commits_offsets
+        if not judged:
             return None
         window = Window()
         if previous is not None:

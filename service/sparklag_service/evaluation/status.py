@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from sparklag_schemas import PartitionLag, Status, Thresholds
 from sparklag_schemas.formatting import span
+from sparklag_schemas.origins import traits_of
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.measure_time import Moment
@@ -100,11 +101,9 @@ def _beyond_lag(state: QueryState, *, silent: bool) -> Finding | None:
         first_line = state.exception.strip().partition("\n")[0].rstrip()
         return Finding("FAILED", f"the query failed: {first_line or 'it did not say why'}")
     if state.ended:
-        if state.origin == "group":
-            return Finding("FINISHED", "there is no such group any more")
-        return Finding("FINISHED", "the query was stopped")
+        return Finding("FINISHED", traits_of(state.origin).ended_reason)
     if silent and state.run_id is None:
-        where = "offsets" if state.origin == "group" else "checkpoint"
+        where = traits_of(state.origin).position_store
         reason = f"its {where} cannot be read: it is where it was, or farther"
         return Finding("UNKNOWN", reason)
     if silent:
@@ -135,8 +134,7 @@ def _standing(
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
     if stands_s <= max(factor * usual_s, thresholds.stall_after_s):
         return None
-    what = "batch" if state.origin != "group" else "commit"
-    told = f"no {what} for {span(stands_s)}"
+    told = f"no {traits_of(state.origin).step} for {span(stands_s)}"
     if usual.interval_s is not None:
         told += f", usually one each {span(usual.interval_s)}"
     if usual.batch_s is not None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_schemas.origins import traits_of
 from sparklag_schemas.printable import first_few, printable
 from sparklag_service.mirror.plan import MirrorPlan, Position
 from sparklag_service.view.view import View
@@ -69,7 +70,7 @@ class Claims:
     def _is_rival(self, event: LagEvent, position: Position) -> bool:
         return (
             event.query_id != position.query_id
-            and event.origin != "group"
+            and not traits_of(event.origin).commits_offsets
             and any(topic.cluster == self._cluster for topic in event.topics)
             and self._plan.group(event.query, event.query_id, self._cluster) == position.group
         )

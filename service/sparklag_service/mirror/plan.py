@@ -9,6 +9,7 @@ from typing import Final
 from sparklag_offsets.lowest import lowest
 from sparklag_schemas import MirrorSettings, Offsets
 from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_schemas.origins import traits_of
 from sparklag_service.tracking.query_state import QueryState
 
 _REMEMBERED: Final = 16_384
@@ -43,7 +44,7 @@ class MirrorPlan:
         """None for a query that is not mirrored, or has processed nothing there."""
         processed = [s.processed for s in state.sources if s.cluster == cluster and s.processed]
         # A consumer group is its own mirror.
-        if not processed or state.origin == "group":
+        if not processed or traits_of(state.origin).commits_offsets:
             return None
         group = self.group(state.name, state.query_id, cluster)
         if group is None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparklag_schemas import Observation
+from sparklag_schemas.origins import traits_of
 from sparklag_service.tracking.query_state import QueryState, SourceState, fitting
 
 _UNHEARD_MS = 30_000
@@ -40,7 +41,7 @@ def with_checkpoint(
     if positioned and newer:
         state = replace(
             state,
-            origin="checkpoint",
+            origin=said.origin,
             batch_id=said.batch_id,
             processed_at_ms=said.processed_at,
             batch=None,
@@ -54,7 +55,8 @@ def with_checkpoint(
 def at_newer_position(state: QueryState, known: QueryState) -> QueryState:
     """`state`, by the newest words of a driver, at the position of `known` where that is newer, or
     where they say nothing of one: a query that restarts stands where it stood."""
-    behind = known.origin == "checkpoint" and _order(state.batch_id) < _order(known.batch_id)
+    from_checkpoint = traits_of(known.origin).is_checkpoint
+    behind = from_checkpoint and _order(state.batch_id) < _order(known.batch_id)
     if known.known and (behind or not state.known):
         state = replace(
             state,

@@ -12,6 +12,7 @@ from sparklag_schemas import (
     Observation,
     TopicLag,
 )
+from sparklag_schemas.origins import traits_of
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def restored(event: LagEvent) -> QueryState:
         origin=event.origin,
         batch_id=event.batch_id,
         planned_batch_id=event.planned_batch_id,
-        checkpoint_batch_id=event.batch_id if event.origin == "checkpoint" else None,
+        checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
         heard_at_ms=event.observed_at if event.run_id is not None else 0,
         processed_at_ms=event.processed_at,
         batch=event.batch,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
+from sparklag_schemas.origins import traits_of
 from sparklag_service.tracking.checkpoint_merge import at_newer_position, with_checkpoint
 from sparklag_service.tracking.query_state import QueryState, SourceState, restored
 
@@ -72,11 +73,12 @@ class Tracker:
         return (
             query_id
             for query_id, state in self.queries.items()
-            if state.observed_at_ms < heard_before_ms or (state.ended and state.origin == "group")
+            if state.observed_at_ms < heard_before_ms
+            or (state.ended and not traits_of(state.origin).keeps_ended)
         )
 
     def _next_state(self, observation: Observation, known: QueryState | None) -> QueryState | None:
-        if observation.origin == "checkpoint" and known is not None:
+        if known is not None and traits_of(observation.origin).is_checkpoint:
             return with_checkpoint(known, observation, self._sources(observation))
         if known is None or observation.run_id == known.run_id:
             return self._merged(observation, known)
@@ -111,7 +113,7 @@ class Tracker:
             ended=observation.cause == "terminated",
             exception=observation.exception,
         )
-        if observation.origin == "checkpoint":
+        if traits_of(observation.origin).is_checkpoint:
             state = replace(state, checkpoint_batch_id=observation.batch_id)
         if known is None:
             return replace(state, run_since_ms=state.heard_at_ms)
