@@ -24,6 +24,7 @@ from tests.s3_server import S3Server
 from benchmarks.comparison import Row, print_table, say
 from sparklag_schemas import CheckpointSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 
@@ -152,7 +153,7 @@ async def _intake(
     interval_s: float, locations: list[str], **fields: Any
 ) -> AsyncIterator[NewestQueue[Delivery]]:
     checkpoints = CheckpointSettings(locations=locations, interval_s=interval_s, **fields)
-    queue = delivery_queue(10_000, lambda: None)
+    queue = delivery_queue(10_000, Counters())
     settings = Settings(checkpoints=checkpoints)
     intake = asyncio.create_task(CheckpointIntake(settings, queue, lambda _: True, {}).run())
     try:

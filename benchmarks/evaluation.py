@@ -15,9 +15,9 @@ from typing import Final
 from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
 BUDGET_MS: Final = 20.0

@@ -35,8 +35,9 @@ from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enrichment.enricher import Enricher, Measured
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.evaluator import Evaluator
-from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
 
@@ -230,15 +231,13 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
 
 
 def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
-    asked_s = time.monotonic()
-    for state in states:
-        enricher.ask(state, asked_s)
+    enricher.request(*states)
 
 
 @asynccontextmanager
 async def _enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     settings = Settings(bootstrap_servers=bootstrap_servers, **fields)
-    enricher = Enricher(settings.resolved(bootstrap_servers))
+    enricher = Enricher(settings.resolved(bootstrap_servers), QueryFailures())
     running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher

@@ -102,7 +102,7 @@ async def _rendering() -> list[Row]:
         say(f"scrape: rendering {_partitions():,} partitions × {series} series")
         ours, theirs, again = _Samples(), _Samples(), _Samples()
         pipeline = _pipeline()
-        exposition = Exposition(pipeline)
+        exposition = Exposition(pipeline.state)
         for number in range(_WARM_UP + _ROUNDS):
             events = _events(number, full=series == 6)
             sides = [

@@ -449,6 +449,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             *((p, alias) for alias, cluster in self.clusters.items() for p in cluster.checkpoints),
         ]
 
+    @property
+    def silent_after_s(self) -> float:
+        """A query without a message for so long is dead, or nobody measures it."""
+        return _SILENT_HEARTBEATS * self.heartbeat_s
+
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
         """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
 
@@ -487,4 +492,5 @@ class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
         return {self.cluster: home, **self.clusters}
 
 
+_SILENT_HEARTBEATS = 3
 _USUAL = Thresholds()

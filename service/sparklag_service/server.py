@@ -14,7 +14,7 @@ from typing import Any
 
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError
-from sparklag_schemas.runtime.tasks import run_together
+from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
@@ -54,7 +54,7 @@ def _survive_signals() -> None:
 async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
     """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
     timeout_s = pipeline.settings.shutdown_timeout_s
-    http = HttpServer(pipeline)
+    http = HttpServer(pipeline.state)
 
     async def serve_http() -> None:
         # uvicorn owns the signals, in the main thread.
@@ -66,8 +66,9 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
             _log.warning("ended before every observation was published; they are read again")
 
     with listening:
-        await run_together(
-            pipeline.run(), *_pushing(pipeline), serve_http(), patience_s=2 * timeout_s
+        # Requests are answered, and metrics pushed, from the pipeline's state: it ends last.
+        await run_in_layers(
+            [pipeline.run()], _pushing(pipeline), [serve_http()], patience_s=2 * timeout_s
         )
 
 
@@ -80,7 +81,7 @@ def _pushing(pipeline: Pipeline) -> list[Coroutine[Any, Any, None]]:
     except SettingsError as error:
         _log.warning("no metrics are pushed: %s", error)
         return []
-    return [OtlpPush(pipeline).run()]
+    return [OtlpPush(pipeline.state).run()]
 
 
 def bind(host: str, port: int) -> socket.socket:

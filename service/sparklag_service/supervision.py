@@ -69,7 +69,7 @@ class QueryFailures:
         self._traced: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def add(self, query_id: str, stage: str, error: Exception) -> None:
-        """It stands until that stage is `well` again. One trace of each kind is logged."""
+        """It stands until that stage has `recovered`. One trace of each kind is logged."""
         self.counts[stage] += 1
         why = printable(f"{type(error).__name__}: {error}", 200)
         self._standing.setdefault(query_id, {})[stage] = why
@@ -86,8 +86,12 @@ class QueryFailures:
             name = printable(query_id, 200)
             _log.error("%s of query %s failed: %s", stage, name, why, exc_info=trace)
 
-    def well(self, query_id: str, stage: str) -> None:
-        """That stage did its work."""
+    def failed_at(self, query_id: str, stage: str) -> bool:
+        """Whether that stage failed when it ran last."""
+        return stage in self._standing.get(query_id, ())
+
+    def recovered(self, query_id: str, stage: str) -> None:
+        """That stage succeeded."""
         standing = self._standing.get(query_id)
         if standing is not None and standing.pop(stage, None) is not None and not standing:
             del self._standing[query_id]

@@ -52,5 +52,5 @@ async def test_schemathesis_finds_nothing_with_all_its_checks(
         assert tried is not None, text
         assert int(tried[1].replace(",", "")) > cases, text
         # It is well afterwards, too.
-        assert pipeline.not_ready() == {}
+        assert pipeline.state.not_ready() == {}
         assert pipeline.counters.reads_failed == 0

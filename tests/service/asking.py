@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -13,6 +12,7 @@ from sparklag_schemas import Settings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
+from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
 
@@ -58,7 +58,7 @@ async def watching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Watch
 async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enricher]:
     """An enricher that runs."""
     settings = Settings(**{"measure_timeout_s": 30.0, **fields})
-    enricher = Enricher(settings.resolved(bootstrap_servers))
+    enricher = Enricher(settings.resolved(bootstrap_servers), QueryFailures())
     running = asyncio.gather(*(run() for run in enricher.tasks.values()))
     try:
         yield enricher
@@ -78,16 +78,9 @@ async def ask(cluster: WatchedCluster, state: QueryState) -> None:
     await measured.wait()
 
 
-def ask_at_once(enricher: Enricher, *states: QueryState) -> None:
-    """Ask for these, all as of now."""
-    asked_s = time.monotonic()
-    for state in states:
-        enricher.ask(state, asked_s)
-
-
 async def measured_in_order(enricher: Enricher, *states: QueryState) -> list[str]:
     """Ask for these at once; the ids in the order in which they are measured."""
-    ask_at_once(enricher, *states)
+    enricher.request(*states)
     order: list[str] = []
     while len(order) < len(states):
         order += [state.query_id for state in (await enricher.next_measured()).states]

@@ -62,7 +62,7 @@ class RunningService:
 
     async def is_ready(self) -> None:
         """Wait until every part is."""
-        await nothing_is_left(self.pipeline.not_ready, "the service is ready")
+        await nothing_is_left(self.pipeline.state.not_ready, "the service is ready")
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_
 from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
 from tests.waiting import eventually
@@ -159,7 +160,7 @@ async def watching(
     **fields: Any,
 ) -> AsyncIterator[Watch]:
     """An intake of the groups that match `allow`; afterwards it is cancelled and gone."""
-    queue = delivery_queue(10_000, lambda: None)
+    queue = delivery_queue(10_000, Counters())
     settings = GroupSettings(
         allow=list(allow),
         deny=list(deny),

@@ -21,7 +21,7 @@ async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
     port = listening.getsockname()[1]
     serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
     try:
-        await nothing_is_left(pipeline.not_ready, "the instance is ready")
+        await nothing_is_left(pipeline.state.not_ready, "the instance is ready")
         yield pipeline, port
     finally:
         serving.cancel()

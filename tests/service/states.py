@@ -9,9 +9,9 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.query_history import resumed
 from sparklag_service.tracking.query_state import QueryState, SourceState
 from sparklag_service.tracking.tracker import Tracker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from tests.waiting import eventually, holds
 pytestmark = pytest.mark.kafka
 
 _STAGES: dict[str, tuple[str, str, Callable[..., str]]] = {
-    "tracking": ("tracker", "observe", lambda observation, *_: observation.query_id),
-    "enrichment": ("enricher", "ask", lambda state, *_: state.query_id),
-    "evaluation": ("_evaluator", "evaluate", lambda state, *_, **__: state.query_id),
-    "publishing": ("_publisher", "publish", lambda event: event.query_id if event.topics else ""),
+    "tracking": ("tracked.tracker", "observe", lambda observation, *_: observation.query_id),
+    "enrichment": ("enricher", "_request", lambda state, *_: state.query_id),
+    "evaluation": ("evaluation._evaluator", "evaluate", lambda state, *_, **__: state.query_id),
+    "publishing": ("publisher", "publish", lambda event: event.query_id if event.topics else ""),
 }
 
 
@@ -37,7 +38,7 @@ class Broken:
 
     def __init__(self, pipeline: Pipeline, stage: str, query_id: str) -> None:
         part, method, query_of = _STAGES[stage]
-        self._part, self._method = getattr(pipeline, part), method
+        self._part, self._method = attrgetter(part)(pipeline), method
         self._works = getattr(self._part, method)
 
         def breaks(*arguments: Any, **named: Any) -> Any:
@@ -67,23 +68,23 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
     second_client.produce(topic_name, [b"x"] * 7)
     event = await service.shows(well.query_id, lambda e: e.total_lag == 7, "the other one's lag")
     assert event.status == "OK"
-    assert service.pipeline.failures.counts[stage]
+    assert service.pipeline.tracked.failures.counts[stage]
     broken.mend()
     service.observe(seen(topic_name, {0: 3}, query_id=ill.query_id, run_id=ill.run_id))
     event = await service.shows(ill.query_id, lambda e: e.total_lag == 4, "its lag, once mended")
     assert event.status != "UNKNOWN"
-    await holds(lambda: not service.pipeline.unpublished, "nothing waits for ever")
+    await holds(lambda: not service.pipeline.state.unpublished, "nothing waits for ever")
 
 
 _TASKS = {
     "live stream": "live.run",
-    "view": "_view_reader.run",
+    "view": "view_reader.run",
     "cluster default": "enricher.tasks",
-    "topics": "_topics.mend",
-    "publisher": "_publisher.run",
-    "tracker": "_track",
-    "refresh": "_refresh",
-    "evaluator": "_evaluate",
+    "topics": "topics.mend",
+    "publisher": "publisher.run",
+    "tracker": "tracking.run",
+    "refresh": "ownership.refresh",
+    "evaluator": "evaluation.run",
     "watchers": "_watch",
     "history refill": "refill.run",
     "intake": "intake.run",
@@ -118,7 +119,7 @@ async def test_a_task_that_dies_is_started_again(
     async with starting(service_settings, second_client) as service:
         pipeline = service.pipeline
         await holds(lambda: pipeline.supervisor.restarts[task] == 1, "it died")
-        assert pipeline.not_ready()[f"task {task}"] == "ZeroDivisionError: injected"
+        assert pipeline.state.not_ready()[f"task {task}"] == "ZeroDivisionError: injected"
         monkeypatch.setattr(supervision, "_STEADY_S", -1.0)
         await service.is_ready()
         service.observe(query)

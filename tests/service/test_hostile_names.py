@@ -102,7 +102,7 @@ def test_in_a_log_line(name: str) -> None:
 async def test_in_a_label(name: str) -> None:
     pipeline = pipeline_of(settings())
     pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic()))
-    answer = await Exposition(pipeline).render("", "")
+    answer = await Exposition(pipeline.state).render("", "")
     text = b"".join(answer.chunks).decode()
     assert is_harmless(text)
     ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]

@@ -33,11 +33,11 @@ async def test_made_up_queries_change_nothing_of_those_that_came_first(
         service.observe(*(seen(topic_name, {0: 0}) for _ in range(300)))
         refused = pipeline.counters.refusals.counts
         await holds(lambda: refused[settings.offsets_topic, "limit"] >= 291, "the rest is refused")
-        assert len(pipeline.tracker.queries) == 10
-        assert "10 of 10 (limits.queries)" in pipeline.degraded()["limits"]
+        assert len(pipeline.tracked.queries) == 10
+        assert "10 of 10 (limits.queries)" in pipeline.state.degraded()["limits"]
         second_client.produce(topic_name, [b"x"] * 5)
         await service.shows(first.query_id, lambda e: e.total_lag == 10, "it is still measured")
-        await holds(lambda: not pipeline.unpublished, "nothing waits for ever")
+        await holds(lambda: not pipeline.state.unpublished, "nothing waits for ever")
 
 
 async def test_queries_that_ended_make_room_for_one_that_lives(

@@ -130,7 +130,7 @@ async def test_no_output_shows_one(
                 shown.append(event.data)
 
             async def says_what_is_away() -> bool:
-                found = str(pipeline.degraded())
+                found = str(pipeline.state.degraded())
                 return all(part in found for part in ("east", "webhdfs", "postgresql"))
 
             await eventually(says_what_is_away, "each that is away is named")
@@ -155,7 +155,7 @@ async def test_no_output_shows_one(
 
 async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list[str]:
     """All that one shows of these queries, and of itself."""
-    shown = [str(pipeline.degraded())]
+    shown = [str(pipeline.state.degraded())]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         of_queries = (
             f"/{path}"

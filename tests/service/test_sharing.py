@@ -43,8 +43,8 @@ async def owned_together(services: list[RunningService], count: int) -> None:
     """Wait until each query is measured by one instance, and each instance measures some."""
 
     async def shared() -> bool:
-        owners = Counter(q for s in services for q in s.pipeline.tracker.queries)
-        each = all(service.pipeline.tracker.queries for service in services)
+        owners = Counter(q for s in services for q in s.pipeline.tracked.queries)
+        each = all(service.pipeline.tracked.queries for service in services)
         return each and len(owners) == count and set(owners.values()) == {1}
 
     await eventually(shared, f"{count} queries are shared by {len(services)} instances")
@@ -206,7 +206,7 @@ async def test_an_embedded_service_that_comes_back_gets_its_query_back(
         second_client.produce(topic, [encode(back)], key=b"embedded")
 
         async def released() -> bool:
-            return "embedded" not in service.pipeline.tracker.queries
+            return "embedded" not in service.pipeline.tracked.queries
 
         await eventually(released, "it is measured by its own service again")
 

@@ -114,10 +114,10 @@ def test_a_failure_stands_until_its_stage_is_well(caplog: pytest.LogCaptureFixtu
     reason = failures.reason("q\n1")
     assert reason is not None
     assert "evaluation (ValueError: empty)" in reason
-    failures.well("q\n1", "evaluation")
-    failures.well("another", "evaluation")
+    failures.recovered("q\n1", "evaluation")
+    failures.recovered("another", "evaluation")
     assert "publishing" in (failures.reason("q\n1") or "")
-    failures.well("q\n1", "publishing")
+    failures.recovered("q\n1", "publishing")
     assert failures.reason("q\n1") is None
 
 

@@ -55,7 +55,7 @@ def test_the_view_has_the_event_and_its_document() -> None:
 async def test_metrics_have_them_as_labels() -> None:
     pipeline = pipeline_of(settings())
     pipeline.view.put(Entry(event_of_tomorrow(), b"", time.monotonic()))
-    answer = await Exposition(pipeline).render("", "")
+    answer = await Exposition(pipeline.state).render("", "")
     text = b"".join(answer.chunks).decode()
     assert 'status="DREAMING"' in text
     assert 'origin="telepathy"' in text

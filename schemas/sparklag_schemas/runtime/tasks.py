@@ -13,19 +13,27 @@ _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
 
-async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
-    """Run until one ends; then end the others, the last first, and raise what the first one raised.
+async def run_in_layers(*layers: Iterable[Coroutine[Any, Any, None]], patience_s: float) -> None:
+    """Run until one ends; then end the others, and raise what the first one raised.
 
-    Each is waited for before the one it was started after is ended. `patience_s`: see `end`.
+    The tasks of a layer are ended together, once those of the layers after it have ended.
+    `patience_s`: see `end`.
     """
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    started = [[asyncio.ensure_future(coroutine) for coroutine in layer] for layer in layers]
+    tasks = [task for layer in started for task in layer]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in reversed(tasks):
-            await end(task, patience_s=patience_s)
+        for layer in reversed(started):
+            await end(*layer, patience_s=patience_s)
     for task in done:
         task.result()
+
+
+async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
+    """The same, with one layer; returns at once where there are none."""
+    if coroutines:
+        await run_in_layers(coroutines, patience_s=patience_s)
 
 
 class CancelledByNobody(Exception):

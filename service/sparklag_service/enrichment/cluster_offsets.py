@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -13,6 +13,7 @@ from msgspec import Struct
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.offset_times import Latest, OffsetTimes
 from sparklag_service.enrichment.retention import Advances
+from sparklag_service.tracking.query_state import QueryState
 
 _NOTED: Final = 0.9
 """Times the interval: measurements on events do not shift the next row."""
@@ -83,3 +84,17 @@ class ClusterOffsets:
 
 Offsets = Mapping[str, ClusterOffsets]
 """By the alias of the cluster."""
+
+
+def measured_partitions(state: QueryState, offsets: Offsets) -> int:
+    """Partitions that are to be measured for a query, at most."""
+    return sum(_of_sources(state, offsets))
+
+
+def _of_sources(state: QueryState, offsets: Offsets) -> Iterator[int]:
+    for source in state.sources:
+        cluster = offsets.get(source.cluster) if source.cluster is not None else None
+        for name in source.watched_topics():
+            named = (source.processed or {}).get(name, ())
+            topic = cluster.topics.get(name) if cluster is not None else None
+            yield max(1, len(named), len(topic.partitions) if topic is not None else 0)

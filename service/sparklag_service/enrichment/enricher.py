@@ -7,6 +7,7 @@ its position was seen. It never waits for a leader of other queries' partitions.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -14,9 +15,10 @@ from typing import NamedTuple
 from sparklag_kafka.brokers.leader_channel import Hold
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_service.enrichment.cluster_offsets import Offsets
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
-from sparklag_service.evaluation.measure_time import Moment
+from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState
 
 
@@ -31,8 +33,10 @@ class Measured(NamedTuple):
 class Enricher:
     """Knows the offsets of the home cluster and of those in `settings.clusters`."""
 
-    def __init__(self, settings: ResolvedSettings) -> None:
+    def __init__(self, settings: ResolvedSettings, failures: QueryFailures) -> None:
+        """What fails for one query is added to `failures`, which evaluation reads."""
         self._settings = settings
+        self._failures = failures
         self._clusters = {
             alias: WatchedCluster(alias, cluster.access, settings)
             for alias, cluster in settings.every_cluster.items()
@@ -65,9 +69,19 @@ class Enricher:
         times = {f"record times {alias}": one.run for alias, one in self.record_times.items()}
         return {**clusters, **times}
 
-    def ask(self, state: QueryState, asked_s: float) -> None:
-        """Measure it, with offsets asked for after `asked_s` (`time.monotonic()`), which is now. It
-        returns at once."""
+    def request(self, *states: QueryState) -> None:
+        """Measure these, all with offsets that are requested from now on. Returns at once."""
+        requested_s = time.monotonic()
+        for state in states:
+            try:
+                self._request(state, requested_s)
+            except Exception as error:
+                self._failures.add(state.query_id, "enrichment", error)
+                self._take_measured(state, requested_s)
+            else:
+                self._failures.recovered(state.query_id, "enrichment")
+
+    def _request(self, state: QueryState, asked_s: float) -> None:
         hold = Hold(partial(self._take_measured, state, asked_s))
         try:
             for alias in {source.cluster for source in state.sources}:

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Status, Thresholds, TopicLag
 from sparklag_schemas.formatting import span
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.finding import Finding
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.query_history import Place
 from sparklag_service.tracking.query_state import QueryState
 

@@ -19,10 +19,10 @@ from sparklag_schemas import (
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.origins import traits_of
 from sparklag_service.enrichment.cluster_offsets import Offsets
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.headroom import headroom
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.query_history import Place, QueryHistory, advanced, begun
 from sparklag_service.evaluation.query_measure import QueryMeasure
 from sparklag_service.evaluation.rates import catch_up, rates

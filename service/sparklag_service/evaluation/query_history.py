@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.finding import Finding, is_flag
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.trends import Rise, Trends, risen
 from sparklag_service.tracking.query_state import QueryState
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.bounds import bounded
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.finding import Finding
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.topic_measure import Before, TopicMeasure
 from sparklag_service.tracking.query_state import QueryState, SourceState

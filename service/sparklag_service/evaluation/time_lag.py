@@ -8,8 +8,8 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.offset_times import Bracket, Latest, OffsetTimes
-from sparklag_service.evaluation.measure_time import Moment
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
 """A timestamp so much earlier than the record itself says when something happened, not when it

@@ -10,10 +10,10 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import PartitionLag
 from sparklag_schemas.bounds import bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
-from sparklag_service.evaluation.measure_time import Moment
 from sparklag_service.evaluation.time_lag import TopicAges
 from sparklag_service.tracking.query_state import SourceState
 

@@ -143,7 +143,7 @@ class Refill:
             batches = await consumer.getmany(*active, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
             for partition, records in batches.items():
                 inside = [r for r in records if r.offset < window.until[partition]]
-                async for chunk in self._records.short_turns(inside):
+                async for chunk in self._records.chunks(inside):
                     began_s = time.monotonic()
                     for record in chunk:
                         window.passed(partition, record)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sparklag_schemas import Observation
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_service.counters import Counters
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,11 @@ def nothing_to_do() -> None:
     """What to call for an observation that nobody waits for: it is made again."""
 
 
-def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue[Delivery]:
+def delivery_queue(limit: int, counters: Counters) -> NewestQueue[Delivery]:
     """The queue between intakes and tracker: when behind, the newest of a query counts."""
 
     def superseded(delivery: Delivery) -> None:
-        on_superseded()
+        counters.superseded += 1
         delivery.done()
 
     return NewestQueue(limit, lambda delivery: delivery.observation.query_id, superseded)
@@ -37,12 +38,13 @@ def delivery_queue(limit: int, on_superseded: Callable[[], None]) -> NewestQueue
 class RebalanceHandler(Protocol):
     """Who answers for the queries an intake gains and loses."""
 
-    async def give_up(self) -> None:
-        """What the intake keeps no more is not published any more: returns once nothing of it is
-        on its way. What waited of it is forgotten; whoever has it next reads it again."""
+    async def on_revoked(self) -> None:
+        """Release the queries that the intake owns no more; return once nothing of them is in
+        flight. Their pending observations are dropped: the next owner reads them again."""
 
-    async def take_over(self) -> None:
-        """What the intake keeps now is known: returns once all that was published of it is read."""
+    async def on_assigned(self) -> None:
+        """Adopt the queries that the intake owns now; return once all that was published of them is
+        read."""
 
 
 class Intake(Protocol):
@@ -53,24 +55,25 @@ class Intake(Protocol):
         """None, or why nothing can be taken in yet."""
 
     @property
-    def heard_all_s(self) -> float | None:
-        """Up to when (`time.monotonic()`) all that was said is taken in. None: not known."""
+    def caught_up_s(self) -> float | None:
+        """When (`time.monotonic()`) every message was taken in. None: not known."""
 
     @property
     def behind(self) -> int | None:
         """How many messages are not taken in yet. None: not known."""
 
-    def adopts(self, query_id: str) -> bool:
+    def may_adopt(self, query_id: str) -> bool:
         """Whether this instance is to measure a query that nobody measures."""
 
-    def keeps(self, query_id: str) -> bool:
-        """Whether this instance still answers for a query it measures."""
+    def owns(self, query_id: str) -> bool:
+        """Whether a query that this instance measures is still its own."""
 
     def pause(self) -> None:
         """Take nothing more in; what was taken goes on to be done."""
 
-    async def run(self) -> None:
-        """Take in until cancelled; then leave nothing behind that was done and not said so."""
+    async def run(self, handler: RebalanceHandler) -> None:
+        """Take in until cancelled; then commit what is done. `handler` is called when the queries
+        that this intake owns change."""
 
 
 class Watcher(Protocol):

@@ -26,7 +26,7 @@ from sparklag_service.refusals import Refusals
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
-_TURN_BYTES = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 _LOG_APPEND_TIME: Final = 1
 _MAX_KEY_BYTES: Final = 4 * MAX_NAME
 """UTF-8 takes up to 4 for a character."""
@@ -54,16 +54,16 @@ class ContractRecords(Generic[Message]):
         self._topic = topic
         self._refusals = refusals
 
-    async def short_turns(
+    async def chunks(
         self, records: Iterable[ConsumerRecord]
     ) -> AsyncIterator[list[ConsumerRecord]]:
         """The records, in parts that can be decoded, and without holding the loop for long.
 
         Raises RegistryError: see `learn`.
         """
-        for turn in by_size(records, lambda record: len(record.value or b""), _TURN_BYTES):
-            await self.learn(turn)
-            yield turn
+        for chunk in by_size(records, lambda record: len(record.value or b""), _CHUNK_BYTES):
+            await self.learn(chunk)
+            yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
         """What they are written in. Raises RegistryError where nobody can tell."""

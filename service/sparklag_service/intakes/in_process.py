@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sparklag_schemas import Observation
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_service.intakes import Delivery
+from sparklag_service.intakes import Delivery, RebalanceHandler
 
 
 class DriverStats(Protocol):
@@ -32,7 +32,7 @@ class InProcessIntake:
         self.ready: str | None = None
 
     @property
-    def heard_all_s(self) -> float:
+    def caught_up_s(self) -> float:
         """Nothing is lost on the way."""
         return time.monotonic()
 
@@ -41,18 +41,18 @@ class InProcessIntake:
         """Observations in the driver's queue."""
         return self._source.qsize()
 
-    def adopts(self, query_id: str) -> bool:
+    def may_adopt(self, query_id: str) -> bool:
         """Queries of other drivers are theirs, or the service's."""
         return False
 
-    def keeps(self, query_id: str) -> bool:
+    def owns(self, query_id: str) -> bool:
         """A query of this driver stays here."""
         return True
 
     def pause(self) -> None:
         """The driver's queue ends with the driver."""
 
-    async def run(self) -> None:
+    async def run(self, handler: RebalanceHandler) -> None:
         """Move until cancelled."""
         while True:
             observation = await self._source.get()

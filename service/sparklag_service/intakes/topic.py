@@ -32,19 +32,19 @@ _POLL_MS = 500
 _MOST_RECORDS = 200
 _FETCH_BYTES = 16 * 1024 * 1024
 _ROOM = 200
-"""With more than so many deliveries in the queue the rest stays in Kafka."""
+"""With more deliveries than this in the queue, the rest stays in Kafka."""
 _COMMIT_INTERVAL_S = 1.0
-_LOOK_INTERVAL_S = 1.0
-_LOOK_TIMEOUT_S = 5.0
-_HAND_OVER_S = 5.0
+_BACKLOG_INTERVAL_S = 1.0
+_BACKLOG_TIMEOUT_S = 5.0
+_REBALANCE_STEP_S = 5.0
 _SHARE_OF_LEAVING = 0.4
 """Of the time there is to shut down."""
 _END_S = 0.2
 _SESSION_TIMEOUT_MS = 15_000
 _HEARTBEAT_MS = 1_000
-"""How soon a member learns that the group is sharing its partitions anew."""
+"""How soon a member learns of a rebalance."""
 _REBALANCE_TIMEOUT_MS = 20_000
-"""How long the others wait for this one to hand its partitions over: longer than that takes."""
+"""How long the group waits for this member's revocation: longer than that takes."""
 _MAX_POLL_INTERVAL_MS = 60_000
 """An instance that has not polled for so long is stuck: its queries go to another."""
 
@@ -61,58 +61,53 @@ class TopicIntake:
         settings: ResolvedSettings,
         queue: NewestQueue[Delivery],
         counters: Counters,
-        successor: RebalanceHandler,
         formats: MessageFormats,
     ) -> None:
         self._settings = settings
         self._queue = queue
         self._counters = counters
-        self._successor = successor
         self._records = ContractRecords(
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
         self._consumer: AIOKafkaConsumer | None = None
         self._ledgers: dict[TopicPartition, CommitLedger] = {}
-        self._owns_them = False
-        self._takes_in = False
+        self._owns_partitions = False
+        self._accepts = False
         self._partition_count = 0
-        self._sharing = 0
+        self._generation = 0
         self._paused = False
         self._failure: BaseException | None = None
         self.ready: str | None = "not a member of the consumer group yet"
-        self.heard_all_s: float | None = None
+        self.caught_up_s: float | None = None
         self.behind: int | None = None
         """Messages in its partitions that it has not taken in yet. None: not known."""
 
-    def adopts(self, query_id: str) -> bool:
-        """Those whose messages are in a partition of this instance."""
-        return self._owns(query_id)
+    def may_adopt(self, query_id: str) -> bool:
+        """Whether the query's messages are in a partition of this instance."""
+        return self.owns(query_id)
 
-    def keeps(self, query_id: str) -> bool:
-        """The same: with the partition the query goes."""
-        return self._owns(query_id)
+    def owns(self, query_id: str) -> bool:
+        """The same: a query goes with its partition."""
+        if not self._owns_partitions:
+            return False
+        partition = partition_of(query_id, self._partition_count)
+        return TopicPartition(self._settings.offsets_topic, partition) in self._ledgers
 
     def pause(self) -> None:
         """Fetch nothing more; stay in the group until cancelled."""
         self._paused = True
 
-    def _owns(self, query_id: str) -> bool:
-        if not self._owns_them:
-            return False
-        partition = partition_of(query_id, self._partition_count)
-        return TopicPartition(self._settings.offsets_topic, partition) in self._ledgers
-
-    async def run(self) -> None:
+    async def run(self, handler: RebalanceHandler) -> None:
         """Consume until cancelled; then commit what is done and leave the group."""
         await keep_reading(
-            self._consume,
+            partial(self._consume, handler),
             self._settings.offsets_topic,
             self._settings,
             self._counters,
             self._not_ready,
         )
 
-    async def _consume(self) -> None:
+    async def _consume(self, handler: RebalanceHandler) -> None:
         consumer = ContractConsumer(
             self._settings,
             self._records.refuse_batch,
@@ -125,21 +120,21 @@ class TopicIntake:
             rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
             max_poll_interval_ms=_MAX_POLL_INTERVAL_MS,
         )
-        consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self))
+        consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self, handler))
         self._consumer = consumer
         self._failure = None
-        besides: list[asyncio.Task[None]] = []
+        background: list[asyncio.Task[None]] = []
         try:
             await consumer.start()
-            besides = [
+            background = [
                 asyncio.create_task(self._commit_regularly()),
-                asyncio.create_task(self._look_regularly(consumer)),
+                asyncio.create_task(self._measure_backlog_regularly(consumer)),
             ]
             await self._poll(consumer)
         finally:
             self._not_ready("not a member of the consumer group")
-            await end(*besides, patience_s=_END_S)
-            await self._leave(consumer)
+            await end(*background, patience_s=_END_S)
+            await self._leave(consumer, handler)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         polled_s = time.monotonic()
@@ -151,32 +146,32 @@ class TopicIntake:
                 await asyncio.sleep(_POLL_MS / 1000)
             if self._failure is not None:
                 raise self._failure
-            stood_still_s, polled_s = time.monotonic() - polled_s, time.monotonic()
-            if stood_still_s > _SESSION_TIMEOUT_MS / 1000:
+            pause_s, polled_s = time.monotonic() - polled_s, time.monotonic()
+            if pause_s > _SESSION_TIMEOUT_MS / 1000:
                 # The group has not waited for so long: others have its partitions.
-                raise ReadingInterrupted(f"this process stood still for {stood_still_s:.0f} s")
-            if not self._takes_in:
-                # The partitions are being shared: it is read again from what is committed.
+                raise ReadingInterrupted(f"this process stood still for {pause_s:.0f} s")
+            if not self._accepts:
+                # Rebalancing: these records are read again from the committed offsets.
                 continue
             await self._take(record for records in batches.values() for record in records)
 
     def _not_ready(self, reason: str) -> None:
         self.ready = reason
-        self.heard_all_s = None
+        self.caught_up_s = None
         self.behind = None
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        sharing = self._sharing
-        async for turn in self._records.short_turns(records):
-            for record in turn:
-                self._take_one(record)
+        generation = self._generation
+        async for chunk in self._records.chunks(records):
+            for record in chunk:
+                self._take_record(record)
             await asyncio.sleep(0)
-            # One that is so large that it is a turn of its own is not held beside others.
-            await self._queue.shrinks_to(_ROOM if len(turn) > 1 else 0)
-            if not self._takes_in or sharing != self._sharing:
+            # A record so large that it is a chunk of its own is not held beside others.
+            await self._queue.shrinks_to(_ROOM if len(chunk) > 1 else 0)
+            if not self._accepts or generation != self._generation:
                 return
 
-    def _take_one(self, record: ConsumerRecord) -> None:
+    def _take_record(self, record: ConsumerRecord) -> None:
         ledger = self._ledgers[TopicPartition(record.topic, record.partition)]
         ledger.take(record.offset)
         done = partial(ledger.done, record.offset)
@@ -185,8 +180,7 @@ class TopicIntake:
             observation = self._records.decoded(record)
         if observation is None:
             done()
-        elif not self._owns(observation.query_id):
-            # Who owns its partition would not answer for it.
+        elif not self.owns(observation.query_id):
             query_id = observation.query_id
             belongs = partition_of(query_id, self._partition_count)
             self._records.refuse(
@@ -200,11 +194,10 @@ class TopicIntake:
         else:
             self._queue.put_nowait(Delivery(redacted(observation), done, record.offset))
 
-    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """From here on this instance answers for the queries of `partitions`."""
-        owned = list(partitions)
+    async def assigned(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
+        """Own the queries of these partitions from here on."""
         try:
-            await asyncio.wait_for(self._take_over(owned), 2 * _HAND_OVER_S)
+            await asyncio.wait_for(self._take_over(owned, handler), 2 * _REBALANCE_STEP_S)
         except Exception as error:
             # aiokafka would log it and go on.
             self._failure = error
@@ -213,32 +206,32 @@ class TopicIntake:
         self.ready = None
         _log.info("owns %d of %d partitions", len(owned), self._partition_count)
 
-    async def _take_over(self, owned: list[TopicPartition]) -> None:
+    async def _take_over(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
         consumer = self._consumer
         assert consumer is not None
-        known = consumer.partitions_for_topic(self._settings.offsets_topic)
-        self._partition_count = len(known or ())
+        partitions = consumer.partitions_for_topic(self._settings.offsets_topic)
+        self._partition_count = len(partitions or ())
         committed = await asyncio.gather(*(consumer.committed(p) for p in owned))
         unread = [p for p, offset in zip(owned, committed, strict=True) if offset is None]
         firsts = await consumer.beginning_offsets(unread)
         self._ledgers = {partition: CommitLedger() for partition in owned}
-        self._owns_them = bool(self._partition_count)
-        await self._successor.take_over()
-        # What came in the meantime was not taken: it comes again from here.
+        self._owns_partitions = bool(self._partition_count)
+        await handler.on_assigned()
+        # Records of the meantime were not taken: they are read again from here.
         for partition, offset in zip(owned, committed, strict=True):
             consumer.seek(partition, firsts[partition] if offset is None else offset)
-        self._sharing += 1
-        self._takes_in = True
+        self._generation += 1
+        self._accepts = True
 
-    async def revoked(self) -> None:
-        """Up to here it does: what is done is committed, so that the next owner goes on there."""
-        self._owns_them = self._takes_in = False
-        self._not_ready("the group is sharing its partitions anew")
-        await self._successor.give_up()
+    async def revoked(self, handler: RebalanceHandler) -> None:
+        """Release the queries; commit what is done, so that the next owner continues there."""
+        self._owns_partitions = self._accepts = False
+        self._not_ready("the group is rebalancing")
+        await handler.on_revoked()
         try:
-            await asyncio.wait_for(self._commit(), _HAND_OVER_S)
+            await asyncio.wait_for(self._commit(), _REBALANCE_STEP_S)
         except asyncio.TimeoutError:
-            _log.warning("partitions handed over without a commit: their messages are read again")
+            _log.warning("partitions were revoked before a commit: their messages are read again")
         self._ledgers = {}
 
     async def _commit_regularly(self) -> None:
@@ -258,42 +251,42 @@ class TopicIntake:
         try:
             await self._consumer.commit(offsets)
         except KAFKA_FAILURES as error:
-            # Said again with the next commit; until then another owner would only repeat work.
+            # Part of the next commit; until then another owner would only repeat work.
             self._counters.commits_failed += 1
             _log.warning("offsets not committed yet: %s", error_text(error))
             return
         for partition, offset in offsets.items():
             ledgers[partition].committed(offset)
 
-    async def _look_regularly(self, consumer: AIOKafkaConsumer) -> None:
-        """Find out how far behind this intake is itself."""
+    async def _measure_backlog_regularly(self, consumer: AIOKafkaConsumer) -> None:
+        """Measure how far behind this intake is itself."""
         while True:
-            await asyncio.sleep(_LOOK_INTERVAL_S)
+            await asyncio.sleep(_BACKLOG_INTERVAL_S)
             try:
-                await asyncio.wait_for(self._look(consumer), _LOOK_TIMEOUT_S)
+                await asyncio.wait_for(self._measure_backlog(consumer), _BACKLOG_TIMEOUT_S)
             except KAFKA_FAILURES:
-                # `heard_all_s` grows old: that says it.
+                # `caught_up_s` grows old, which shows it.
                 self.behind = None
 
-    async def _look(self, consumer: AIOKafkaConsumer) -> None:
-        asked_s, sharing = time.monotonic(), self._sharing
+    async def _measure_backlog(self, consumer: AIOKafkaConsumer) -> None:
+        requested_s, generation = time.monotonic(), self._generation
         owned = list(self._ledgers)
-        if not owned or not self._owns_them:
+        if not owned or not self._owns_partitions:
             return
         ends = await consumer.end_offsets(owned)
         behind = 0
         for partition, log_end in ends.items():
             behind += max(0, log_end - await consumer.position(partition))
         self.behind = behind
-        if behind == 0 and sharing == self._sharing and self._queue.empty():
-            self.heard_all_s = asked_s
+        if behind == 0 and generation == self._generation and self._queue.empty():
+            self.caught_up_s = requested_s
 
-    async def _leave(self, consumer: ContractConsumer) -> None:
-        self._owns_them = self._takes_in = False
+    async def _leave(self, consumer: ContractConsumer, handler: RebalanceHandler) -> None:
+        self._owns_partitions = self._accepts = False
         await leave_group(
             consumer,
             _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s,
-            self._successor.give_up,
+            handler.on_revoked,
             self._commit,
         )
         self._ledgers = {}
@@ -301,11 +294,12 @@ class TopicIntake:
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, intake: TopicIntake) -> None:
+    def __init__(self, intake: TopicIntake, handler: RebalanceHandler) -> None:
         self._intake = intake
+        self._handler = handler
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        await self._intake.revoked()
+        await self._intake.revoked(self._handler)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        await self._intake.assigned(assigned)
+        await self._intake.assigned(list(assigned), self._handler)

@@ -37,7 +37,7 @@ class Claims:
             entry = self._view.get(query_id)
             if entry is None or entry.event.status in _OVER:
                 continue
-            if own is None or own.heard_s - entry.heard_s <= self._silent_s:
+            if own is None or own.received_s - entry.received_s <= self._silent_s:
                 found.append(query_id)
         return found
 

@@ -128,9 +128,9 @@ class Recording:
             await leave_group(consumer, _LEAVE_S)
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        async for turn in self._records.short_turns(records):
+        async for chunk in self._records.chunks(records):
             observations = []
-            for record in turn:
+            for record in chunk:
                 if record.value is not None:
                     observation = self._records.decoded(record)
                     if observation is not None:

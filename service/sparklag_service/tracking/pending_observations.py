@@ -70,6 +70,11 @@ class PendingObservations:
             delivery.done()
             self._queue.task_done()
 
+    def drop_queued(self) -> None:
+        """Drop what is on the queue and was not tracked yet."""
+        while not self._queue.empty():
+            self.drop(self._queue.get_nowait())
+
     def drop(self, *deliveries: Delivery) -> None:
         """They are not done here: whoever has their query next reads them again."""
         for _ in deliveries:

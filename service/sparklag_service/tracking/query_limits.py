@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Mapping, Sized
 from typing import Final
 
 from sparklag_schemas import Observation
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.enrichment.cluster_offsets import Offsets
-from sparklag_service.tracking.query_state import QueryState
 
 NEAR: Final = 0.8
 """From this share of a limit on one is warned."""
@@ -79,20 +77,6 @@ def observed_partitions(observation: Observation) -> int:
         + max(_count(source.processed), _count(source.planned), _count(source.assigned))
         for source in observation.sources
     )
-
-
-def measured_partitions(state: QueryState, offsets: Offsets) -> int:
-    """Partitions that are to be measured for a query, at most."""
-    return sum(_of_sources(state, offsets))
-
-
-def _of_sources(state: QueryState, offsets: Offsets) -> Iterator[int]:
-    for source in state.sources:
-        cluster = offsets.get(source.cluster) if source.cluster is not None else None
-        for name in source.watched_topics():
-            named = (source.processed or {}).get(name, ())
-            topic = cluster.topics.get(name) if cluster is not None else None
-            yield max(1, len(named), len(topic.partitions) if topic is not None else 0)
 
 
 def _count(position: Mapping[str, Sized] | None) -> int:

@@ -40,13 +40,9 @@ class Follower(Protocol):
 class Feed:
     """Hands on in order, at once. A follower that fails is logged and counted, and left alone."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
-        self._followers: list[Follower] = []
-
-    def add(self, follower: Follower) -> None:
-        """From now on it is told."""
-        self._followers.append(follower)
+        self._followers = followers
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""

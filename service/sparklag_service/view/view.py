@@ -22,7 +22,7 @@ class Entry:
     event: LagEvent
     document: bytes
     """Its JSON, as it was read if that is what was read: what REST answers with."""
-    heard_s: float
+    received_s: float
     """When it was read (`time.monotonic()`): clocks of other machines do not count."""
 
 
@@ -52,6 +52,11 @@ class View:
     def get(self, query_id: str) -> Entry | None:
         """The newest event of a query id."""
         return self._entries.get(query_id)
+
+    def event(self, query_id: str) -> LagEvent | None:
+        """The same, without its document."""
+        entry = self._entries.get(query_id)
+        return None if entry is None else entry.event
 
     def find(self, name_or_id: str) -> list[Entry]:
         """The query of that id, or those of that name: more than one where they share it."""

@@ -40,7 +40,7 @@ class ViewReader:
         view: View,
         counters: Counters,
         formats: MessageFormats,
-        feed: Feed | None = None,
+        feed: Feed,
     ) -> None:
         self._settings = settings
         self._records = ContractRecords(
@@ -48,7 +48,7 @@ class ViewReader:
         )
         self._view = view
         self._counters = counters
-        self._feed = feed if feed is not None else Feed(counters)
+        self.feed = feed
         self._consumer: AIOKafkaConsumer | None = None
         self._taking = False
         self.ready: str | None = "the view is being read"
@@ -92,7 +92,7 @@ class ViewReader:
             await consumer.start()
             ends = await consumer.end_offsets(consumer.assignment())
             missing = await self._seek_to_last_minute(consumer, ends)
-            self._feed.begin(
+            self.feed.begin(
                 {p.partition: await consumer.position(p) for p in ends},
                 {p.partition: end for p, end in ends.items()},
             )
@@ -175,8 +175,8 @@ class ViewReader:
             self.caught_up.set()
 
     async def _take_all(self, records: list[ConsumerRecord]) -> None:
-        async for turn in self._records.short_turns(records):
-            for record in turn:
+        async for chunk in self._records.chunks(records):
+            for record in chunk:
                 self._take(record)
             await asyncio.sleep(0)
 
@@ -205,7 +205,7 @@ class ViewReader:
             if not is_newest:
                 self._counters.outdated_events += 1
                 return
-        self._feed.hand_on(
+        self.feed.hand_on(
             Arrival(
                 query_id,
                 record.partition,

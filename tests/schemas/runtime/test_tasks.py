@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from sparklag_schemas.runtime.tasks import end, run_together
+from sparklag_schemas.runtime.tasks import end, run_in_layers, run_together
 
 
-async def test_the_others_end_when_one_does_the_last_first() -> None:
+async def test_the_others_end_when_one_does_the_last_layer_first() -> None:
     ended: list[str] = []
 
     async def wait(name: str) -> None:
@@ -22,7 +22,7 @@ async def test_the_others_end_when_one_does_the_last_first() -> None:
     async def finish() -> None:
         await asyncio.sleep(0)
 
-    await run_together(wait("first"), finish(), wait("last"), patience_s=10)
+    await run_in_layers([wait("first"), finish()], [], [wait("last")], patience_s=10)
     assert ended == ["last", "first"]
 
 

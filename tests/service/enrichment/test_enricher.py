@@ -13,7 +13,6 @@ from sparklag_schemas import ClusterSettings
 from sparklag_service.enrichment.enricher import Enricher
 from tests.second_client import SecondClient
 from tests.service.asking import (
-    ask_at_once,
     enriching,
     measured_in_order,
     of_sources,
@@ -121,7 +120,7 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         nowhere = query({"orders": [0]}, "nowhere", cluster=None)
         elsewhere = query({"orders": [0]}, "elsewhere", cluster="unheard-of")
         began_s = time.monotonic()
-        ask_at_once(enricher, nowhere, elsewhere)
+        enricher.request(nowhere, elsewhere)
         told = await enricher.next_measured()
         assert told.states == [nowhere, elsewhere]
         assert began_s <= told.asked_s <= time.monotonic()
@@ -135,9 +134,9 @@ async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
     async with enriching(kafka.bootstrap_servers) as enricher:
         old, new = query({topic_name: [0]}), query({topic_name: [0]})
         nowhere = query({topic_name: [0]}, "nowhere", cluster=None)
-        ask_at_once(enricher, old)
+        enricher.request(old)
         last_s = time.monotonic()
-        ask_at_once(enricher, new, nowhere)
+        enricher.request(new, nowhere)
 
         async def measured() -> bool:
             return latest(enricher, topic_name) == 0
@@ -157,7 +156,7 @@ async def test_closing_is_quick_while_a_broker_is_frozen(topic_name: str) -> Non
             async with enriching(broker.bootstrap_servers, measure_timeout_s=120) as enricher:
                 await measured_in_order(enricher, state)
                 broker.freeze()
-                ask_at_once(enricher, state)
+                enricher.request(state)
                 await asyncio.sleep(0.1)
                 closing_s = time.monotonic()
             assert time.monotonic() - closing_s < 60

@@ -7,9 +7,9 @@ from typing import Any
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.enrichment.retention import Advances
-from sparklag_service.evaluation.measure_time import Moment
 from tests.messages import RUN_ID, observation, position
 from tests.service.states import USUAL, Follower, moment, partition
 

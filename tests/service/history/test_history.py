@@ -78,7 +78,7 @@ async def test_an_answer_has_a_thousand_points_at_most_however_fine_it_is_asked_
 
 async def test_it_says_how_far_back_it_reaches(live: LiveServer, http: httpx.AsyncClient) -> None:
     began_ms = epoch_ms()
-    live.pipeline.feed.begin({0: 0}, {0: 0})
+    live.pipeline.view_reader.feed.begin({0: 0}, {0: 0})
     measured(live, 0)
     page = (await http.get("/lag/orders/history")).json()
     assert began_ms <= page["complete_since"] <= epoch_ms()

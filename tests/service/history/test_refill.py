@@ -36,8 +36,7 @@ class NewInstance:
         self.counters = Counters()
         self.view = View()
         self.history = History(settings, self.counters)
-        feed = Feed(self.counters)
-        feed.add(self.history)
+        feed = Feed(self.counters, self.history)
         formats = MessageFormats(settings)
         self.reader = ViewReader(
             settings.resolved(servers), self.view, self.counters, formats, feed

@@ -18,6 +18,7 @@ import pytest
 
 from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
+from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
 from sparklag_service.tracking.query_state import QueryState
@@ -72,7 +73,7 @@ class Watching:
                 **{"interval_s": INTERVAL_S, "find_interval_s": INTERVAL_S, **checkpoints}
             ),
         )
-        self._queue = delivery_queue(1_000, lambda: None)
+        self._queue = delivery_queue(1_000, Counters())
         self.intake = CheckpointIntake(
             settings, self._queue, lambda query_id: query_id not in self.others, self.queries
         )

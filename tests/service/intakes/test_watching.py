@@ -125,7 +125,7 @@ async def test_two_instances_watch_each_checkpoint_once(
         async with running(watching, second_client) as second:
 
             async def shared() -> bool:
-                counts = [len(one.pipeline.tracker.queries) for one in (first, second)]
+                counts = [len(one.pipeline.tracked.queries) for one in (first, second)]
                 return sum(counts) == 12 and min(counts) > 0
 
             await eventually(shared, "both have some")
@@ -154,14 +154,14 @@ async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
             file.unlink()
 
         async def named() -> bool:
-            return any(str(checkpoint.folder) in line for line in service.pipeline.degraded())
+            return any(str(checkpoint.folder) in line for line in service.pipeline.state.degraded())
 
         await eventually(named, "the location is named")
         event = await service.shows(
             checkpoint.query_id, lambda e: e.status == "UNKNOWN", "its status says so"
         )
         assert event.total_lag == 60
-        assert not service.pipeline.not_ready()
+        assert not service.pipeline.state.not_ready()
 
 
 @asynccontextmanager

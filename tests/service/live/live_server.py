@@ -93,7 +93,7 @@ class LiveServer:
     def __init__(self, pipeline: Pipeline, port: int) -> None:
         self.pipeline = pipeline
         self.port = port
-        self.http = HttpServer(pipeline)
+        self.http = HttpServer(pipeline.state)
         self._offsets: dict[int, int] = {}
 
     @property
@@ -124,7 +124,9 @@ class LiveServer:
         offset = self._offsets.get(partition, 0)
         self._offsets[partition] = offset + 1
         at_ms = event.measured_at if event is not None else 0
-        self.pipeline.feed.hand_on(Arrival(query_id, partition, offset, at_ms, event, document))
+        self.pipeline.view_reader.feed.hand_on(
+            Arrival(query_id, partition, offset, at_ms, event, document)
+        )
 
     def reading(
         self, path: str, last_id: str | None = None

@@ -99,8 +99,7 @@ class Instance:
         counters = Counters()
         settings = Settings(live=LiveSettings(resume_mb=1))
         self.hub = LiveHub(settings, self.view, counters)
-        self._feed = Feed(counters)
-        self._feed.add(self.hub)
+        self._feed = Feed(counters, self.hub)
         starts = dict.fromkeys(range(PARTITIONS), 0)
         self._feed.begin(starts, starts)
 

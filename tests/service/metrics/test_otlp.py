@@ -45,14 +45,14 @@ def pushing_to(
     pipeline = pipeline_of(msgspec.convert(wanted, Settings))
     for event in events:
         pipeline.view.put(Entry(event, b"", time.monotonic()))
-        pipeline.tracker.adopt(event)
+        pipeline.tracked.tracker.adopt(event)
     return pipeline
 
 
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
     """It pushes until the end of the block."""
-    task = asyncio.create_task(OtlpPush(pipeline).run())
+    task = asyncio.create_task(OtlpPush(pipeline.state).run())
     try:
         yield
     finally:
@@ -129,8 +129,8 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
         pipeline.view.put(Entry(other, b"", time.monotonic()))
         async with pushing(pipeline):
             await holds(collector.points, "a push")
-            pipeline.tracker.forget("mine")
-            pipeline.tracker.adopt(other)
+            pipeline.tracked.tracker.forget("mine")
+            pipeline.tracked.tracker.adopt(other)
             await holds(lambda: "other" in ids(collector), "the other query")
             before = len(collector.requests)
             await holds(lambda: len(collector.requests) > before + 1, "one more push")

@@ -45,7 +45,7 @@ class Serving:
 async def serving(**limits: float) -> AsyncIterator[Serving]:
     pipeline = pipeline_of(Settings(limits=LimitSettings(**limits)))  # type: ignore[arg-type]
     listening = bind("127.0.0.1", 0)
-    server = HttpServer(pipeline)
+    server = HttpServer(pipeline.state)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await holds(lambda: server.started, "it serves")

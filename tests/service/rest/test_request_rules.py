@@ -16,7 +16,7 @@ PATHS = ["/", "/lag", "/lag/nothing", "/stream", "/health/live", "/metrics", "/d
 
 def client(address: str = "127.0.0.1", **settings: object) -> httpx.AsyncClient:
     pipeline = pipeline_of(Settings(**settings))  # type: ignore[arg-type]
-    transport = httpx.ASGITransport(create_app(pipeline), client=(address, 1))
+    transport = httpx.ASGITransport(create_app(pipeline.state), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 

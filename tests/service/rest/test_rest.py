@@ -26,7 +26,7 @@ async def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(pipeline))
+    transport = httpx.ASGITransport(create_app(pipeline.state))
     async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
         yield client
 

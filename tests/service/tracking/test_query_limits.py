@@ -7,10 +7,9 @@ import pytest
 
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic, measured_partitions
 from sparklag_service.tracking.query_limits import (
     QueryLimits,
-    measured_partitions,
     near_limits,
     observed_partitions,
 )

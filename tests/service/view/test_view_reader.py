@@ -13,6 +13,7 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
+from sparklag_service.view.feed import Feed
 from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
@@ -29,7 +30,11 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
     view, counters = View(), Counters()
     assert settings.bootstrap_servers is not None
     reader = ViewReader(
-        settings.resolved(settings.bootstrap_servers), view, counters, MessageFormats(settings)
+        settings.resolved(settings.bootstrap_servers),
+        view,
+        counters,
+        MessageFormats(settings),
+        Feed(counters),
     )
     reading = asyncio.create_task(reader.run())
     try:

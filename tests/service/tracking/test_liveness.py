@@ -9,12 +9,12 @@ LIMIT_S = 30.0
 
 def listening(silence: Liveness, begin_s: int, end_s: int) -> None:
     for second in range(begin_s, end_s + 1):
-        silence.heard_all(float(second))
+        silence.caught_up(float(second))
 
 
 def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     listening(silence, 0, 30)
     assert not silence.is_silent("q")
     listening(silence, 31, 31)
@@ -23,16 +23,16 @@ def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None
 
 def test_one_that_speaks_again_is_not() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     listening(silence, 0, 40)
     assert silence.is_silent("q")
-    silence.heard("q", 41)
+    silence.received("q", 41)
     assert not silence.is_silent("q")
 
 
 def test_nobody_is_silent_while_kafka_is_away_nor_just_after() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     listening(silence, 0, 10)
     # Nothing is heard from 10 to 100: not the query's fault.
     listening(silence, 100, 130)
@@ -43,7 +43,7 @@ def test_nobody_is_silent_while_kafka_is_away_nor_just_after() -> None:
 
 def test_what_was_silent_before_kafka_went_away_stays_so() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     listening(silence, 0, 40)
     assert silence.is_silent("q")
     listening(silence, 200, 201)
@@ -53,8 +53,8 @@ def test_what_was_silent_before_kafka_went_away_stays_so() -> None:
 def test_an_adopted_query_has_its_time_unless_it_was_silent_already() -> None:
     silence = Liveness(LIMIT_S)
     listening(silence, 0, 100)
-    silence.adopted("alive", 100, silent=False)
-    silence.adopted("dead", 100, silent=True)
+    silence.adopt("alive", 100, silent=False)
+    silence.adopt("dead", 100, silent=True)
     assert silence.is_silent("dead")
     assert not silence.is_silent("alive")
     listening(silence, 101, 131)
@@ -63,13 +63,13 @@ def test_an_adopted_query_has_its_time_unless_it_was_silent_already() -> None:
 
 def test_before_anything_was_heard_nobody_is_silent() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     assert not silence.is_silent("q")
 
 
 def test_a_query_that_is_not_known_is_not_silent() -> None:
     silence = Liveness(LIMIT_S)
-    silence.heard("q", 0)
+    silence.received("q", 0)
     silence.forget("q")
     listening(silence, 0, 100)
     assert not silence.is_silent("q")

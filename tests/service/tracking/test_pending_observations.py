@@ -17,7 +17,7 @@ class Deliveries:
 
     def __init__(self) -> None:
         self.done: list[str] = []
-        self.queue: NewestQueue[Delivery] = delivery_queue(100, lambda: None)
+        self.queue: NewestQueue[Delivery] = delivery_queue(100, Counters())
         self.counters = Counters()
         self.unpublished = PendingObservations(self.queue, self.counters)
 

@@ -41,9 +41,7 @@ def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     counters, recorder = Counters(), Recorder()
-    feed = Feed(counters)
-    feed.add(Broken())
-    feed.add(recorder)
+    feed = Feed(counters, Broken(), recorder)
     feed.begin({0: 3}, {0: 5})
     event = lag_event()
     for offset in (3, 4):

@@ -1,0 +1,130 @@
+"""The evaluation stage: enricher ──▶ evaluator ──▶ publisher."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.counters import Counters
+from sparklag_service.enrichment.cluster_offsets import measured_partitions
+from sparklag_service.enrichment.enricher import Enricher
+from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
+from sparklag_service.evaluation.query_history import resumed
+from sparklag_service.evaluation.unknown_event import unknown_event
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracked_queries import TrackedQueries
+
+
+class Evaluation:
+    """Makes a lag event of each query that the enricher has measured."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        tracked: TrackedQueries,
+        enricher: Enricher,
+        counters: Counters,
+        measured_by: MeasuredBy,
+        *,
+        offer: Callable[[LagEvent, QueryState, float], None],
+    ) -> None:
+        """`offer` takes an event, the state it was measured from, and `time.monotonic()`."""
+        self._silent_after_s = settings.silent_after_s
+        self._tracked = tracked
+        self._enricher = enricher
+        self._counters = counters
+        self._measured_by = measured_by
+        self._offer = offer
+        self._last: dict[str, Evaluated] = {}
+        self._evaluator = Evaluator(
+            measured_by,
+            settings.latest_max_age_s,
+            lru_cache(4_096)(settings.thresholds_of),
+            frozenset(
+                alias
+                for alias, cluster in settings.every_cluster.items()
+                if cluster.groups.evaluator == "burrow"
+            ),
+        )
+
+    async def run(self) -> None:
+        """Evaluate until cancelled."""
+        while True:
+            measured = await self._enricher.next_measured()
+            for state in measured.states:
+                if self._is_current(state):
+                    self._evaluate(state, Moment(epoch_ms(), time.monotonic(), measured.asked_s))
+                await asyncio.sleep(0)
+
+    def last_event(self, query_id: str) -> LagEvent | None:
+        """The event that was made last, published or not."""
+        last = self._last.get(query_id)
+        return None if last is None else last.event
+
+    def adopt(self, event: LagEvent, moment: Moment) -> None:
+        """Go on from another instance's event."""
+        self._last[event.query_id] = Evaluated(event, resumed(event, moment))
+
+    def release(self, query_id: str) -> None:
+        """Forget what the query did."""
+        self._last.pop(query_id, None)
+
+    def _is_current(self, state: QueryState) -> bool:
+        """Whether the query is still tracked, and was not measured in a newer state meanwhile."""
+        last = self.last_event(state.query_id)
+        outdated = last is not None and last.observed_at > state.observed_at_ms
+        return state.query_id in self._tracked and not outdated
+
+    def _evaluate(self, state: QueryState, moment: Moment) -> None:
+        failures = self._tracked.failures
+        if not failures.failed_at(state.query_id, "enrichment"):
+            try:
+                self._offer(self._event(state, moment), state, moment.now_s)
+            except Exception as error:
+                failures.add(state.query_id, "evaluation", error)
+            else:
+                return
+        reason = failures.reason(state.query_id)
+        event_id = str(uuid4())
+        event = unknown_event(
+            state, self._measured_by, moment.now_ms, event_id=event_id, reason=reason
+        )
+        self._offer(event, state, moment.now_s)
+
+    def _event(self, state: QueryState, moment: Moment) -> LagEvent:
+        query_id, tracked = state.query_id, self._tracked
+        tracked.limits.admit(query_id, measured_partitions(state, self._enricher.offsets))
+        covered = tracked.pending.covered(state)
+        is_silent = tracked.is_silent(state)
+        evaluated = self._evaluator.evaluate(
+            state,
+            self._enricher.offsets,
+            moment,
+            event_id=str(uuid4()),
+            cause=covered[0].observation.cause if covered else "refresh",
+            previous=self._last.get(query_id),
+            silent=is_silent,
+        )
+        tracked.failures.recovered(query_id, "evaluation")
+        self._last[query_id] = evaluated
+        self._counters.measured += 1
+        reason = tracked.failures.reason(query_id)
+        if reason is None and is_silent:
+            reason = self._refusal(query_id)
+        if reason is None:
+            return evaluated.event
+        return replace(evaluated.event, status="UNKNOWN", reason=reason)
+
+    def _refusal(self, query_id: str) -> str | None:
+        """Why a silent query may be alive: its driver's messages are refused."""
+        since_s = time.monotonic() - self._silent_after_s
+        refusal = self._counters.refusals.of_query(query_id, since_s)
+        return None if refusal is None else f"what its driver says is refused: {refusal}"

@@ -1,0 +1,204 @@
+"""Which queries this instance measures: by its share of `processed-offsets`, by what embedded
+services measure themselves, and by how long a query is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from sparklag_kafka.errors import KAFKA_FAILURES
+from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.counters import Counters
+from sparklag_service.enrichment.enricher import Enricher
+from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.evaluation.stage import Evaluation
+from sparklag_service.intakes import Delivery, Intake
+from sparklag_service.publishing.stage import Publishing
+from sparklag_service.tracking.stage import Tracking
+from sparklag_service.tracking.tracked_queries import TrackedQueries
+from sparklag_service.view.view import View, has_ended
+from sparklag_service.view.view_reader import ViewReader
+
+_log = logging.getLogger(__name__)
+_REBALANCE_STEP_S: Final = 5.0
+_EVICTED_AT_ONCE: Final = 100
+
+
+class Assignment:
+    """Which queries are this instance's, as things are now. Pure but for the clock."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        intake: Intake,
+        tracked: TrackedQueries,
+        view: View,
+        measured_by: MeasuredBy,
+    ) -> None:
+        self.intake = intake
+        self.tracked = tracked
+        self.view = view
+        self._measured_by = measured_by
+        self._silent_after_s = settings.silent_after_s
+
+    def owns(self, query_id: str) -> bool:
+        """Whether this instance publishes a query that it tracks."""
+        return self.intake.owns(query_id)
+
+    def watches(self, query_id: str) -> bool:
+        """Whether this instance reads the query's position itself: from a checkpoint or group."""
+        if query_id in self.tracked:
+            return self.intake.owns(query_id)
+        return self.intake.may_adopt(query_id) and not self.is_measured_in_driver(query_id)
+
+    def is_measured_in_driver(self, query_id: str) -> bool:
+        """Whether an embedded service, in the query's driver, measures it."""
+        entry = self.view.get(query_id)
+        return (
+            entry is not None
+            and self._measured_by == "service"
+            and entry.event.measured_by == "embedded"
+            and entry.received_s >= time.monotonic() - self._silent_after_s
+        )
+
+
+class Ownership:
+    """Adopts queries and releases them: on a rebalance of the group, and at each refresh."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        assignment: Assignment,
+        tracking: Tracking,
+        enricher: Enricher,
+        evaluation: Evaluation,
+        publishing: Publishing,
+        view_reader: ViewReader,
+        counters: Counters,
+    ) -> None:
+        self._settings = settings
+        self._assignment = assignment
+        self._intake = assignment.intake
+        self._tracked = assignment.tracked
+        self._view = assignment.view
+        self._tracking = tracking
+        self._enricher = enricher
+        self._evaluation = evaluation
+        self._publishing = publishing
+        self._view_reader = view_reader
+        self._counters = counters
+
+    async def refresh(self) -> None:
+        """Adopt, release and measure on the service's own clock, until cancelled: the lag of a
+        stuck query grows."""
+        due_s = time.monotonic()
+        while True:
+            self._tracked.caught_up(self._intake.caught_up_s)
+            self._adopt()
+            self._release_unowned()
+            self._forget_expired()
+            self._enricher.request(*self._tracked.queries.values())
+            # Missed ones are not made up for.
+            due_s = max(due_s + self._settings.refresh_interval_s, time.monotonic())
+            await asyncio.sleep(due_s - time.monotonic())
+
+    async def on_revoked(self) -> None:
+        """See RebalanceHandler. What is in flight gets some time; an older event that arrives still
+        later does not replace a newer one: readers go by the version."""
+        self._tracked.pending.drop_queued()
+        owns = self._assignment.owns
+        revoked = [i for i in self._publishing.in_flight if not owns(i)]
+        await self._publishing.finish(revoked, _REBALANCE_STEP_S)
+        for query_id in [i for i in self._tracked.queries if not owns(i)]:
+            self._tracked.pending.drop(*self._release(query_id))
+
+    async def on_assigned(self) -> None:
+        """See RebalanceHandler."""
+        try:
+            await asyncio.wait_for(self._view_reader.reach_end(), _REBALANCE_STEP_S)
+        except KAFKA_FAILURES:
+            _log.warning("queries are taken over from a view that may lack their newest events")
+        self._adopt()
+        # All at once, before anything new is published: should this instance die, the next one
+        # finds them in the view.
+        self._enricher.request(*self._tracked.queries.values())
+
+    def _adopt(self) -> None:
+        """Measure queries that nobody else measures."""
+        silent_before_s = time.monotonic() - self._settings.silent_after_s
+        for entry in self._view:
+            event = entry.event
+            if event.query_id in self._tracked or not self._intake.may_adopt(event.query_id):
+                continue
+            embedded = event.measured_by == "embedded"
+            # An embedded service still runs beside its query, unless it has fallen silent.
+            if not embedded or entry.received_s < silent_before_s:
+                try:
+                    self._adopt_query(event, silent=embedded or event.status == "STOP")
+                except Exception as error:
+                    self._tracking.failed(event, error)
+
+    def _adopt_query(self, event: LagEvent, *, silent: bool) -> None:
+        tracked = self._tracked
+        tracked.limits.admit(event.query_id, sum(len(topic.partitions) for topic in event.topics))
+        self._counters.adopted += 1
+        tracked.tracker.adopt(event)
+        moment = Moment(epoch_ms(), time.monotonic(), time.monotonic())
+        self._evaluation.adopt(event, moment)
+        self._publishing.adopt(event)
+        self._enricher.resume(event, moment)
+        tracked.liveness(event.run_id).adopt(event.query_id, moment.now_s, silent=silent)
+
+    def _release_unowned(self) -> None:
+        """Release queries that another instance, or a driver, measures now."""
+        pending = self._tracked.pending
+        for query_id, state in list(self._tracked.queries.items()):
+            newest = self._view.get(query_id)
+            if not self._assignment.owns(query_id):
+                pending.drop(*self._release(query_id))
+            elif self._assignment.is_measured_in_driver(query_id) or (
+                newest is not None and newest.event.observed_at > state.observed_at_ms
+            ):
+                pending.settle(*self._release(query_id))
+
+    def _forget_expired(self) -> None:
+        """Forget queries past their keep time; where a limit is reached, those that ended first."""
+        tracked = self._tracked
+        expired_before_ms = epoch_ms() - int(self._settings.keep_s * 1000)
+        for query_id in list(tracked.tracker.over(expired_before_ms)):
+            self._forget(query_id)
+        if not tracked.limits.is_full:
+            return
+        tracked.limits.is_full = False
+        ended = (
+            (state.observed_at_ms, query_id)
+            for query_id, state in tracked.queries.items()
+            if (last := self._evaluation.last_event(query_id)) is not None
+            and has_ended(last.status)
+        )
+        for _, query_id in sorted(ended)[:_EVICTED_AT_ONCE]:
+            self._counters.evicted += self._forget(query_id)
+
+    def _forget(self, query_id: str) -> bool:
+        """Write its tombstone and release it, unless something of it is to be published; whether
+        that was begun."""
+        if not self._publishing.is_idle(query_id):
+            return False
+
+        def forgotten() -> None:
+            self._counters.tombstones += 1
+            self._view.remove(query_id)
+            self._tracked.pending.settle(*self._release(query_id, forgotten=True))
+
+        self._publishing.tombstone(query_id, forgotten)
+        return True
+
+    def _release(self, query_id: str, *, forgotten: bool = False) -> tuple[Delivery, ...]:
+        """Measure it no more; the deliveries that were pending."""
+        self._counters.released += 1
+        self._publishing.release(query_id, forgotten=forgotten)
+        self._evaluation.release(query_id)
+        return self._tracked.release(query_id)

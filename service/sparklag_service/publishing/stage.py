@@ -1,0 +1,147 @@
+"""The publishing stage: evaluator ──▶ publisher ──▶ `consumer-lag`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas.runtime.tasks import end
+from sparklag_service.evaluation.unknown_event import unknown_event
+from sparklag_service.intakes import Delivery
+from sparklag_service.publishing.cadence import Cadence
+from sparklag_service.publishing.lag_publisher import LagPublisher
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracked_queries import TrackedQueries
+
+_CANCEL_AGAIN_S: Final = 3.0
+
+
+class Publishing:
+    """Publishes the events that are due, one of a query at a time; the deliveries that an
+    acknowledged event covers are settled."""
+
+    def __init__(
+        self,
+        settings: ResolvedSettings,
+        publisher: LagPublisher,
+        tracked: TrackedQueries,
+        measured_by: MeasuredBy,
+        *,
+        owns: Callable[[str], bool],
+        request: Callable[[QueryState], None],
+    ) -> None:
+        """`owns`: whether this instance publishes a query id; `request` has a query measured."""
+        self._cadence = Cadence(
+            settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
+        )
+        self._publisher = publisher
+        self._tracked = tracked
+        self._measured_by = measured_by
+        self._owns = owns
+        self._request = request
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    def is_idle(self, query_id: str) -> bool:
+        """Whether nothing of a query is in flight, or waits to be published."""
+        return query_id not in self._in_flight and query_id not in self._tracked.pending
+
+    def offer(self, event: LagEvent, state: QueryState, now_s: float) -> None:
+        """Publish `event`, measured from `state`, if it is due at `now_s` (`time.monotonic()`)."""
+        query_id = event.query_id
+        if query_id in self._in_flight or not self._owns(query_id):
+            return
+        if self._cadence.due(event, now_s):
+            covered = self._tracked.pending.covered(state)
+            self._cadence.published(event, now_s)
+            if covered:
+                self._tracked.pending.take(query_id)
+            self._start(query_id, self._publish(event, covered, state))
+
+    def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
+        """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
+        name = self._tracked.queries[query_id].name
+
+        async def write() -> None:
+            if await self._publisher.forget(query_id, name):
+                on_written()
+
+        self._start(query_id, write())
+
+    def adopt(self, event: LagEvent) -> None:
+        """The query's newest event is another instance's."""
+        self._publisher.taken_over(event)
+
+    def release(self, query_id: str, *, forgotten: bool = False) -> None:
+        """Another instance publishes it, or nobody does: it is `forgotten`."""
+        if not forgotten:
+            self._publisher.let_go(query_id)
+        self._cadence.forget(query_id)
+
+    async def finish(self, query_ids: Iterable[str], timeout_s: float) -> None:
+        """Wait for what is in flight of these; cancel what is not acknowledged in time."""
+        tasks = [task for i in query_ids if (task := self._in_flight.get(i)) is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+            await end(*late, patience_s=_CANCEL_AGAIN_S)
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight, and disconnect."""
+        await end(*self._in_flight.values(), patience_s=_CANCEL_AGAIN_S)
+        await self._publisher.aclose()
+
+    @property
+    def in_flight(self) -> list[str]:
+        """Ids of the queries of which a message is in flight."""
+        return list(self._in_flight)
+
+    def _start(self, query_id: str, write: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(write)
+        self._in_flight[query_id] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(query_id))
+
+    async def _publish(
+        self, event: LagEvent, covered: tuple[Delivery, ...], state: QueryState
+    ) -> None:
+        query_id, pending = event.query_id, self._tracked.pending
+        try:
+            published = await self._write(event, state)
+        except asyncio.CancelledError:
+            pending.drop(*covered)
+            raise
+        if published:
+            pending.settle(*covered)
+            newer = pending.state(query_id)
+            if newer is not None:
+                self._request(newer)
+            return
+        # The next refresh measures and publishes it again.
+        self._cadence.forget(query_id)
+        if query_id in self._tracked:
+            pending.put_back(covered, state)
+        else:
+            pending.drop(*covered)
+
+    async def _write(self, event: LagEvent, state: QueryState) -> bool:
+        """Whether nothing is left to do. In place of an event that cannot be written, one without
+        numbers is."""
+        failures = self._tracked.failures
+        try:
+            return await self._publisher.publish(event)
+        except Exception as error:
+            failures.add(event.query_id, "publishing", error)
+        reason = failures.reason(event.query_id)
+        # The next event may be writable.
+        failures.recovered(event.query_id, "publishing")
+        unknown = unknown_event(
+            state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
+        )
+        try:
+            return await self._publisher.publish(unknown)
+        except Exception as error:
+            failures.add(event.query_id, "publishing", error)
+            return True

@@ -1,0 +1,74 @@
+"""What this instance holds of each query that it measures, apart from its measurements."""
+
+from __future__ import annotations
+
+import time
+
+from sparklag_schemas import Observation, ResolvedSettings
+from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_service.counters import Counters
+from sparklag_service.intakes import Delivery
+from sparklag_service.intakes.watchers import longest_interval_s
+from sparklag_service.supervision import QueryFailures
+from sparklag_service.tracking.liveness import Liveness
+from sparklag_service.tracking.pending_observations import PendingObservations
+from sparklag_service.tracking.query_limits import QueryLimits
+from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.tracker import Tracker
+
+_SILENT_INTERVALS = 3
+"""A checkpoint or group that was not read for so many of its intervals has no known position."""
+
+
+class TrackedQueries:
+    """Positions, limits, failures and liveness, by query id; what is acquired here is released
+    here."""
+
+    def __init__(
+        self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
+    ) -> None:
+        self.tracker = Tracker(ClusterNames(settings).alias_of)
+        self.pending = PendingObservations(queue, counters)
+        self.limits = QueryLimits(settings.limits)
+        self.failures = QueryFailures()
+        self._drivers = Liveness(settings.silent_after_s)
+        self._watched = Liveness(_SILENT_INTERVALS * longest_interval_s(settings))
+        """Of queries without a driver: a checkpoint or group that cannot be read."""
+
+    @property
+    def queries(self) -> dict[str, QueryState]:
+        """State by query id, as it changes."""
+        return self.tracker.queries
+
+    def __contains__(self, query_id: str) -> bool:
+        return query_id in self.tracker.queries
+
+    def liveness(self, run_id: str | None) -> Liveness:
+        """That of queries with a driver (`run_id`), or without one."""
+        return self._watched if run_id is None else self._drivers
+
+    def caught_up(self, drivers_at_s: float | None) -> None:
+        """Every message of the drivers written up to `drivers_at_s` was received (None: unknown),
+        and every watcher has run."""
+        if drivers_at_s is not None:
+            self._drivers.caught_up(drivers_at_s)
+        self._watched.caught_up(time.monotonic())
+
+    def is_silent(self, state: QueryState) -> bool:
+        """Whether its driver must be gone; without a driver, whether it can no longer be read."""
+        return self.liveness(state.run_id).is_silent(state.query_id)
+
+    def received(self, observation: Observation) -> None:
+        """The query is alive."""
+        liveness = self.liveness(observation.run_id)
+        liveness.received(observation.query_id, time.monotonic())
+
+    def release(self, query_id: str) -> tuple[Delivery, ...]:
+        """Stop tracking; the deliveries that were pending."""
+        self.tracker.forget(query_id)
+        self.limits.release(query_id)
+        self.failures.forget(query_id)
+        self._drivers.forget(query_id)
+        self._watched.forget(query_id)
+        return self.pending.take(query_id)
