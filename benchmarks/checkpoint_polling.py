@@ -123,7 +123,7 @@ def _local(folder: Path) -> Iterator[Row]:
 
 
 def _look(readers: Sequence[CheckpointReader], expected: int) -> None:
-    moved = sum(reader.look() is not None for reader in readers)
+    moved = sum(reader.poll() is not None for reader in readers)
     if moved != expected:
         raise RuntimeError(f"{moved} of {len(readers)} had moved, not {expected}")
 
@@ -165,7 +165,7 @@ def _s3(server: S3Server) -> Iterator[Row]:
     counter = RequestCounter(reader)
 
     def look(what: str, reach: int) -> Row:
-        reader.look()
+        reader.poll()
         asked: dict[str, Any] = counter.take()
         listings, reads = asked.get("ListObjectsV2", 0), asked.get("GetObject", 0)
         return Row(
@@ -176,7 +176,7 @@ def _s3(server: S3Server) -> Iterator[Row]:
             reached=listings <= 1 and reads <= reach,
         )
 
-    reader.look()
+    reader.poll()
     counter.take()
     yield look("nothing changes, no batch runs", 1)
     write("offsets/1", _offsets(1))
@@ -192,7 +192,7 @@ def _s3(server: S3Server) -> Iterator[Row]:
     walls_ms = []
     for _ in range(50):
         start_s = time.perf_counter()
-        reader.look()
+        reader.poll()
         walls_ms.append((time.perf_counter() - start_s) * 1000)
     yield Row("S3 on this machine, nothing changes: time of a look", ms(walls_ms), "")
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.chain import Chain, link
+from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_schemas import Batch, Observation, SourcePosition
 
 PARTITIONS: Final = 50
@@ -88,13 +88,13 @@ def records(observations: Iterator[Observation], count: int) -> Iterator[BatchRe
 
 def record(observation: Observation, newest: BatchRecord | None) -> BatchRecord:
     """What is kept of it, after `newest`."""
-    (kept,) = link(observation, Chain.ending_with(newest), topic_id).records
+    (kept,) = next_records(observation, BatchSequence.ending_with(newest), topic_id).records
     return kept
 
 
 def row(record: BatchRecord, query_key: int) -> tuple[Any, ...]:
     """As in `sparklag_batches`, by `COLUMNS`."""
     return (
-        *(query_key, *record.place, record.first_batch_id, record.run_id),
+        *(query_key, *record.batch_key, record.first_batch_id, record.run_id),
         *(record.processed_at, record.observed_at, record.is_inferred, record.ranges),
     )

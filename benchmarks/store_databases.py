@@ -16,7 +16,7 @@ from tests.databases.mariadb import MariaDBServer
 from tests.databases.postgresql import PostgreSQLServer
 
 from benchmarks import kept_batches
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 
 
 class Database(Protocol):
@@ -109,7 +109,7 @@ async def with_first_batches(database: Database, queries: int) -> tuple[str, lis
     store = open_store(url, create=True)
     try:
         await store.prepare()
-        await store.keep(
+        await store.write(
             [next(kept_batches.records(kept_batches.batches(query), 1)) for query in range(queries)]
         )
     finally:

@@ -20,7 +20,7 @@ from benchmarks import kept_batches
 from benchmarks.comparison import Row, say, times
 from benchmarks.store_databases import Database, insertion, with_first_batches
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 
@@ -180,7 +180,7 @@ def _ranges(record: BatchRecord, key: int) -> Iterable[tuple[Any, ...]]:
     for topic in record.topics:
         for partition, begin, until in topic.ranges:
             yield (
-                *(key, *record.place, topic.source, topic.topic),
+                *(key, *record.batch_key, topic.source, topic.topic),
                 *(partition, begin, until, record.processed_at),
             )
 

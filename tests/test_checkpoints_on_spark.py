@@ -73,7 +73,7 @@ class Follower:
     def _follow(self) -> None:
         while not self._stop.wait(0.02):
             try:
-                position = self._reader.look()
+                position = self._reader.poll()
             except Exception as error:
                 self.failed.append(error)
                 return
@@ -283,12 +283,12 @@ def test_a_query_that_keeps_its_checkpoint_in_hdfs_is_followed_there(
     try:
         query.processAllAvailable()
         reader = store.reader(location)
-        position = reader.look()
+        position = reader.poll()
         assert position is not None
         assert (position.query_id, processed(position)) == (query.id, scene.reached())
         scene.send(4)
         query.processAllAvailable()
-        position = reader.look()
+        position = reader.poll()
         assert position is not None
         assert processed(position) == scene.reached()
     finally:

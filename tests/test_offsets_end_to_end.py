@@ -90,7 +90,7 @@ def test_a_service_keeps_the_offsets_and_gives_them_back(
         assert given.status_code == 200, given.text
         assert given.headers["Sparklag-Batch-Id"] == str(record.batch_id)
         (topic,) = record.topics
-        expected = {str(partition): until for partition, until in topic.until().items()}
+        expected = {str(partition): until for partition, until in topic.end_offsets().items()}
         assert given.json() == {topics.orders: expected}
         assert sparklag("offsets", "restore", NAME, "--store", store, "--json").stdout == (
             given.text + "\n"

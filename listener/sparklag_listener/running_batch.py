@@ -18,7 +18,7 @@ from sparklag_offsets.checkpoints.offset_log import (
     parse_initial_offsets,
     parse_offsets,
 )
-from sparklag_offsets.checkpoints.position import NOTHING
+from sparklag_offsets.checkpoints.position import NO_SOURCES
 from sparklag_offsets.errors import CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -90,12 +90,12 @@ class _Run:
             raise CheckpointGone(
                 f"{self._files.shown}: offsets/{batch_id} is gone as its batch runs"
             )
-        progress = NOTHING
+        progress = NO_SOURCES
         if batch_id > 0:
             # A run's batches follow each other. Spark itself needs the file of the one before.
             last = self._last if self._last is not None and self._last[0] == batch_id - 1 else None
             before = last[1] if last is not None else self._offsets_file(batch_id - 1)
-            progress = NOTHING.after(before) if before is not None else NOTHING
+            progress = NO_SOURCES.after(before) if before is not None else NO_SOURCES
         self._last = batch_id, planned
         began: dict[int, Offsets | None] = {}
         ends: dict[int, Offsets | None] = {}

@@ -11,9 +11,14 @@ from typing import Any, TypeVar, get_args
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_listener.publishing.background_loop import BackgroundLoop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
-from sparklag_offsets.restore.restoration import Restored, Wanted, from_checkpoint, from_store
+from sparklag_offsets.restore.restoration import (
+    RestoredOffsets,
+    RestoreOptions,
+    from_checkpoint,
+    from_store,
+)
 from sparklag_offsets.restore.spark_offsets import OnDeleted
-from sparklag_offsets.store.stores import opened_store
+from sparklag_offsets.store.offset_store import opened_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.timestamps import datetime_ms, moment_ms
@@ -57,7 +62,7 @@ def starting_offsets(
     Blocks until it is known. Raises OffsetsError (nothing kept of that query, of that moment; the
     topic was created anew; retention; a database or Kafka that is away), SettingsError.
     """
-    wanted = Wanted("starting", on_deleted, source, topics, bootstrap_servers)
+    wanted = RestoreOptions("starting", on_deleted, source, topics, bootstrap_servers)
     try:
         return _given_back(query, store, checkpoint, at, wanted, config, settings)
     except (UnknownQuery, StoreMissing) as error:
@@ -85,7 +90,7 @@ def ending_offsets(
     As `starting_offsets`, with whose answer of an earlier moment it is a window. A partition that
     was added since ends where it begins: nothing of it was in the window.
     """
-    wanted = Wanted("ending", on_deleted, source, topics, bootstrap_servers)
+    wanted = RestoreOptions("ending", on_deleted, source, topics, bootstrap_servers)
     return _given_back(query, store, checkpoint, at, wanted, config, settings)
 
 
@@ -94,7 +99,7 @@ def _given_back(
     store: str | None,
     checkpoint: str | None,
     at: At | None,
-    wanted: Wanted,
+    wanted: RestoreOptions,
     config: str | Path | None,
     settings: dict[str, Any],
 ) -> str:
@@ -123,8 +128,8 @@ def _given_back(
 
 
 async def _from_store(
-    name: str, query: str, at_ms: int | None, wanted: Wanted, settings: Settings
-) -> Restored:
+    name: str, query: str, at_ms: int | None, wanted: RestoreOptions, settings: Settings
+) -> RestoredOffsets:
     if settings.store.url is None:
         raise RestoreError(f"{name} needs store=, or setting store.url: where offsets are kept")
     async with opened_store(settings.store.url) as store:

@@ -49,7 +49,7 @@ def keep_offsets(transaction: Connection, batch: DataFrame, batch_id: int) -> bo
     known = _known()
     observation = observe_batch(batch, batch_id, known.settings.cluster)
     known.learn([observation])
-    kept: bool = sql.keep(transaction, observation, known.ids.of)
+    kept: bool = sql.record_batch(transaction, observation, known.ids.get)
     return kept
 
 
@@ -73,12 +73,12 @@ class _Known:
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Ask for topics' ids, where it is time to; what is not known in time is not known."""
-        if not self.ids.is_due(observations):
+        if not self.ids.needs_refresh(observations):
             return
         loop = BackgroundLoop()
         try:
             with suppress(FutureTimeoutError):
-                loop.submit(self.ids.learn(observations)).result(_TOPIC_IDS_S + _STOP_S)
+                loop.submit(self.ids.refresh(observations)).result(_TOPIC_IDS_S + _STOP_S)
         finally:
             loop.stop(_STOP_S)
 

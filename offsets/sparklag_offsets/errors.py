@@ -1,29 +1,29 @@
 """The errors of this package.
 
 OffsetsError
-├── StoreError                 of the offset store
-│   ├── UnusableStore          a URL that is none, or whose package is missing
-│   │   └── StoreMissing       an SQLite file that is not there
-│   ├── StoreAway              it cannot be reached, does not answer, or refuses
-│   │   └── Deadlock           it ended one of two transactions that waited for each other
-│   ├── StoreFull              it has no room
-│   ├── RecordRefused          it does not take what is to be written
-│   ├── NewerSchema            a newer sparklag has changed its tables
-│   ├── BatchConflict          a batch is not what comes after those that are recorded
-│   └── NoKafkaOffsets         a batch has none
-├── RestoreError               a query cannot be put back to where it was
-│   ├── UnknownQuery           nothing is kept of it
-│   ├── AmbiguousQuery         several have the name
-│   ├── BeforeFirstBatch       it had not completed a batch by then
-│   ├── SourceNotNamed         it has several sources, or not the one that is asked for
-│   ├── PositionDeleted        retention has deleted what comes next
-│   └── TopicChanged           the topic is gone, or was created anew
-└── CheckpointError            of one checkpoint, or one place where they are kept
-    ├── CheckpointNotFound     no such folder, not a checkpoint, nothing that matches
-    ├── CheckpointGone         it was there: it is being deleted, or was
-    ├── MalformedCheckpoint    a file in it is broken
-    ├── UnsupportedCheckpoint  a file in it has a format from the future
-    └── CheckpointAway         its store refuses, does not answer, or cannot be reached from here
+├── StoreError
+│   ├── UnusableStore
+│   │   └── StoreMissing
+│   ├── StoreAway
+│   │   └── Deadlock
+│   ├── StoreFull
+│   ├── RecordRefused
+│   ├── NewerSchema
+│   ├── BatchConflict
+│   └── NoKafkaOffsets
+├── RestoreError
+│   ├── UnknownQuery
+│   ├── AmbiguousQuery
+│   ├── BeforeFirstBatch
+│   ├── SourceNotNamed
+│   ├── PositionDeleted
+│   └── TopicChanged
+└── CheckpointError
+    ├── CheckpointNotFound
+    ├── CheckpointGone
+    ├── MalformedCheckpoint
+    ├── UnsupportedCheckpoint
+    └── CheckpointAway
 """
 
 from __future__ import annotations
@@ -32,43 +32,19 @@ from sparklag_schemas import SparklagError
 
 
 class OffsetsError(SparklagError):
-    """Offsets cannot be read, kept or given back; the text says why."""
-
-
-class CheckpointError(OffsetsError):
-    """A checkpoint cannot be read; the text begins with its location, without credentials."""
-
-
-class CheckpointNotFound(CheckpointError):
-    """There is no checkpoint there."""
-
-
-class CheckpointGone(CheckpointError):
-    """There was a checkpoint, and now it is not whole, or not there."""
-
-
-class MalformedCheckpoint(CheckpointError):
-    """A file of it is not what Spark writes; the text names it."""
-
-
-class UnsupportedCheckpoint(CheckpointError):
-    """A file of it has a format that this sparklag does not know; the text names both."""
-
-
-class CheckpointAway(CheckpointError):
-    """Its store cannot be used: rights, credentials, bucket, network, a missing package."""
+    """Offsets cannot be read, stored or restored; the text has the reason."""
 
 
 class StoreError(OffsetsError):
-    """The offset store cannot do what was asked; the text names it, without credentials."""
+    """The offset store failed; the text names it, without credentials."""
 
 
 class UnusableStore(StoreError):
-    """The URL is none, its kind is not known, or the package for it is not here."""
+    """The URL is invalid, of an unknown kind, or its package is not installed."""
 
 
 class StoreMissing(UnusableStore):
-    """There is no such SQLite file: nobody has recorded anything there yet."""
+    """The SQLite file does not exist: nothing has been recorded there yet."""
 
 
 class StoreAway(StoreError):
@@ -76,7 +52,7 @@ class StoreAway(StoreError):
 
 
 class Deadlock(StoreAway):
-    """Two transactions waited for each other, and the database has undone this one."""
+    """The database has rolled back one of two transactions that waited for each other."""
 
 
 class StoreFull(StoreError):
@@ -84,19 +60,34 @@ class StoreFull(StoreError):
 
 
 class RecordRefused(StoreError):
-    """The database does not take what is to be written, however often: too long, or no text."""
+    """The database will never take this record: it is too long, or not valid text."""
 
 
 class NewerSchema(StoreError):
-    """A newer sparklag has changed the tables."""
+    """A newer sparklag has migrated the tables."""
+
+    def __init__(self, store: str, schema: object, newest: object) -> None:
+        super().__init__(
+            f"the offset store at {store} has schema {schema}, and this sparklag knows those up to"
+            f" {newest}: a newer sparklag made it, upgrade this one"
+        )
+
+
+class BatchConflict(StoreError):
+    """Two drivers run the query, or its checkpoint went back: nothing of the batch may be written;
+    the text says what to do."""
+
+
+class NoKafkaOffsets(StoreError):
+    """The batch read nothing from Kafka, so it has no offsets to record."""
 
 
 class RestoreError(OffsetsError):
-    """A query cannot be put back to where it was; the text says why."""
+    """A query's position cannot be restored; the text has the reason."""
 
 
 class UnknownQuery(RestoreError):
-    """Nothing is kept of a query of that name or id."""
+    """No query of that name or id is recorded."""
 
 
 class AmbiguousQuery(RestoreError):
@@ -108,25 +99,40 @@ class AmbiguousQuery(RestoreError):
 
 
 class BeforeFirstBatch(RestoreError):
-    """No batch is kept that completed by then."""
+    """No batch is recorded that had completed by then."""
 
 
 class SourceNotNamed(RestoreError):
-    """The query has several Kafka sources, or not the one that is asked for."""
+    """The query has several Kafka sources, or lacks the requested one."""
 
 
 class PositionDeleted(RestoreError):
-    """Retention has deleted what comes next."""
+    """Retention has deleted the next records."""
 
 
 class TopicChanged(RestoreError):
-    """The topic is gone, or was created anew: the offsets are of another life."""
+    """The topic is gone, or was created anew: the offsets are of the earlier topic."""
 
 
-class BatchConflict(StoreError):
-    """Two drivers run the query, or its checkpoint went back: nothing of the batch may be written;
-    the text says what to do."""
+class CheckpointError(OffsetsError):
+    """A checkpoint cannot be read; the text begins with its location, without credentials."""
 
 
-class NoKafkaOffsets(StoreError):
-    """The batch read nothing from Kafka: there is nothing to record it by."""
+class CheckpointNotFound(CheckpointError):
+    """There is no checkpoint there."""
+
+
+class CheckpointGone(CheckpointError):
+    """The checkpoint was there before; it was deleted, or is being deleted."""
+
+
+class MalformedCheckpoint(CheckpointError):
+    """One of its files is broken; the text names it."""
+
+
+class UnsupportedCheckpoint(CheckpointError):
+    """One of its files has a format from a newer Spark; the text names both."""
+
+
+class CheckpointAway(CheckpointError):
+    """Its store cannot be used: rights, credentials, bucket, network, a missing package."""

@@ -1,5 +1,4 @@
-"""Kafka's ids of topics, as they were a moment ago: what tells a topic from one of the same name
-that is created later."""
+"""Kafka's ids of topics, cached: they tell a topic from a later one of the same name."""
 
 from __future__ import annotations
 
@@ -16,61 +15,61 @@ from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
 from sparklag_schemas.clusters import ClusterNames
 
 _log = logging.getLogger("sparklag")
-_PATIENCE_S: Final = 3.0
-"""Who records waits no longer: without an id it is recorded too."""
+_TIMEOUT_S: Final = 3.0
+"""After this a batch is recorded without ids."""
 
 
 class TopicIds:
-    """Asked of Kafka at most every `metadata_interval_s`, together."""
+    """Requested from Kafka at most every `metadata_interval_s`, in one request for each cluster."""
 
-    def __init__(self, settings: Settings, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, settings: Settings, timeout_s: float = _TIMEOUT_S) -> None:
         self._interval_s = settings.metadata_interval_s
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._clusters = ClusterNames(settings)
         self._ids: dict[str, dict[str, str]] = defaultdict(dict)
         """By `bootstrap_servers` of the settings, then topic."""
-        self._asked: dict[tuple[str, str], float] = {}
+        self._requested_at_s: dict[tuple[str, str], float] = {}
 
-    def of(self, bootstrap_servers: str | None, topic: str) -> str | None:
-        """As it was asked last. None: not known, or no setting names these brokers."""
+    def get(self, bootstrap_servers: str | None, topic: str) -> str | None:
+        """The cached id. None: not known, or no setting names these brokers."""
         access = self._clusters.access_to(bootstrap_servers)
         return self._ids[access.bootstrap_servers].get(topic) if access is not None else None
 
-    def is_due(self, observations: Iterable[Observation]) -> bool:
-        """Whether `learn` would ask."""
-        return bool(self._wanted(observations))
+    def needs_refresh(self, observations: Iterable[Observation]) -> bool:
+        """Whether `refresh` would send a request."""
+        return bool(self._due(observations))
 
-    async def learn(self, observations: Iterable[Observation]) -> None:
-        """Ask for the topics that these name. What cannot be asked is not known."""
-        wanted = self._wanted(observations)
-        await asyncio.gather(*(self._ask(access, topics) for access, topics in wanted.values()))
+    async def refresh(self, observations: Iterable[Observation]) -> None:
+        """Request the ids of the topics in these observations; a failure leaves them unknown."""
+        due = self._due(observations).values()
+        await asyncio.gather(*(self._request(access, topics) for access, topics in due))
 
-    def _wanted(
+    def _due(
         self, observations: Iterable[Observation]
     ) -> dict[str, tuple[ClusterAccess, set[str]]]:
-        """Topics that it is time to ask for, by their `bootstrap_servers`."""
-        wanted: dict[str, tuple[ClusterAccess, set[str]]] = {}
-        since_s = time.monotonic() - self._interval_s
+        """Topics to request now, by their `bootstrap_servers`."""
+        due: dict[str, tuple[ClusterAccess, set[str]]] = {}
+        before_s = time.monotonic() - self._interval_s
         for observation in observations:
             for source in observation.sources:
                 access = self._clusters.access_to(source.bootstrap_servers)
                 if access is None:
                     continue
-                asked = access.bootstrap_servers
+                servers = access.bootstrap_servers
                 for topic in source.processed or ():
-                    if self._asked.get((asked, topic), since_s) <= since_s:
-                        wanted.setdefault(asked, (access, set()))[1].add(topic)
-        return wanted
+                    if self._requested_at_s.get((servers, topic), before_s) <= before_s:
+                        due.setdefault(servers, (access, set()))[1].add(topic)
+        return due
 
-    async def _ask(self, access: ClusterAccess, topics: set[str]) -> None:
-        asked = access.bootstrap_servers
+    async def _request(self, access: ClusterAccess, topics: set[str]) -> None:
+        servers = access.bootstrap_servers
         try:
-            found = await asyncio.wait_for(read_topic_ids(topics, access), self._patience_s)
+            ids = await asyncio.wait_for(read_topic_ids(topics, access), self._timeout_s)
         except (*KAFKA_FAILURES, SparklagError) as error:
-            _log.debug("ids of topics at %s are not known: %s", asked, error)
-            found = {}
-        known = self._ids[asked]
+            _log.debug("cannot read the ids of topics at %s: %s", servers, error)
+            ids = {}
+        cached = self._ids[servers]
         for topic in topics:
-            known.pop(topic, None)
-        known.update(found)
-        self._asked.update(dict.fromkeys(((asked, topic) for topic in topics), time.monotonic()))
+            cached.pop(topic, None)
+        cached.update(ids)
+        self._requested_at_s.update(dict.fromkeys(((servers, t) for t in topics), time.monotonic()))

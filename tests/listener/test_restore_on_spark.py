@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from sparklag_listener import ObserverHandle, ending_offsets, starting_offsets
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 from sparklag_schemas import SparklagError
 from tests.listener.conftest import Driver
 from tests.waiting import wait_for
@@ -53,7 +53,7 @@ def process_all(driver: Driver, handle: ObserverHandle, store: str) -> BatchReco
     ends = driver.client.end_offsets(driver.topic)
 
     def is_recorded() -> bool:
-        return handle.stats().recorded > 0 and record_of(store).topics[0].until() == ends
+        return handle.stats().recorded > 0 and record_of(store).topics[0].end_offsets() == ends
 
     wait_for(is_recorded, "all of it is recorded")
     return record_of(store)
@@ -131,7 +131,9 @@ def test_what_retention_deleted_is_found_out_before_spark_fails(
     ends = driver.client.end_offsets(driver.topic)
     driver.client.delete_records(driver.topic, ends)
     driver.send(6)
-    with pytest.raises(Exception, match=r"retention has deleted records after the position kept"):
+    with pytest.raises(
+        Exception, match=r"retention has deleted records after the recorded position"
+    ):
         starting_offsets("orders", store=store)
     with caplog.at_level(logging.WARNING, logger="sparklag"):
         starting = starting_offsets("orders", store=store, on_deleted="earliest")

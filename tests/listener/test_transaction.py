@@ -197,7 +197,7 @@ def test_a_driver_that_goes_on_after_another_has_followed_it_is_refused(
     goes_on.set()
     assert "BatchConflict" in fails(zombie)
     heir_run = results.records()[-1].run_id
-    assert f"run {zombie.runId} goes on though run {heir_run} has followed it" in results.refusal()
+    assert f"run {zombie.runId} continues after run {heir_run} has followed it" in results.refusal()
     assert results.written() == [(0, 10)]
 
 

@@ -1,13 +1,9 @@
-"""What a checkpoint says of its query: how far it has read, and what it reads now."""
+"""Reads Spark checkpoints: how far a query has read, and which batch it runs now."""
 
-from sparklag_offsets.checkpoints.location import (
-    fixed_prefix,
-    normal_location,
-)
+from sparklag_offsets.checkpoints.location import fixed_prefix, normal_location
 from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
 from sparklag_offsets.checkpoints.reader import CheckpointReader
-from sparklag_offsets.checkpoints.single_look import read_checkpoint
-from sparklag_offsets.checkpoints.store import CheckpointStore
+from sparklag_offsets.checkpoints.store import CheckpointStore, read_checkpoint
 
 __all__ = [
     "CheckpointPosition",

@@ -1,4 +1,4 @@
-"""How the reader sees the files of one checkpoint, wherever they are."""
+"""The files of one checkpoint as the reader sees them, in any store."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Final, Literal, Protocol
 from sparklag_offsets.errors import MalformedCheckpoint
 
 Log = Literal["offsets", "commits"]
-LONGEST_FILE: Final = 32 * 1024 * 1024
-"""Bytes. Those of a million partitions are shorter."""
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+"""A file with the offsets of a million partitions is shorter."""
 
 
 @dataclass(frozen=True)
-class FileFacts:
-    """What tells a file from another of the same name, and when it was written (epoch ms)."""
+class FileInfo:
+    """Tells a file from another one of the same name."""
 
     modified_ms: int | None
     size: int | None
-    mark: Hashable = None
+    version: Hashable = None
 
 
 class Listing(Protocol):
-    """The batches of one of the two logs."""
+    """The batches in one of the two logs."""
 
     @property
-    def numbers(self) -> list[int]:
-        """In rising order. The files may be gone by now."""
+    def batch_ids(self) -> list[int]:
+        """In rising order. The files may have been deleted since."""
 
-    def facts(self, number: int) -> FileFacts | None:
-        """None: it is gone, or was not listed."""
+    def info(self, batch_id: int) -> FileInfo | None:
+        """None: the file is gone, or was not listed."""
 
 
 class CheckpointFiles(Protocol):
@@ -39,42 +39,51 @@ class CheckpointFiles(Protocol):
     location: str
     """Normal, and without credentials."""
     lists_cheaply: bool
-    """Whether listing is as cheap as reading: then both logs are listed, and nothing guessed."""
+    """Whether listing costs as little as reading: then both logs are listed at each poll."""
 
-    def begin(self) -> None:
-        """A look begins: what it asks for has one deadline together."""
+    def start_poll(self) -> None:
+        """Start a poll: its calls share one deadline."""
 
-    def stamp(self, log: Log) -> Hashable | None:
-        """Something that changes when files come or go, within a grain of some seconds. None where
-        the store tells no such thing."""
+    def change_token(self, log: Log) -> Hashable | None:
+        """Changes when files are added or removed, with a resolution of some seconds. None where
+        the store has no such value."""
 
     def list_log(self, log: Log) -> Listing:
-        """Its batches now; none where the folder is not there."""
+        """Its batches now; an empty listing where the folder is missing."""
 
     def read(self, name: str) -> bytes:
-        """`metadata`, `offsets/5`; no more than LONGEST_FILE is taken into memory. Raises
-        FileNotFoundError, MalformedCheckpoint."""
+        """`metadata`, `offsets/5`: at most MAX_FILE_BYTES. Raises FileNotFoundError,
+        MalformedCheckpoint."""
 
     def explain_absence(self) -> str:
-        """What is at the location where there is no checkpoint: one clause."""
+        """Why there is no checkpoint at the location: one clause."""
 
 
 @dataclass(frozen=True)
 class FullListing:
-    """A listing of a store that tells the facts along with the names."""
+    """A listing of a store that returns file information with the names."""
 
-    found: Mapping[int, FileFacts]
+    files: Mapping[int, FileInfo]
 
     @property
-    def numbers(self) -> list[int]:
-        return sorted(self.found)
+    def batch_ids(self) -> list[int]:
+        return sorted(self.files)
 
-    def facts(self, number: int) -> FileFacts | None:
-        return self.found.get(number)
+    def info(self, batch_id: int) -> FileInfo | None:
+        return self.files.get(batch_id)
 
 
-def too_long(name: str) -> MalformedCheckpoint:
-    """The error for a file of more than LONGEST_FILE."""
+def file_too_long(name: str) -> MalformedCheckpoint:
+    """The error for a file of more than MAX_FILE_BYTES."""
     return MalformedCheckpoint(
-        f"{name} has more than {LONGEST_FILE:,} bytes, and Spark writes no file so long"
+        f"{name} has more than {MAX_FILE_BYTES:,} bytes, and Spark writes no file so long"
     )
+
+
+def explain_missing_metadata(names: set[str]) -> str:
+    """Why a folder with these entries is not a checkpoint."""
+    if not names:
+        return "the folder is empty"
+    if names & {"offsets", "commits"}:
+        return "there is no metadata beside offsets and commits: it is not whole, or being deleted"
+    return "this is not the checkpoint of a query: there is no metadata, offsets or commits"

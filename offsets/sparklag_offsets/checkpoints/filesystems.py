@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from sparklag_offsets.checkpoints.files import LONGEST_FILE, too_long
+from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES, file_too_long
 from sparklag_offsets.errors import CheckpointAway
 
 _EXTRAS: Final = {
@@ -19,60 +19,59 @@ _EXTRAS: Final = {
     "hdfs": "hdfs",
     "webhdfs": "hdfs",
 }
-"""What is installed along with sparklag for each scheme."""
+"""sparklag's extra for each scheme."""
 _HDFS: Final = (
     "hdfs:// needs the address of WebHDFS,"
     ' [checkpoints.storage.hdfs] webhdfs = "namenode:9870", or Hadoop\'s own library for pyarrow'
 )
-_SAME_CLASS: Final = {"abfss": "abfs", "gcs": "gs"}
-"""Names that fsspec knows only once the package is there."""
+_ALIASES: Final = {"abfss": "abfs", "gcs": "gs"}
+"""fsspec knows these only once the package is loaded."""
 _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 2.0
 _CONNECTIONS: Final = 32
-"""Kept open to one server, for as many threads."""
+"""To one server, for as many threads."""
 _WEBHDFS_PORT: Final = "9870"
 
 
 def open_filesystem(
     scheme: str, location: str, options: Mapping[str, Any], timeout_s: float
 ) -> Any:
-    """A file system of its own, shared with nobody. `options` are fsspec's.
+    """A file system that is not shared. `options` are fsspec's.
 
-    Raises CheckpointAway where a package is missing, and what the package raises.
+    Raises CheckpointAway where a package is missing, and the package's own errors.
     """
-    given = dict(options)
-    webhdfs = given.pop("webhdfs", None)
+    overrides = dict(options)
+    webhdfs = overrides.pop("webhdfs", None)
     if scheme == "hdfs" and webhdfs is not None:
-        scheme, location = "webhdfs", f"webhdfs://{_address(str(webhdfs), given)}/"
+        scheme, location = "webhdfs", f"webhdfs://{_address(str(webhdfs), overrides)}/"
     kind = _class_of(scheme)
-    named = {**kind._get_kwargs_from_urls(location), **given}
+    arguments = {**kind._get_kwargs_from_urls(location), **overrides}
     if scheme == "s3":
-        named |= _s3_defaults(timeout_s, given)
-    named |= {"skip_instance_cache": True, "use_listings_cache": False}
+        arguments |= _s3_defaults(timeout_s, overrides)
+    arguments |= {"skip_instance_cache": True, "use_listings_cache": False}
     if scheme == "hdfs":
-        return _open_native_hdfs(kind, named)
+        return _open_native_hdfs(kind, arguments)
     if scheme == "s3":
-        return _with_bounded_reads(kind)(**named)
+        return _with_bounded_reads(kind)(**arguments)
     if scheme == "webhdfs":
-        if "port" in named:
-            named["port"] = int(named["port"])
-        filesystem = kind(**named)
+        if "port" in arguments:
+            arguments["port"] = int(arguments["port"])
+        filesystem = kind(**arguments)
         _limit_requests(filesystem.session, timeout_s)
         return filesystem
-    return kind(**named)
+    return kind(**arguments)
 
 
 def close_connections(filesystem: Any) -> None:
-    """Of one that nobody needs any more; bounded in time.
+    """Close those of a file system that is no longer used; bounded in time.
 
-    s3fs leaves it to whichever thread collects the garbage. Where that runs a loop, the connections
-    are closed on it, which is not theirs.
+    s3fs would close them in the thread that collects the garbage, on the wrong event loop.
     """
     creator = getattr(filesystem, "_s3creator", None)
     if creator is not None:
         from fsspec.asyn import sync
 
-        # Whatever it raises: they are given up.
+        # The connections are discarded whatever it raises.
         with suppress(Exception):
             sync(filesystem.loop, creator.__aexit__, None, None, None, timeout=_CLOSE_S)
 
@@ -81,7 +80,7 @@ def _class_of(scheme: str) -> Any:
     import fsspec
 
     try:
-        return fsspec.get_filesystem_class(_SAME_CLASS.get(scheme, scheme))
+        return fsspec.get_filesystem_class(_ALIASES.get(scheme, scheme))
     except ImportError as error:
         if scheme == "hdfs":
             raise CheckpointAway(f"{_HDFS} (pyarrow is not installed)") from error
@@ -92,50 +91,49 @@ def _class_of(scheme: str) -> Any:
         raise CheckpointAway(f"there is no kind of store called {scheme}://") from error
 
 
-def _s3_defaults(timeout_s: float, given: Mapping[str, Any]) -> dict[str, Any]:
+def _s3_defaults(timeout_s: float, overrides: Mapping[str, Any]) -> dict[str, Any]:
     limits = {
         "connect_timeout": min(_CONNECT_S, timeout_s),
         "read_timeout": timeout_s,
         "max_pool_connections": _CONNECTIONS,
         "retries": {"max_attempts": 2, "mode": "standard"},
     }
-    return {"config_kwargs": {**limits, **given.get("config_kwargs", {})}}
+    return {"config_kwargs": {**limits, **overrides.get("config_kwargs", {})}}
 
 
 def _with_bounded_reads(kind: Any) -> Any:
-    """s3fs, told by the answer itself how long an object is: to ask before, where most objects that
-    are asked for are not there yet, would be two requests more for each."""
+    """s3fs, with the size taken from the response to the read. A request for the size before it
+    would cost two requests more, and most objects are not there yet."""
 
     class BoundedS3(kind):  # type: ignore[misc]  # known only once the package is loaded
         async def _cat_file(self, path: str) -> bytes:
             bucket, key, _ = self.split_path(path)
-            answer = await self._call_s3("get_object", Bucket=bucket, Key=key)
+            response = await self._call_s3("get_object", Bucket=bucket, Key=key)
             try:
-                if answer["ContentLength"] > LONGEST_FILE:
-                    raise too_long(path)
-                content: bytes = await answer["Body"].read()
+                if response["ContentLength"] > MAX_FILE_BYTES:
+                    raise file_too_long(path)
+                content: bytes = await response["Body"].read()
                 return content
             finally:
-                answer["Body"].close()
+                response["Body"].close()
 
     return BoundedS3
 
 
-def _address(webhdfs: str, given: dict[str, Any]) -> str:
+def _address(webhdfs: str, overrides: dict[str, Any]) -> str:
     """host:port of an address that may be written as a URL."""
     scheme, _, address = webhdfs.rpartition("://")
     if scheme == "https":
-        given["use_https"] = True
+        overrides["use_https"] = True
     address = address.strip("/")
     return address if ":" in address else f"{address}:{_WEBHDFS_PORT}"
 
 
-def _open_native_hdfs(kind: Any, named: dict[str, Any]) -> Any:
-    named = {**named, "host": named.get("host") or "default"}
+def _open_native_hdfs(kind: Any, arguments: dict[str, Any]) -> Any:
     try:
-        return kind(**named)
+        return kind(**{**arguments, "host": arguments.get("host") or "default"})
     except OSError as error:
-        # libhdfs or libjvm is not there, or the NameNode is not.
+        # libhdfs, libjvm or the NameNode is missing.
         line = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
         raise CheckpointAway(f"{_HDFS} ({line})") from error
 
@@ -144,11 +142,11 @@ def _limit_requests(session: Any, timeout_s: float) -> None:
     """Give every request of a `requests` session a deadline: there is none by default."""
     from requests.adapters import HTTPAdapter
 
-    class Impatient(HTTPAdapter):
-        def send(self, request: Any, *arguments: Any, **named: Any) -> Any:
-            if named.get("timeout") is None:
-                named["timeout"] = (min(_CONNECT_S, timeout_s), timeout_s)
-            return super().send(request, *arguments, **named)
+    class TimeoutAdapter(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
+            if options.get("timeout") is None:
+                options["timeout"] = (min(_CONNECT_S, timeout_s), timeout_s)
+            return super().send(request, *arguments, **options)
 
     for prefix in ("http://", "https://"):
-        session.mount(prefix, Impatient(pool_maxsize=_CONNECTIONS))
+        session.mount(prefix, TimeoutAdapter(pool_maxsize=_CONNECTIONS))

@@ -12,7 +12,7 @@ from sparklag_schemas import Offsets
 
 @dataclass(frozen=True)
 class SourceLag:
-    """Of one source's processed offsets. Null where it is not known, `reasons` says why."""
+    """Of one source's processed offsets. None where it is not known; `reasons` has the reason."""
 
     latest: dict[str, dict[int, int | None]]
     lag: dict[str, dict[int, int | None]]
@@ -20,7 +20,7 @@ class SourceLag:
 
 
 def topics_of(position: CheckpointPosition) -> set[str]:
-    """All topics that it names."""
+    """All topics in it."""
     return {
         topic
         for source in position.sources
@@ -30,17 +30,17 @@ def topics_of(position: CheckpointPosition) -> set[str]:
 
 
 def lag_of(processed: Offsets | None, bounds: Mapping[str, TopicBounds]) -> SourceLag:
-    """Latest less processed. Less than none is not known: the topic was created anew."""
+    """Latest minus processed. A negative lag is None: the topic was created anew."""
     result = SourceLag({}, {}, {})
     for topic, partitions in (processed or {}).items():
-        found = bounds[topic]
+        topic_bounds = bounds[topic]
         ends = result.latest[topic] = {}
         lags = result.lag[topic] = {}
         for partition, offset in partitions.items():
-            latest = found.latest.get(partition)
+            latest = topic_bounds.latest.get(partition)
             ends[partition], lags[partition] = latest, None
             if latest is None:
-                result.reasons.setdefault(topic, {})[partition] = found.reason(partition)
+                result.reasons.setdefault(topic, {})[partition] = topic_bounds.reason(partition)
             elif latest < offset:
                 reason = "its log ends before the processed offset: the topic was created anew"
                 result.reasons.setdefault(topic, {})[partition] = reason

@@ -1,5 +1,4 @@
-"""What Spark writes into a checkpoint: `metadata`, `offsets/N`, `commits/N`, `sources/N/0`. Pure:
-bytes to values.
+"""Parses Spark's checkpoint files: `metadata`, `offsets/N`, `commits/N`, `sources/N/0`. Pure.
 
 `offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
 source, in their order. v2 (Spark 4.1 on) has lines `source:offset`. `-` is a source without an
@@ -30,14 +29,14 @@ _ANY: Final = msgspec.json.Decoder()
 
 @dataclass(frozen=True)
 class OffsetLine:
-    """What an offsets file says of one source."""
+    """The line of one source in an offsets file."""
 
     kafka: Offsets | None = None
     """Next offsets, where the line has the shape of Kafka's."""
     is_absent: bool = False
     """`-`: the source has no offset in this batch."""
     is_empty: bool = False
-    """`{}`: of a Kafka source, that it has no topic; any other may write it too."""
+    """`{}`: a Kafka source without topics; other kinds of sources may write it too."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class OffsetFile:
     lines: dict[int, OffsetLine]
     is_continuous: bool = False
     names: tuple[str, ...] | None = None
-    """Of the sources, in the order of their numbers, where they have names: then one may come or
-    go with a restart, and another take its number."""
+    """Of the sources, in the order of their numbers, where they have names: a restart may then add
+    or remove one, and so change the numbers."""
 
     @property
     def has_absent(self) -> bool:
@@ -57,7 +56,7 @@ class OffsetFile:
 
 
 def parse_offsets(content: bytes, name: str) -> OffsetFile:
-    """An offsets file. `name` is how errors call it.
+    """Parse an offsets file. `name` is how errors call it.
 
     Sources of v2 that have names in place of numbers are numbered in the order of their names.
     Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
@@ -71,7 +70,7 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     names = None
     keyed = dict(enumerate(lines))
     if version == b"v2":
-        named = _named(lines, name)
+        named = _named_lines(lines, name)
         if all(source.isascii() and _NUMBER.fullmatch(source) for source in named):
             keyed = {int(source): named[source] for source in sorted(named, key=int)}
         else:
@@ -85,7 +84,7 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
 
 
 def parse_commit(content: bytes, name: str) -> None:
-    """A commits file: that it is there says all. Raises as `parse_offsets` does."""
+    """Check a commits file; nothing in it is needed. Raises as `parse_offsets` does."""
     _, rest = _split_version(content, name)
     if not _is_object(rest):
         raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")
@@ -94,10 +93,10 @@ def parse_commit(content: bytes, name: str) -> None:
 def parse_metadata(content: bytes, name: str) -> str:
     """The query's id. Raises MalformedCheckpoint."""
     try:
-        found: Any = _ANY.decode(content)
+        metadata: Any = _ANY.decode(content)
     except NOT_JSON:
-        found = None
-    query_id = found.get("id") if isinstance(found, dict) else None
+        metadata = None
+    query_id = metadata.get("id") if isinstance(metadata, dict) else None
     if not isinstance(query_id, str) or not query_id.strip() or len(query_id) > MAX_NAME:
         raise MalformedCheckpoint(f"{name} holds no query id: it is cut off, or not Spark's")
     return query_id
@@ -108,19 +107,18 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
 
     Raises MalformedCheckpoint, UnsupportedCheckpoint.
     """
-    # Of Kafka's it is the first byte, so that Spark 2.1 would not take it for what it is not.
+    # Kafka's files begin with this byte, so that Spark 2.1 refuses them.
     if not content.startswith(b"\0"):
         return None
     _, rest = _split_version(content[1:], name)
-    shaped = _decoded(rest, _KAFKA.decode)
-    if shaped is None:
+    decoded = _decoded(rest, _KAFKA.decode)
+    if decoded is None:
         raise MalformedCheckpoint(f"{name} is cut off")
-    return _kafka_offsets(shaped)
+    return _kafka_offsets(decoded)
 
 
-def batch_number(file_name: str) -> int | None:
-    """N of a file in `offsets/` or `commits/`. None for what else lies there: .crc, .tmp."""
-    # isdecimal alone takes the digits of every script.
+def parse_batch_id(file_name: str) -> int | None:
+    """N of a file in `offsets/` or `commits/`. None for other files: .crc, .tmp."""
     if file_name.isascii() and _NUMBER.fullmatch(file_name):
         return int(file_name)
     return None
@@ -140,16 +138,16 @@ def _split_version(content: bytes, name: str) -> tuple[bytes, bytes]:
     raise MalformedCheckpoint(f"{name} does not begin with a version, as Spark's files do")
 
 
-def _named(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
-    """Lines of v2 by what stands before their first colon. They have no order."""
-    found: dict[str, bytes] = {}
+def _named_lines(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
+    """Lines of v2 by the text before their first colon. They have no order."""
+    named: dict[str, bytes] = {}
     for line in lines:
         key, colon, offset = line.partition(b":")
         source = key.decode("utf-8", errors="replace")
-        if not colon or not key or source in found:
+        if not colon or not key or source in named:
             raise MalformedCheckpoint(f"{name}: a line is not one source and its offset")
-        found[source] = offset
-    return found
+        named[source] = offset
+    return named
 
 
 def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
@@ -158,22 +156,22 @@ def _parse_line(line: bytes, name: str, source: int) -> OffsetLine:
     if not line.startswith((b"{", b"[")):
         if not line.strip():
             raise MalformedCheckpoint(f"{name}: the line of source {source} is empty")
-        # A number, or what else a source that is not Kafka makes of its offset.
+        # The offset of another kind of source: a number, or any text.
         return OffsetLine()
-    shaped = _decoded(line, _KAFKA.decode)
-    if shaped is not None:
-        return OffsetLine(kafka=_kafka_offsets(shaped), is_empty=not shaped)
+    decoded = _decoded(line, _KAFKA.decode)
+    if decoded is not None:
+        return OffsetLine(kafka=_kafka_offsets(decoded), is_empty=not decoded)
     if _decoded(line, _ANY.decode) is None:
         raise MalformedCheckpoint(f"{name}: the line of source {source} is cut off")
     return OffsetLine()
 
 
-def _kafka_offsets(shaped: dict[str, dict[str, int]]) -> Offsets | None:
-    found: Offsets = {}
-    for topic, partitions in shaped.items():
+def _kafka_offsets(decoded: dict[str, dict[str, int]]) -> Offsets | None:
+    result: Offsets = {}
+    for topic, partitions in decoded.items():
         if not 0 < len(topic) <= MAX_TOPIC_NAME or not partitions:
             return None
-        offsets = found[topic] = {}
+        offsets = result[topic] = {}
         for partition, offset in partitions.items():
             if not (partition.isascii() and _NUMBER.fullmatch(partition)):
                 return None
@@ -181,7 +179,7 @@ def _kafka_offsets(shaped: dict[str, dict[str, int]]) -> Offsets | None:
             if number > MAX_PARTITION or not 0 <= offset <= MAX_INT64:
                 return None
             offsets[number] = offset
-    return found or None
+    return result or None
 
 
 def _is_object(line: bytes) -> bool:
@@ -189,7 +187,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """None where it cannot be decoded; no line that is asked about is `null`."""
+    """None where it cannot be decoded; no valid line is `null`."""
     try:
         return decode(line)
     except NOT_JSON:

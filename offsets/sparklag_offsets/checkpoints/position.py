@@ -1,4 +1,4 @@
-"""What a checkpoint says of its query: values, and how they follow from offsets files. Pure."""
+"""The position of a query according to its checkpoint, computed from offsets files. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class SourceOffsets:
     source: int
     """As Spark numbers sources."""
     processed: Offsets | None
-    """Topic, partition, next offset. None: not a Kafka source, or nothing is known."""
+    """Topic, partition, next offset. None: not a Kafka source, or not known."""
     planned: Offsets | None
-    """Exclusive end of the batch that is planned, where there is one."""
+    """Exclusive end of the planned batch, if any."""
     kafka: bool
-    """Whether a line of it had the shape of Kafka's offsets."""
+    """Whether one of its lines had the shape of Kafka offsets."""
 
 
 @dataclass(frozen=True)
 class CheckpointPosition:
-    """Where a query is by its checkpoint. Times are epoch milliseconds by the store's clock."""
+    """The position of a query. Times are epoch milliseconds by the store's clock."""
 
     query_id: str
     batch_id: int | None
@@ -38,57 +38,53 @@ class CheckpointPosition:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What is known of the sources of one query, carried from one batch to the next."""
+class TrackedSources:
+    """The sources of one query, carried from one batch to the next."""
 
     processed: Mapping[int, Offsets]
     kafka: frozenset[int]
-    """Sources that are known to be Kafka."""
     others: frozenset[int]
     """Sources that had a line, and none of Kafka's shape."""
     names: tuple[str, ...] | None = None
     """Of the sources, in their order, where they have names."""
 
     @property
-    def sources(self) -> frozenset[int]:
+    def numbers(self) -> frozenset[int]:
         return self.kafka | self.others
 
-    def after(self, file: OffsetFile) -> Progress:
-        """The same once the batch of `file` is committed. A source without an offset in it stays
-        where it was."""
+    def after(self, file: OffsetFile) -> TrackedSources:
+        """The same once the batch of `file` is committed. A source without an offset in it keeps
+        its position."""
         if file.names is not None and self.names != file.names:
-            # What has a number here had another before.
-            return Progress({}, frozenset(), frozenset(), file.names).after(file)
+            # The numbers now refer to other sources.
+            return TrackedSources({}, frozenset(), frozenset(), file.names).after(file)
         kafka = self.kafka | _kafka_sources(file)
         processed = dict(self.processed)
         for source, line in file.lines.items():
             offsets = _offsets(line, source in kafka)
             if offsets is not None:
                 processed[source] = offsets
-        return Progress(processed, kafka, (self.others | file.lines.keys()) - kafka, file.names)
+        others = (self.others | file.lines.keys()) - kafka
+        return TrackedSources(processed, kafka, others, file.names)
 
-    def before(self, file: OffsetFile) -> Progress:
-        """The same with what an earlier committed batch says of sources not known yet."""
-        earlier = NOTHING.after(file)
-        if self.names != earlier.names and self != NOTHING:
+    def before(self, file: OffsetFile) -> TrackedSources:
+        """The same with an earlier committed batch added, for sources not known yet."""
+        earlier = NO_SOURCES.after(file)
+        if self.names != earlier.names and self != NO_SOURCES:
             return self
         kafka = self.kafka | earlier.kafka
-        return Progress(
-            {**earlier.processed, **self.processed},
-            kafka,
-            (self.others | earlier.others) - kafka,
-            earlier.names,
-        )
+        others = (self.others | earlier.others) - kafka
+        return TrackedSources({**earlier.processed, **self.processed}, kafka, others, earlier.names)
 
     def may_precede(self, file: OffsetFile) -> bool:
-        """Whether `file` names every source there is. Only sources with names ever go."""
-        return file.names is not None or self.sources <= file.lines.keys()
+        """Whether `file` has every source. Only sources with names are ever removed."""
+        return file.names is not None or self.numbers <= file.lines.keys()
 
     def offsets(self, planned: OffsetFile | None) -> tuple[SourceOffsets, ...]:
         """Of each source, in order."""
         lines = planned.lines if planned is not None else {}
-        if planned is not None and self.sources and planned.names != self.names:
-            # It is told once its batch is committed, with the new numbers.
+        if planned is not None and self.numbers and planned.names != self.names:
+            # Its numbers are of other sources: it counts once its batch is committed.
             lines = {}
         kafka = self.kafka | frozenset(
             source for source, line in lines.items() if line.kafka is not None
@@ -100,11 +96,11 @@ class Progress:
                 _offsets(lines[source], source in kafka) if source in lines else None,
                 source in kafka,
             )
-            for source in sorted(self.sources | lines.keys())
+            for source in sorted(self.numbers | lines.keys())
         )
 
 
-NOTHING = Progress({}, frozenset(), frozenset())
+NO_SOURCES = TrackedSources({}, frozenset(), frozenset())
 
 
 def _kafka_sources(file: OffsetFile) -> frozenset[int]:

@@ -1,9 +1,9 @@
-"""Reads one checkpoint again and again, and as little of it as tells where its query is.
+"""Polls one checkpoint, and reads as little of it as gives the position of its query.
 
-Spark writes offsets/N before it runs batch N and commits/N after it, so the newest commit says what
-is processed, and a newer offsets file what is planned. Numbers have holes, old files are deleted,
-files vanish between a listing and a read, and somebody may delete the whole, or put another query's
-checkpoint in its place.
+Spark writes offsets/N before it runs batch N and commits/N after it, so the newest commit gives the
+processed offsets, and a newer offsets file the planned ones. Numbers have gaps, old files are
+purged, files vanish between a listing and a read, and somebody may delete the checkpoint, or put
+another query's in its place.
 """
 
 from __future__ import annotations
@@ -12,236 +12,277 @@ from dataclasses import replace
 from typing import Final
 
 from sparklag_offsets.checkpoints.files import CheckpointFiles, Listing
-from sparklag_offsets.checkpoints.listings import Listings
-from sparklag_offsets.checkpoints.offset_file_reader import OffsetFileReader
-from sparklag_offsets.checkpoints.offset_log import parse_commit, parse_metadata
-from sparklag_offsets.checkpoints.position import NOTHING, CheckpointPosition
+from sparklag_offsets.checkpoints.listing_cache import ListingCache
+from sparklag_offsets.checkpoints.offset_log import (
+    OffsetFile,
+    parse_commit,
+    parse_metadata,
+    parse_offsets,
+)
+from sparklag_offsets.checkpoints.position import NO_SOURCES, CheckpointPosition, TrackedSources
 from sparklag_offsets.checkpoints.snapshot import (
-    Commit,
-    Known,
-    leaves_holes,
+    CommitFile,
+    Snapshot,
+    leaves_gaps,
     newest_commit,
     newest_file,
 )
 from sparklag_offsets.errors import CheckpointGone, CheckpointNotFound, MalformedCheckpoint
 
-_BACK: Final = 10
-"""Committed batches that the first look reads at most."""
+_FIRST_BATCHES: Final = 10
+"""Committed batches that the first poll reads at most."""
+_BROKEN_POLLS: Final = 3
+"""A file that is broken in so many polls in a row is an error. A writer in place is done by the
+next poll, seconds later; a crash leaves the file broken for ever."""
+_LOCAL_ATTEMPTS: Final = 20
+_REMOTE_ATTEMPTS: Final = 3
+"""So often a poll starts again because a file that was listed is gone. A fast query purges files
+as they are read; where a poll takes microseconds, that may happen many times on end."""
 
 
 class CheckpointReader:
-    """One location, looked at by one thread at a time. Calls block."""
+    """One location, polled by one thread at a time. Calls block."""
 
     def __init__(self, files: CheckpointFiles) -> None:
         self.location = files.location
         self._files = files
-        self._listings = Listings(files)
-        self._offsets = OffsetFileReader(files)
-        self._known: Known | None = None
-        self._told: CheckpointPosition | None = None
-        self._rewound_to: tuple[Commit | None] | None = None
-        """The newest commit, where it is older than one seen before, and only one look saw that."""
+        self._listings = ListingCache(files)
+        self._snapshot: Snapshot | None = None
+        self._last_position: CheckpointPosition | None = None
+        self._broken: dict[int, int] = {}
+        """In how many polls in a row the offsets file of a batch was broken."""
+        self._broken_before: dict[int, int] = {}
+        """The same, as of the poll before."""
+        self._rewound_to: tuple[CommitFile | None] | None = None
+        """The newest commit, where it is older than an earlier one in a single poll so far."""
 
-    def look(self) -> CheckpointPosition | None:
-        """Where the query is; None where nothing has changed since the last look.
+    def poll(self) -> CheckpointPosition | None:
+        """The position of the query; None where nothing has changed since the last poll.
 
-        Raises CheckpointError. After an error the position is told anew.
+        Raises CheckpointError. After an error the next poll returns the position again.
         """
-        is_waiting = self.is_waiting
+        was_waiting = self.is_waiting
         try:
-            self._files.begin()
-            self._offsets.begin()
-            if self._known is not None and not is_waiting and self._listings.are_unchanged():
+            self._files.start_poll()
+            self._broken_before, self._broken = self._broken, {}
+            if self._snapshot is not None and not was_waiting and self._listings.is_current():
                 return None
-            self._known = self._read_patiently(is_waiting)
+            self._snapshot = self._read_with_retries(was_waiting)
         except BaseException:
             self._listings.clear()
-            self._told = None
+            self._last_position = None
             raise
-        position = self._known.position()
-        if position == self._told:
+        position = self._snapshot.position()
+        if position == self._last_position:
             return None
-        self._told = position
+        self._last_position = position
         return position
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last look found something half written, or half deleted."""
-        return self._offsets.is_waiting or self._rewound_to is not None
+        """Whether the last poll saw something half written, or half deleted."""
+        return bool(self._broken) or self._rewound_to is not None
 
     def check_newest_commit(self) -> None:
-        """Read what `look` takes on trust. Raises MalformedCheckpoint, UnsupportedCheckpoint."""
-        if self._known is None or self._known.batch_id is None:
+        """Read the commit file that `poll` only lists. Raises MalformedCheckpoint,
+        UnsupportedCheckpoint."""
+        if self._snapshot is None or self._snapshot.batch_id is None:
             return
-        name = f"commits/{self._known.batch_id}"
+        name = f"commits/{self._snapshot.batch_id}"
         try:
             content = self._files.read(name)
         except FileNotFoundError:
             return
         parse_commit(content, f"{self.location}/{name}")
 
-    def _read_patiently(self, is_waiting: bool) -> Known:
-        """A file that is listed and gone is looked for once more, in new listings."""
-        try:
-            return self._read(is_waiting)
-        except FileNotFoundError:
-            self._listings.clear()
-        try:
-            return self._read(True)
-        except FileNotFoundError as error:
-            raise CheckpointGone(
-                f"{self.location}: its files vanish while they are read: it is being deleted"
-            ) from error
+    def _read_with_retries(self, was_waiting: bool) -> Snapshot:
+        attempts = _LOCAL_ATTEMPTS if self._files.lists_cheaply else _REMOTE_ATTEMPTS
+        for attempt in range(attempts):
+            try:
+                return self._read(was_waiting or attempt > 0)
+            except FileNotFoundError:
+                # It was listed: purged in the meantime, or the checkpoint is being deleted.
+                self._listings.clear()
+        raise CheckpointGone(
+            f"{self.location}: its files vanish while they are read: it is being deleted"
+        )
 
-    def _read(self, is_waiting: bool) -> Known:
-        known = self._known
-        if known is None or self._files.lists_cheaply:
+    def _read(self, was_waiting: bool) -> Snapshot:
+        snapshot = self._snapshot
+        if snapshot is None or self._files.lists_cheaply:
             return self._read_listed(self._listings.list_log("commits"))
         offsets = None
-        if known.has_holes and known.planned_batch_id is None:
-            # Nothing is committed that was not planned before.
+        if snapshot.has_gaps and snapshot.planned_batch_id is None:
+            # Every batch is planned before it is committed.
             offsets = self._listings.list_log("offsets")
-            if newest_file(offsets) == known.newest_offsets and not is_waiting:
-                return known
-        return self._read_commits(known, offsets)
+            if newest_file(offsets) == snapshot.newest_offsets and not was_waiting:
+                return snapshot
+        return self._read_commits(snapshot, offsets)
 
-    def _read_commits(self, known: Known, offsets: Listing | None) -> Known:
-        """One listing, and the files whose names follow from it, or from that of the offsets."""
+    def _read_commits(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
+        """List the commits only; the names of the offsets files follow from them."""
         commits = self._listings.list_log("commits")
         newest = newest_commit(commits)
-        if newest is None and known.commit is None and known.planned_batch_id is not None:
-            # The first batch runs. Nothing but the id tells this from another query's.
-            return known if self._query_id() == known.query_id else self._read_listed(commits)
-        if newest is None or not known.is_continued(commits, newest):
+        if newest is None and snapshot.commit is None and snapshot.planned_batch_id is not None:
+            # The first batch runs. Only the id tells this checkpoint from another query's.
+            is_same = self._query_id() == snapshot.query_id
+            return snapshot if is_same else self._read_listed(commits)
+        if newest is None or not snapshot.is_continued_by(commits, newest):
             return self._read_listed(commits)
-        if newest != known.commit:
+        if newest != snapshot.commit:
             try:
-                file = self._offsets.read(newest[0], known.progress)
+                file = self._read_offsets(newest[0], snapshot.sources)
             except FileNotFoundError:
                 return self._read_listed(commits)
             if file is None:
-                return known
-            known = known.committed(newest, file)
-        has_holes = leaves_holes(commits)
-        if has_holes:
-            if known.planned_batch_id is not None:
-                return known
-            return self._with_listed_plan(replace(known, has_holes=True), offsets)
-        known = replace(known, has_holes=False)
-        if known.planned_batch_id is None:
-            return self._with_plan(known, newest[0] + 1, None)
-        if known.is_continuous:
+                return snapshot
+            snapshot = snapshot.after_commit(newest, file)
+        if leaves_gaps(commits):
+            if snapshot.planned_batch_id is not None:
+                return snapshot
+            return self._with_listed_plan(replace(snapshot, has_gaps=True), offsets)
+        snapshot = replace(snapshot, has_gaps=False)
+        if snapshot.planned_batch_id is None:
+            return self._with_plan(snapshot, newest[0] + 1, None)
+        if snapshot.is_continuous:
             # The next epochs are planned before this one is committed.
-            return self._with_plan(known, known.planned_batch_id + 1, None)
-        return known
+            return self._with_plan(snapshot, snapshot.planned_batch_id + 1, None)
+        return snapshot
 
-    def _read_listed(self, commits: Listing) -> Known:
-        """With both logs listed. Commits first, so that each of them has its offsets file."""
+    def _read_listed(self, commits: Listing) -> Snapshot:
+        """List both logs. Commits first, so that each of them has its offsets file."""
         offsets = self._listings.list_log("offsets")
-        newest = newest_commit(commits, set(offsets.numbers))
-        known = self._known
-        if known is not None and not known.is_continued(commits, newest):
-            known = self._recognized(known, newest)
-            if known is None:
+        newest = newest_commit(commits, set(offsets.batch_ids))
+        snapshot = self._snapshot
+        if snapshot is not None and not snapshot.is_continued_by(commits, newest):
+            snapshot = self._if_same_query(snapshot, newest)
+            if snapshot is None:
                 self._rewound_to = None
             elif self._rewound_to is not None:
-                return known
+                return snapshot
         else:
             self._rewound_to = None
-        if known is None:
-            known = self._first(commits, offsets)
-        elif newest is not None and newest != known.commit:
-            file = self._offsets.read(newest[0], known.progress)
+        if snapshot is None:
+            snapshot = self._read_first(commits, offsets)
+        elif newest is not None and newest != snapshot.commit:
+            file = self._read_offsets(newest[0], snapshot.sources)
             if file is None:
-                return known
-            known = known.committed(newest, file)
-        return self._with_listed_plan(replace(known, has_holes=leaves_holes(commits)), offsets)
+                return snapshot
+            snapshot = snapshot.after_commit(newest, file)
+        return self._with_listed_plan(replace(snapshot, has_gaps=leaves_gaps(commits)), offsets)
 
-    def _recognized(self, known: Known, newest: Commit | None) -> Known | None:
-        """`known`, where the commits are of the same query although they do not show it; None
-        where all is to be read as if for the first time."""
-        if self._query_id() != known.query_id:
+    def _if_same_query(self, snapshot: Snapshot, newest: CommitFile | None) -> Snapshot | None:
+        """`snapshot`, where the commits are of the same query although they do not show it; None
+        where the checkpoint is to be read as if for the first time."""
+        if self._query_id() != snapshot.query_id:
             return None
-        if known.commit is None or (newest is not None and newest[0] >= known.commit[0]):
+        if snapshot.commit is None or (newest is not None and newest[0] >= snapshot.commit[0]):
             self._rewound_to = None
-            return known
-        # Somebody took commits back; or the checkpoint is being deleted, and does not stay so.
+            return snapshot
+        # Commits were removed to rewind the query; or the checkpoint is being deleted, and then
+        # the next poll differs.
         if self._rewound_to == (newest,):
             return None
         self._rewound_to = (newest,)
-        return known
+        return snapshot
 
-    def _first(self, commits: Listing, offsets: Listing) -> Known:
-        """The newest committed batch, and what earlier ones say of sources that have a `-` in it.
+    def _read_first(self, commits: Listing, offsets: Listing) -> Snapshot:
+        """The newest committed batch, and earlier ones for sources that have a `-` in it.
 
-        One earlier is read in any case: it shows whether the newest is cut off after a line.
+        One earlier batch is always read: it shows whether the newest is cut off after a line.
         """
-        known = Known(self._query_id())
-        there = set(offsets.numbers)
-        committed = [number for number in reversed(commits.numbers) if number in there]
-        earlier = NOTHING
-        for number in committed[1:_BACK]:
-            before = self._offsets.read_if_whole(number)
-            if before is not None:
-                earlier = earlier.before(before)
-                if not before.has_absent:
-                    break
-        for number in committed[:_BACK]:
-            facts = commits.facts(number)
-            if facts is None or facts.size == 0:
+        snapshot = Snapshot(self._query_id())
+        planned = set(offsets.batch_ids)
+        committed = [number for number in reversed(commits.batch_ids) if number in planned]
+        earlier = NO_SOURCES
+        for number in committed[1:_FIRST_BATCHES]:
+            try:
+                file = parse_offsets(self._files.read(f"offsets/{number}"), self._name(number))
+            except (FileNotFoundError, MalformedCheckpoint):
                 continue
-            file = self._offsets.read(number, earlier)
-            if file is not None:
-                return replace(known, progress=earlier).committed((number, facts), file)
-        if commits.numbers and not self._offsets.is_waiting and newest_commit(commits):
+            earlier = earlier.before(file)
+            if not file.has_absent:
+                break
+        for number in committed[:_FIRST_BATCHES]:
+            info = commits.info(number)
+            if info is None or info.size == 0:
+                continue
+            newest = self._read_offsets(number, earlier)
+            if newest is not None:
+                return replace(snapshot, sources=earlier).after_commit((number, info), newest)
+        if commits.batch_ids and not self._broken and newest_commit(commits):
             raise MalformedCheckpoint(
-                f"{self.location}: of no batch that is committed the offsets file is left"
+                f"{self.location}: no committed batch has its offsets file any more"
             )
-        return known
+        return snapshot
 
-    def _with_listed_plan(self, known: Known, offsets: Listing | None = None) -> Known:
-        """The same with the newest batch that is planned, by the listing of the offsets log."""
+    def _with_listed_plan(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
+        """The same with the newest planned batch, from the listing of the offsets log."""
         offsets = offsets or self._listings.list_log("offsets")
-        known = replace(
-            known,
+        snapshot = replace(
+            snapshot,
             planned_batch_id=None,
             planned_at_ms=None,
             planned=None,
             newest_offsets=newest_file(offsets),
         )
-        last = -1 if known.batch_id is None else known.batch_id
-        if not offsets.numbers or offsets.numbers[-1] <= last:
-            return known
-        return self._with_plan(known, offsets.numbers[-1], offsets)
+        last = -1 if snapshot.batch_id is None else snapshot.batch_id
+        if not offsets.batch_ids or offsets.batch_ids[-1] <= last:
+            return snapshot
+        return self._with_plan(snapshot, offsets.batch_ids[-1], offsets)
 
-    def _with_plan(self, known: Known, number: int, offsets: Listing | None) -> Known:
-        """The same with offsets/`number` as planned, where it is whole; not listed, it may also
-        not be there."""
+    def _with_plan(self, snapshot: Snapshot, number: int, offsets: Listing | None) -> Snapshot:
+        """The same with offsets/`number` as planned, where it is whole. Without a listing the file
+        may be missing."""
         try:
-            file = self._offsets.read(number, known.progress)
+            file = self._read_offsets(number, snapshot.sources)
         except FileNotFoundError:
             if offsets is not None:
                 raise
-            return known
+            return snapshot
         if file is None:
-            return known
-        facts = offsets.facts(number) if offsets is not None else None
+            return snapshot
+        info = offsets.info(number) if offsets is not None else None
         return replace(
-            known,
+            snapshot,
             planned_batch_id=number,
-            planned_at_ms=facts.modified_ms if facts is not None else None,
+            planned_at_ms=info.modified_ms if info is not None else None,
             planned=file,
             is_continuous=file.is_continuous,
         )
+
+    def _read_offsets(self, batch_id: int, sources: TrackedSources) -> OffsetFile | None:
+        """The offsets file of a batch; None where it seems to be half written.
+
+        Raises FileNotFoundError, CheckpointAway, UnsupportedCheckpoint, and MalformedCheckpoint
+        for a file that stays half written.
+        """
+        name = self._name(batch_id)
+        content = self._files.read(f"offsets/{batch_id}")
+        try:
+            file = parse_offsets(content, name)
+            if not sources.may_precede(file):
+                missing = min(sources.numbers - file.lines.keys())
+                raise MalformedCheckpoint(f"{name} is cut off: source {missing} is not in it")
+        except MalformedCheckpoint:
+            polls = self._broken_before.get(batch_id, 0) + 1
+            self._broken[batch_id] = polls
+            if polls >= _BROKEN_POLLS:
+                raise
+            return None
+        return file
+
+    def _name(self, batch_id: int) -> str:
+        return f"{self.location}/offsets/{batch_id}"
 
     def _query_id(self) -> str:
         try:
             content = self._files.read("metadata")
         except FileNotFoundError:
-            absent = self._files.explain_absence()
-            if self._known is None:
-                raise CheckpointNotFound(f"{self.location}: {absent}") from None
+            reason = self._files.explain_absence()
+            if self._snapshot is None:
+                raise CheckpointNotFound(f"{self.location}: {reason}") from None
             raise CheckpointGone(
-                f"{self.location}: the checkpoint was deleted, or is being deleted ({absent})"
+                f"{self.location}: the checkpoint was deleted, or is being deleted ({reason})"
             ) from None
         return parse_metadata(content, f"{self.location}/metadata")

@@ -1,18 +1,16 @@
-"""Where checkpoints are kept: on this machine, and in every store that fsspec reaches."""
+"""Opens checkpoints on this machine and in every store that fsspec reaches."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklag_offsets.checkpoints.files import CheckpointFiles
 from sparklag_offsets.checkpoints.local_files import LocalFiles, find_local
-from sparklag_offsets.checkpoints.location import (
-    LOCAL,
-    normal_location,
-    split_scheme,
-)
+from sparklag_offsets.checkpoints.location import LOCAL, normal_location, split_scheme
+from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.checkpoints.reader import CheckpointReader
 from sparklag_offsets.errors import CheckpointNotFound
 from sparklag_schemas.redaction import redact_location
@@ -20,13 +18,15 @@ from sparklag_schemas.redaction import redact_location
 if TYPE_CHECKING:
     from sparklag_offsets.checkpoints.remote_files import RemoteStore
 
+_RETRY_S: Final = 0.2
+
 
 class CheckpointStore:
     """All stores, with the options of each. For any number of threads.
 
     `storage` has fsspec's options by the scheme of a location (`s3` for `s3a://` too); of `hdfs`,
-    `webhdfs` is the address of WebHDFS, which is then used. `timeout_s` bounds one look, and one
-    search; what the kernel does with a mounted folder has no bound.
+    `webhdfs` is the address of WebHDFS, which is then used. `timeout_s` bounds one poll, and one
+    search; the kernel's access to a mounted folder has no bound.
     """
 
     def __init__(self, storage: Mapping[str, Mapping[str, Any]], timeout_s: float) -> None:
@@ -39,8 +39,8 @@ class CheckpointStore:
         self._confirmed: dict[tuple[str, str], set[str]] = {}
 
     def find(self, pattern: str) -> list[str]:
-        """Normal locations of the checkpoints that match a pattern, sorted; a path is its own
-        answer, unseen. `*` stands within one name, folders above included.
+        """Normal locations of the checkpoints that match a pattern, sorted. A path is returned as
+        it is, without I/O. `*` matches within one name, in any part of the path.
 
         Raises CheckpointNotFound where nothing matches, CheckpointAway. Blocking.
         """
@@ -48,25 +48,25 @@ class CheckpointStore:
         if "*" not in pattern:
             return [pattern]
         if split_scheme(pattern)[0] == LOCAL:
-            found = find_local(pattern)
+            locations = find_local(pattern)
         else:
-            # Loading fsspec takes longer than reading a folder.
+            # Imported here: loading fsspec takes longer than reading a folder.
             from sparklag_offsets.checkpoints.remote_files import find_remote
 
             store = self._remote_store(pattern)
             confirmed = self._confirmed.setdefault(_key(pattern), set())
-            found = find_remote(store, pattern, confirmed)
-        if not found:
+            locations = find_remote(store, pattern, confirmed)
+        if not locations:
             raise CheckpointNotFound(f"{redact_location(pattern)}: no checkpoint matches")
-        return found
+        return locations
 
     def reader(self, location: str, below: str | None = None) -> CheckpointReader:
-        """Of the checkpoint there. Nothing is asked for before its first look; of this machine
-        nothing is read that does not really lie below that folder, where one is given."""
+        """A reader of the checkpoint there; no I/O before its first poll. `below`: a local
+        checkpoint is read only where it really lies below that folder."""
         return CheckpointReader(self._files(location, below))
 
     def close(self) -> None:
-        """Close the connections to every store; bounded in time. Readers may open them anew."""
+        """Close the connections to every store; bounded in time. Readers may reopen them."""
         with self._lock:
             stores = list(self._remote.values())
         for store in stores:
@@ -87,14 +87,26 @@ class CheckpointStore:
         with self._lock:
             store = self._remote.get(_key(location))
             if store is None:
-                store = RemoteStore(
-                    scheme, location, self._options.get(scheme, {}), self._timeout_s
-                )
+                options = self._options.get(scheme, {})
+                store = RemoteStore(scheme, location, options, self._timeout_s)
                 self._remote[_key(location)] = store
             return store
 
 
+def read_checkpoint(store: CheckpointStore, location: str) -> CheckpointPosition:
+    """The position of the query of this checkpoint, from a single read. Lists both logs; retries
+    a half-written file for some tenths of a second. Blocking. Raises CheckpointError."""
+    reader = store.reader(location)
+    position = reader.poll()
+    while reader.is_waiting:
+        time.sleep(_RETRY_S)
+        position = reader.poll() or position
+    assert position is not None
+    reader.check_newest_commit()
+    return position
+
+
 def _key(location: str) -> tuple[str, str]:
-    """Scheme and authority: whatever of its file system the location itself may say."""
+    """Scheme and authority: all that a location can tell about its file system."""
     scheme, rest = split_scheme(location)
     return scheme, rest.removeprefix("//").partition("/")[0]

@@ -1,1 +1,1 @@
-"""Puts a query back to where it was: Spark's `startingOffsets` from the store or a checkpoint."""
+"""Restores a query's position: Spark's `startingOffsets` from the store or a checkpoint."""

@@ -1,16 +1,17 @@
-"""Two queries on the same topics: how far one is behind the other. Pure."""
+"""Compares two queries on the same topics: how far one is behind the other. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparklag_offsets.errors import RestoreError, TopicChanged
-from sparklag_offsets.lowest import lowest
 from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_schemas import Offsets
 
 
-class Compared(NamedTuple):
+class PartitionComparison(NamedTuple):
     """One partition: next offsets; None where a query has no position in it."""
 
     topic: str
@@ -20,7 +21,7 @@ class Compared(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """How many offsets the second is behind; below 0: it is ahead. None: not known."""
+        """How many offsets the second is behind; negative: it is ahead. None: not known."""
         if self.first is None or self.second is None:
             return None
         return self.first - self.second
@@ -30,18 +31,17 @@ class Compared(NamedTuple):
 class Comparison:
     """Every partition of the topics that both read, or the first alone."""
 
-    partitions: tuple[Compared, ...]
+    partitions: tuple[PartitionComparison, ...]
 
     @property
     def behind(self) -> int:
-        """Offsets that the first has read and the second has not, where both positions are
-        known."""
-        return sum(max(place.behind or 0, 0) for place in self.partitions)
+        """Offsets that the first has read and the second has not, where both are known."""
+        return sum(max(partition.behind or 0, 0) for partition in self.partitions)
 
     @property
     def unknown(self) -> int:
         """Partitions that the first reads and the second does not, yet."""
-        return sum(place.first is not None and place.second is None for place in self.partitions)
+        return sum(p.first is not None and p.second is None for p in self.partitions)
 
     @property
     def caught_up(self) -> bool:
@@ -59,16 +59,19 @@ class Comparison:
 
 
 def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
-    """By topic: a query that reads one twice is where the slower of its sources is.
+    """By topic; of a query that reads a topic twice, the slower source counts.
 
-    Raises RestoreError where they have no topic in common, TopicChanged where one of them read it
-    in an earlier life.
+    Raises RestoreError where they have no topic in common, TopicChanged where the topic was
+    created anew between them.
     """
-    one, other = (lowest([{t.topic: t.until()} for t in r.topics]) for r in (first, second))
-    if not one.keys() & other.keys():
+    offsets, other_offsets = (
+        minimum_offsets([{topic.topic: topic.end_offsets()} for topic in record.topics])
+        for record in (first, second)
+    )
+    if not offsets.keys() & other_offsets.keys():
         raise RestoreError(
             f"{first.query or first.query_id} and {second.query or second.query_id} have no topic"
-            f" in common: {', '.join(sorted(one))}; {', '.join(sorted(other))}"
+            f" in common: {', '.join(sorted(offsets))}; {', '.join(sorted(other_offsets))}"
         )
     ids, other_ids = _topic_ids(first), _topic_ids(second)
     for topic in sorted(ids.keys() & other_ids.keys()):
@@ -77,13 +80,27 @@ def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
                 f"topic {topic} was created anew between the two positions: their offsets cannot be"
                 " compared"
             )
-    return Comparison(
-        tuple(
-            Compared(topic, partition, at.get(partition), other.get(topic, {}).get(partition))
-            for topic, at in sorted(one.items())
-            for partition in sorted(at.keys() | other.get(topic, {}).keys())
-        )
-    )
+    compared = []
+    for topic, partitions in sorted(offsets.items()):
+        others = other_offsets.get(topic, {})
+        compared += [
+            PartitionComparison(topic, number, partitions.get(number), others.get(number))
+            for number in sorted(partitions.keys() | others.keys())
+        ]
+    return Comparison(tuple(compared))
+
+
+def minimum_offsets(positions: Sequence[Offsets]) -> Offsets:
+    """The offset of each partition that all of `positions`, at least one, have reached."""
+    if len(positions) == 1:
+        return positions[0]
+    minimum: Offsets = {}
+    for offsets in positions:
+        for topic, partitions in offsets.items():
+            of_topic = minimum.setdefault(topic, {})
+            for number, offset in partitions.items():
+                of_topic[number] = min(offset, of_topic.get(number, offset))
+    return minimum
 
 
 def _topic_ids(record: BatchRecord) -> dict[str, str]:

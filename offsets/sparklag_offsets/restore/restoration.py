@@ -1,19 +1,29 @@
-"""From a kept position to Spark's JSON, by way of Kafka."""
+"""Restores a query's position: finds its record, checks it against Kafka, returns Spark's JSON."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import msgspec
 
 from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
-from sparklag_offsets.errors import RestoreError
-from sparklag_offsets.restore.kept_position import KeptPosition, of_checkpoint, of_record
-from sparklag_offsets.restore.lookup import find_record
-from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted, checked, unchecked
+from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, RestoreError, UnknownQuery
+from sparklag_offsets.restore.restore_position import (
+    RestorePosition,
+    position_of_checkpoint,
+    position_of_record,
+)
+from sparklag_offsets.restore.spark_offsets import (
+    Edge,
+    OnDeleted,
+    checked_offsets,
+    unchecked_offsets,
+)
+from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.clusters import ClusterNames, access_by_address
@@ -22,10 +32,10 @@ from sparklag_schemas.redaction import redact_location
 
 
 @dataclass(frozen=True)
-class Restored:
-    """What a query is to begin with, or to end with."""
+class RestoredOffsets:
+    """The offsets for a query to start with, or to end with."""
 
-    position: KeptPosition
+    position: RestorePosition
     """Of the one source."""
     offsets: Offsets
     warnings: tuple[str, ...] = ()
@@ -37,69 +47,132 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How a position is to be given back."""
+class RestoreOptions:
+    """See `starting_offsets` of sparklag_listener."""
 
     edge: Edge = "starting"
     on_deleted: OnDeleted = "error"
     source: int | None = None
     topics: Collection[str] | None = None
     bootstrap_servers: str | None = None
-    """Where the topics are. None: where the query read them."""
+    """Of the topics. None: as the query read them."""
 
 
 async def from_store(
-    store: OffsetStore, query: str, at_ms: int | None, wanted: Wanted, settings: Settings
-) -> Restored:
-    """Where a query (its name, or its id) was at that moment; None: after its last batch.
+    store: OffsetStore, query: str, at_ms: int | None, options: RestoreOptions, settings: Settings
+) -> RestoredOffsets:
+    """The position of a query (by name or id) at `at_ms`; None: after its last batch.
 
     Raises StoreError, RestoreError, KafkaUnavailable.
     """
     record = await find_record(store, query, at_ms)
-    return await restore(of_record(record), wanted, settings)
+    return await restore(position_of_record(record), options, settings)
 
 
-async def from_checkpoint(location: str, wanted: Wanted, settings: Settings) -> Restored:
-    """Where the query of that checkpoint is.
+async def from_checkpoint(
+    location: str, options: RestoreOptions, settings: Settings
+) -> RestoredOffsets:
+    """The position of the query of that checkpoint.
 
     Raises CheckpointError, RestoreError, KafkaUnavailable.
     """
-    checkpoints = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
+    store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.run_in_executor(None, read_checkpoint, checkpoints, location)
+        checkpoint = await loop.run_in_executor(None, read_checkpoint, store, location)
     finally:
-        checkpoints.close()
-    return await restore(of_checkpoint(found, redact_location(location)), wanted, settings)
+        store.close()
+    position = position_of_checkpoint(checkpoint, redact_location(location))
+    return await restore(position, options, settings)
 
 
-async def restore(position: KeptPosition, wanted: Wanted, settings: Settings) -> Restored:
+async def restore(
+    position: RestorePosition, options: RestoreOptions, settings: Settings
+) -> RestoredOffsets:
     """Raises RestoreError; KafkaUnavailable where no broker answers."""
-    if isinstance(wanted.topics, str) or (wanted.topics is not None and not wanted.topics):
-        # A name is a collection too: of its letters.
-        raise RestoreError(f"topics takes a list of names, at least one; it got {wanted.topics!r}")
-    position = position.of_source(wanted.source, wanted.topics)
-    if wanted.on_deleted == "unchecked":
-        return Restored(position, unchecked(position, wanted.topics))
-    topics = wanted.topics if wanted.topics is not None else {t.topic for t in position.topics}
-    bounds = await read_bounds(topics, _access_to(position, wanted, settings))
-    offsets, warnings = checked(position, bounds, wanted.edge, wanted.on_deleted, wanted.topics)
-    return Restored(position, offsets, tuple(warnings))
+    if isinstance(options.topics, str) or (options.topics is not None and not options.topics):
+        # A str is a collection too: of its characters.
+        raise RestoreError(f"topics takes a list of names, at least one; it got {options.topics!r}")
+    position = position.of_source(options.source, options.topics)
+    if options.on_deleted == "unchecked":
+        return RestoredOffsets(position, unchecked_offsets(position, options.topics))
+    topics = options.topics if options.topics is not None else {t.topic for t in position.topics}
+    bounds = await read_bounds(topics, _access_to(position, options, settings))
+    offsets, warnings = checked_offsets(
+        position, bounds, options.edge, options.on_deleted, options.topics
+    )
+    return RestoredOffsets(position, offsets, tuple(warnings))
 
 
-def _access_to(position: KeptPosition, wanted: Wanted, settings: Settings) -> ClusterAccess:
-    """To the brokers that the caller names; else to those of the settings that it was read from."""
-    if wanted.bootstrap_servers:
-        return access_by_address(settings, wanted.bootstrap_servers)
-    kept = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
-    access = ClusterNames(settings).access_to(kept)
+def _access_to(
+    position: RestorePosition, options: RestoreOptions, settings: Settings
+) -> ClusterAccess:
+    """To the brokers in `options`; else to the brokers of the settings that the query read."""
+    if options.bootstrap_servers:
+        return access_by_address(settings, options.bootstrap_servers)
+    servers = next((t.bootstrap_servers for t in position.topics if t.bootstrap_servers), None)
+    access = ClusterNames(settings).access_to(servers)
     if access is not None:
         return access
-    if kept is None:
+    if servers is None:
         raise RestoreError(
-            f"{position.shown}: nobody says where its topics are: bootstrap_servers is not set"
+            f"{position.shown}: the brokers of its topics are not known: set bootstrap_servers"
         )
     raise RestoreError(
-        f"{position.shown} read its topics at {printable(kept, 200)}, which no setting names: add"
-        " it to bootstrap_servers, addresses or clusters"
+        f"{position.shown} read its topics at {printable(servers, 200)}, which no setting names:"
+        " add it to bootstrap_servers, addresses or clusters"
     )
+
+
+async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> BatchRecord:
+    """The last record of a query, by name or id, that completed at or before `at_ms`.
+
+    A query whose checkpoint was deleted has a new id and the same name: of consecutive queries of
+    one name, the one at that time is returned.
+    Raises UnknownQuery, AmbiguousQuery, BeforeFirstBatch, StoreError.
+    """
+    unknown = UnknownQuery(f"query {query!r} is not in the offset store {store.shown}")
+    recorded = await store.queries(query)
+    if not recorded:
+        raise unknown
+    started = [each for each in recorded if at_ms is None or each.first_at <= at_ms]
+    if not started:
+        first_at = min(each.first_at for each in recorded)
+        raise BeforeFirstBatch(
+            f"query {query}: the first recorded batch completed at {_iso(first_at)}, after"
+            f" {_iso(at_ms)}"
+        )
+    newest = max(started, key=lambda each: (each.first_at, each.query_id))
+    concurrent = [
+        each
+        for each in started
+        if each is not newest and await _overlaps(store, each, newest, at_ms)
+    ]
+    if concurrent:
+        query_ids = sorted(each.query_id for each in (newest, *concurrent))
+        raise AmbiguousQuery(
+            f"{len(query_ids)} queries have the name {query!r} at the same time: ask for one of"
+            f" them by its id ({', '.join(query_ids)})",
+            query_ids,
+        )
+    record = await store.as_of(newest.query_id, at_ms)
+    if record is None:
+        # Pruned in the meantime.
+        raise unknown
+    return record
+
+
+async def _overlaps(
+    store: OffsetStore, query: RecordedQuery, newest: RecordedQuery, at_ms: int | None
+) -> bool:
+    """Whether `query` completed a batch after `newest` had begun, and by `at_ms`."""
+    last_at: int | None = query.last_at
+    if at_ms is not None and query.last_at > at_ms:
+        record = await store.as_of(query.query_id, at_ms)
+        last_at = record.processed_at if record is not None else None
+    return last_at is not None and last_at > newest.first_at
+
+
+def _iso(at_ms: int | None) -> str:
+    assert at_ms is not None
+    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")

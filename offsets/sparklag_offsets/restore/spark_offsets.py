@@ -1,7 +1,6 @@
-"""Spark's `startingOffsets` and `endingOffsets` from a kept position, and what of it the logs still
-have. Pure.
+"""Spark's `startingOffsets` and `endingOffsets` from a position, checked against the logs. Pure.
 
-Spark wants every partition that there is in the JSON, and none besides: -2 is earliest.
+Spark requires every existing partition in the JSON, and no other; -2 is earliest.
 """
 
 from __future__ import annotations
@@ -12,92 +11,92 @@ from typing import Final, Literal
 from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import PositionDeleted, TopicChanged
-from sparklag_offsets.restore.kept_position import KeptPosition, TopicPosition
+from sparklag_offsets.restore.restore_position import RestorePosition, TopicPosition
 from sparklag_schemas import Offsets
 from sparklag_schemas.printable import first_few
 
 OnDeleted = Literal["error", "earliest", "unchecked"]
-"""Where retention has deleted what comes next: refuse, or begin with what is left. `unchecked`:
-Kafka is not asked, and partitions that were added since are not known."""
+"""Where retention has deleted the next records: refuse, or start at the earliest. `unchecked`: send
+no request to Kafka; partitions added since are then missing."""
 
 Edge = Literal["starting", "ending"]
 
 EARLIEST: Final = -2
 
 
-def checked(
-    position: KeptPosition,
+def checked_offsets(
+    position: RestorePosition,
     bounds: Mapping[str, TopicBounds],
     edge: Edge,
     on_deleted: OnDeleted,
     topics: Collection[str] | None,
 ) -> tuple[Offsets, list[str]]:
-    """The offsets, held against the logs as they are now, and warnings. `topics`: what the query is
+    """The offsets, checked against the current logs, and warnings. `topics`: what the query is
     to read; None: what it read. Raises PositionDeleted, TopicChanged, KafkaUnavailable."""
     check = _Check(position.shown, edge)
-    kept = {topic.topic: topic for topic in position.topics}
+    recorded = {topic.topic: topic for topic in position.topics}
     offsets = {
-        topic: check.topic(topic, kept.get(topic), bounds[topic])
-        for topic in sorted(kept if topics is None else topics)
+        topic: check.topic(topic, recorded.get(topic), bounds[topic])
+        for topic in sorted(recorded if topics is None else topics)
     }
-    lost = check.lost()
-    if lost is None:
+    if not check.deleted:
         return offsets, []
+    deleted = first_few(check.deleted, rest="more partitions")
+    text = f"{position.shown}: retention has deleted records after the recorded position: {deleted}"
     if on_deleted == "error":
         raise PositionDeleted(
-            f"{lost}; on_deleted='earliest' begins with what is left, and loses them"
+            f"{text}; on_deleted='earliest' starts at the earliest offset, and loses them"
         )
-    return offsets, [f"{lost}; they are lost"]
+    return offsets, [f"{text}; they are lost"]
 
 
 class _Check:
     def __init__(self, shown: str, edge: Edge) -> None:
         self._shown = shown
         self._edge = edge
-        self._deleted: list[str] = []
+        self.deleted: list[str] = []
 
-    def topic(self, topic: str, kept: TopicPosition | None, bounds: TopicBounds) -> dict[int, int]:
+    def topic(
+        self, topic: str, recorded: TopicPosition | None, bounds: TopicBounds
+    ) -> dict[int, int]:
         if bounds.absence is not None:
             raise TopicChanged(f"{self._shown}: topic {topic}: {bounds.absence}")
-        if kept is None:
+        if recorded is None:
             return {number: self._first(topic, number, bounds) for number in bounds.partitions}
-        if kept.topic_id is not None and bounds.topic_id not in (None, kept.topic_id):
+        if recorded.topic_id is not None and bounds.topic_id not in (None, recorded.topic_id):
             raise TopicChanged(
-                f"{self._shown}: topic {topic} was created anew since: the offsets kept are of its"
-                f" earlier life (topic id {kept.topic_id}, now {bounds.topic_id})"
+                f"{self._shown}: topic {topic} was created anew since: the recorded offsets are of"
+                f" the earlier topic (topic id {recorded.topic_id}, now {bounds.topic_id})"
             )
-        found = {
+        offsets = {
             number: self._partition(topic, number, offset, bounds)
-            for number, offset in kept.offsets.items()
+            for number, offset in recorded.offsets.items()
         }
-        if not kept.assigned:
+        if not recorded.assigned:
             for number in bounds.partitions:
-                if number not in found:
-                    found[number] = self._first(topic, number, bounds)
-        return dict(sorted(found.items()))
+                if number not in offsets:
+                    offsets[number] = self._first(topic, number, bounds)
+        return dict(sorted(offsets.items()))
 
     def _partition(self, topic: str, number: int, offset: int, bounds: TopicBounds) -> int:
-        where = f"{self._shown}: topic {topic}, partition {number}"
+        shown = f"{self._shown}: topic {topic}, partition {number}"
         earliest, latest = bounds.earliest.get(number), bounds.latest.get(number)
         if number not in bounds.partitions:
-            raise TopicChanged(f"{where}: {bounds.reason(number)}: it was created anew since")
+            raise TopicChanged(f"{shown}: {bounds.reason(number)}: it was created anew since")
         if earliest is None or latest is None:
-            raise KafkaUnavailable(
-                f"{where}: nobody knows whether its position is still there:"
-                f" {bounds.reason(number)}"
-            )
+            raise KafkaUnavailable(f"{shown}: cannot check its position: {bounds.reason(number)}")
         if offset > latest:
             raise TopicChanged(
-                f"{where}: its log ends at {latest:,}, before the position kept, {offset:,}: it was"
-                " created anew since, or lost its end"
+                f"{shown}: its log ends at {latest:,}, before the recorded position, {offset:,}: it"
+                " was created anew since, or lost its end"
             )
         if offset >= earliest:
             return offset
-        self._deleted.append(f"{topic}[{number}] {earliest - offset:,} records")
+        self.deleted.append(f"{topic}[{number}] {earliest - offset:,} records")
         return EARLIEST if self._edge == "starting" else earliest
 
     def _first(self, topic: str, number: int, bounds: TopicBounds) -> int:
-        """Of a partition without a position: everything is new, and nothing was in the window."""
+        """For a partition without a position: a start reads all of it, an end nothing."""
         if self._edge == "starting":
             return EARLIEST
         earliest = bounds.earliest.get(number)
@@ -106,16 +105,9 @@ class _Check:
             raise KafkaUnavailable(f"{self._shown}: topic {topic}, partition {number}: {reason}")
         return earliest
 
-    def lost(self) -> str | None:
-        """What retention has deleted, in one line."""
-        if not self._deleted:
-            return None
-        named = first_few(self._deleted, rest="more partitions")
-        return f"{self._shown}: retention has deleted records after the position kept: {named}"
 
-
-def unchecked(position: KeptPosition, topics: Collection[str] | None) -> Offsets:
-    """As it was kept, of the topics that are wanted."""
+def unchecked_offsets(position: RestorePosition, topics: Collection[str] | None) -> Offsets:
+    """As recorded, of the topics in `topics`."""
     return {
         topic.topic: dict(sorted(topic.offsets.items()))
         for topic in sorted(position.topics, key=lambda topic: topic.topic)

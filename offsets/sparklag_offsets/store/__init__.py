@@ -1,1 +1,1 @@
-"""The offset store: every batch's ranges, kept outside Spark. Its URL says in which database."""
+"""The offset store: the offset ranges of every batch, in a database outside Spark."""

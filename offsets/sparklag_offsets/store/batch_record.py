@@ -1,4 +1,4 @@
-"""What is kept of one batch: values, and the text that holds its ranges. Pure."""
+"""The record of one batch in the offset store, and the encoding of its ranges. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from sparklag_offsets.errors import StoreError
 
 Range = tuple[int, int | None, int]
-"""Partition, the first offset of the batch (None: not known), the first one after it."""
+"""Partition, first offset of the batch (None: not known), exclusive end offset."""
 
 
 class TopicRanges(Struct, frozen=True, array_like=True):
@@ -23,31 +23,31 @@ class TopicRanges(Struct, frozen=True, array_like=True):
     """As Spark numbers sources."""
     topic: str
     topic_id: str | None
-    """Kafka's own id of the topic at that time: one that is created anew has another. None: it was
-    not known."""
+    """Kafka's id of the topic at that time: a topic that is created anew has another. None: not
+    known."""
     bootstrap_servers: str | None
     """Of the source, as the query was given it."""
     ranges: list[Range]
     """In the order of the partitions."""
     assigned: bool = False
-    """Whether the query names its partitions: it does not read those that are added."""
+    """Whether the query assigns its partitions: then it does not read new ones."""
 
-    def until(self) -> dict[int, int]:
+    def end_offsets(self) -> dict[int, int]:
         """The next offset of each partition."""
-        return {partition: until for partition, _, until in self.ranges}
+        return {partition: end for partition, _, end in self.ranges}
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[TopicRanges]).decode
 
 
-def written(topics: Iterable[TopicRanges]) -> str:
-    """The ranges as they are kept: JSON."""
+def encode_ranges(topics: Iterable[TopicRanges]) -> str:
+    """The ranges as they are stored: JSON."""
     return _encode(list(topics)).decode()
 
 
-class Place(NamedTuple):
-    """Where a record stands among those of its query: they rise as they are written."""
+class BatchKey(NamedTuple):
+    """The key of a record among those of its query; rises with each record."""
 
     generation: int
     """Rises each time the query goes back to an earlier batch."""
@@ -56,50 +56,50 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """A completed batch, or several that nobody told apart. Times are epoch milliseconds."""
+    """A completed batch, or several without a border known. Times are epoch milliseconds."""
 
     query_id: str
     query: str | None
     """The query's name."""
     cluster: str
     run_id: str | None
-    place: Place
+    batch_key: BatchKey
     first_batch_id: int
     """The first batch that the ranges span; nearly always the only one."""
     processed_at: int
-    """When it completed; never before the record that precedes it."""
+    """When it completed; never before the preceding record."""
     observed_at: int
     is_inferred: bool
-    """Nobody told of it: it is what lies between the records before and after it."""
+    """Never observed: computed from the records before and after it."""
     ranges: str
-    """See `written`."""
+    """See `encode_ranges`."""
 
     @property
     def batch_id(self) -> int:
         """The last batch that the ranges span."""
-        return self.place.batch_id
+        return self.batch_key.batch_id
 
     @cached_property
     def topics(self) -> list[TopicRanges]:
-        """The ranges by source and topic. Raises StoreError where they are not what we write."""
+        """The ranges by source and topic. Raises StoreError where they cannot be decoded."""
         try:
             return _decode(self.ranges)
         except msgspec.DecodeError as error:
             raise StoreError(
-                f"the ranges kept of query {self.query_id}, batch {self.batch_id}, are broken:"
+                f"the stored ranges of query {self.query_id}, batch {self.batch_id}, are broken:"
                 f" {error}"
             ) from error
 
-    def until(self) -> dict[tuple[int, str], dict[int, int]]:
+    def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
         """By source and topic: the next offset of each partition."""
-        return {(topic.source, topic.topic): topic.until() for topic in self.topics}
+        return {(topic.source, topic.topic): topic.end_offsets() for topic in self.topics}
 
 
-class KeptQuery(NamedTuple):
+class RecordedQuery(NamedTuple):
     """A query that has records."""
 
     query_id: str
     query: str | None
     first_at: int
-    """When the first batch completed that is kept, epoch milliseconds."""
+    """When the oldest recorded batch completed, epoch milliseconds."""
     last_at: int

@@ -13,24 +13,27 @@ from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
 
-from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreFull, UnusableStore
-from sparklag_offsets.store.batch_record import BatchRecord, KeptQuery, Place, TopicRanges, written
-from sparklag_offsets.store.offset_store import Retention
-from sparklag_offsets.store.unusable_url import reason
+from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreFull
+from sparklag_offsets.store.batch_record import (
+    BatchKey,
+    BatchRecord,
+    RecordedQuery,
+    TopicRanges,
+    encode_ranges,
+)
+from sparklag_offsets.store.offset_store import Retention, unusable_url
 from sparklag_schemas.redaction import shown_url
 
 _SCHEMA: Final = 1
-_SERVER_S: Final = 5.0
+_CONNECT_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
 """Of one call."""
 _CLOSE_S: Final = 2.0
-_FULL: Final = frozenset({14031})
-"""OutOfDiskSpace"""
-_LONGEST: Final = 300
-_NEW: Final = object()
-"""What no query is called."""
+_OUT_OF_DISK_SPACE: Final = 14031
+_MAX_TEXT: Final = 300
+_NO_NAME: Final = object()
 
-_BY_PLACE: Final = [("query_id", ASCENDING), ("generation", ASCENDING), ("batch_id", ASCENDING)]
+_BY_KEY: Final = [("query_id", ASCENDING), ("generation", ASCENDING), ("batch_id", ASCENDING)]
 _BY_TIME: Final = [
     ("query_id", ASCENDING),
     ("processed_at", ASCENDING),
@@ -49,47 +52,41 @@ class MongoStore:
         try:
             self._client: AsyncMongoClient[Document] = AsyncMongoClient(
                 url,
-                serverSelectionTimeoutMS=int(_SERVER_S * 1000),
-                connectTimeoutMS=int(_SERVER_S * 1000),
+                serverSelectionTimeoutMS=int(_CONNECT_S * 1000),
+                connectTimeoutMS=int(_CONNECT_S * 1000),
                 appname="sparklag",
             )
             self._database: AsyncDatabase[Document] = self._client.get_default_database()
         except (ConfigurationError, InvalidURI, ValueError) as error:
-            raise UnusableStore(
-                f"the offset store's URL {self.shown} cannot be used{reason(error, url)}; it takes"
-                " mongodb://user:password@host:port/database, the password percent-encoded"
-            ) from None
+            form = "mongodb://user:password@host:port/database, the password percent-encoded"
+            raise unusable_url(url, error, form) from None
         self._queries = self._database["sparklag_queries"]
         self._batches = self._database["sparklag_batches"]
         self._names: dict[str, object] = {}
-        """Of queries that are in their collection already."""
+        """Of the queries that are stored."""
 
     async def prepare(self) -> None:
-        with _explained(self.shown):
+        with _errors_translated(self.shown):
             schema = self._database["sparklag_schema"]
             await schema.update_one(
                 {"_id": "version"}, {"$setOnInsert": {"version": _SCHEMA}}, upsert=True
             )
             await self._check_schema()
             await self._queries.create_index([("name", ASCENDING)])
-            await self._batches.create_index(_BY_PLACE, unique=True)
+            await self._batches.create_index(_BY_KEY, unique=True)
             await self._batches.create_index(_BY_TIME)
 
     async def newest(self, query_ids: Collection[str]) -> dict[str, BatchRecord]:
-        found = {}
-        for query_id in query_ids:
-            record = await self.as_of(query_id, None)
-            if record is not None:
-                found[query_id] = record
-        return found
+        records = {query_id: await self.as_of(query_id, None) for query_id in query_ids}
+        return {query_id: record for query_id, record in records.items() if record is not None}
 
-    async def keep(self, records: Sequence[BatchRecord]) -> None:
+    async def write(self, records: Sequence[BatchRecord]) -> None:
         renamed = {
             record.query_id: record
             for record in records
-            if self._names.get(record.query_id, _NEW) != record.query
+            if self._names.get(record.query_id, _NO_NAME) != record.query
         }
-        with _explained(self.shown):
+        with _errors_translated(self.shown):
             if renamed:
                 await self._queries.bulk_write(
                     [
@@ -101,26 +98,26 @@ class MongoStore:
                         for query_id, record in renamed.items()
                     ]
                 )
-            # In order: what is missing after a failure is behind what is there.
-            await self._batches.bulk_write([_unless_there(record) for record in records])
+            # Ordered: after a failure only the last ones are missing.
+            await self._batches.bulk_write([_insert_new(record) for record in records])
         self._names.update((query_id, record.query) for query_id, record in renamed.items())
 
     async def as_of(self, query_id: str, at_ms: int | None) -> BatchRecord | None:
-        wanted: Document = {"query_id": query_id}
-        order = _BY_PLACE if at_ms is None else _BY_TIME
+        condition: Document = {"query_id": query_id}
+        order = _BY_KEY if at_ms is None else _BY_TIME
         if at_ms is not None:
-            wanted["processed_at"] = {"$lte": at_ms}
-        with _explained(self.shown):
-            found = await self._batches.find_one(
-                wanted, sort=[(name, DESCENDING) for name, _ in order]
+            condition["processed_at"] = {"$lte": at_ms}
+        with _errors_translated(self.shown):
+            document = await self._batches.find_one(
+                condition, sort=[(name, DESCENDING) for name, _ in order]
             )
-            if found is None:
+            if document is None:
                 return None
             query = await self._queries.find_one({"_id": query_id})
-        return _record(found, query or {})
+        return _record(document, query or {})
 
-    async def queries(self, name_or_id: str | None = None) -> list[KeptQuery]:
-        with _explained(self.shown):
+    async def queries(self, name_or_id: str | None = None) -> list[RecordedQuery]:
+        with _errors_translated(self.shown):
             await self._check_schema()
             if name_or_id is None:
                 listed = await self._queries.find({}).to_list()
@@ -128,72 +125,70 @@ class MongoStore:
                 listed = await self._queries.find({"_id": name_or_id}).to_list()
                 listed = listed or await self._queries.find({"name": name_or_id}).to_list()
             listed.sort(key=lambda query: (query["name"] or "", query["_id"]))
-            found = []
+            recorded = []
             for query in listed:
-                first, last = await self._end(query["_id"], 1), await self._end(query["_id"], -1)
+                first = await self._processed_at(query["_id"], ASCENDING)
+                last = await self._processed_at(query["_id"], DESCENDING)
                 if first is not None and last is not None:
-                    found.append(KeptQuery(query["_id"], query["name"], first, last))
-        return found
+                    recorded.append(RecordedQuery(query["_id"], query["name"], first, last))
+        return recorded
 
     async def prune(self, retention: Retention) -> int:
         deleted = 0
-        with _explained(self.shown):
+        with _errors_translated(self.shown):
             listed = await self._queries.find({}, {"_id": 1}).to_list()
         for query in listed:
-            with _explained(self.shown):
+            with _errors_translated(self.shown):
                 deleted += await self._prune(query["_id"], retention)
         return deleted
 
     async def aclose(self) -> None:
-        with _explained(self.shown):
+        with _errors_translated(self.shown):
             await asyncio.wait_for(self._client.close(), _CLOSE_S)
 
     async def _check_schema(self) -> None:
-        found = await self._database["sparklag_schema"].find_one({"_id": "version"})
-        if found is not None and found["version"] > _SCHEMA:
-            raise NewerSchema(
-                f"the offset store at {self.shown} has schema {found['version']}, and this sparklag"
-                f" knows those up to {_SCHEMA}: a newer sparklag made it, upgrade this one"
-            )
+        schema = await self._database["sparklag_schema"].find_one({"_id": "version"})
+        if schema is not None and schema["version"] > _SCHEMA:
+            raise NewerSchema(self.shown, schema["version"], _SCHEMA)
 
-    async def _end(self, query_id: str, direction: int) -> int | None:
-        """When its first record completed (1), or its last (-1)."""
-        found = await self._batches.find_one(
+    async def _processed_at(self, query_id: str, direction: int) -> int | None:
+        """When its first record completed, or in descending direction its last."""
+        batch = await self._batches.find_one(
             {"query_id": query_id},
             {"processed_at": 1},
             sort=[(name, direction) for name, _ in _BY_TIME],
         )
-        return int(found["processed_at"]) if found is not None else None
+        return int(batch["processed_at"]) if batch is not None else None
 
     async def _prune(self, query_id: str, retention: Retention) -> int:
-        mine: Document = {"query_id": query_id}
-        latest_first = [(name, DESCENDING) for name, _ in _BY_PLACE]
-        place = {"generation": 1, "batch_id": 1}
-        last = await self._batches.find_one(mine, place, sort=latest_first)
+        of_query: Document = {"query_id": query_id}
+        newest_first = [(name, DESCENDING) for name, _ in _BY_KEY]
+        key = {"generation": 1, "batch_id": 1}
+        last = await self._batches.find_one(of_query, key, sort=newest_first)
         old: list[Document] = []
         if retention.before_ms is not None:
             old.append({"processed_at": {"$lt": retention.before_ms}})
         if retention.keep_batches is not None:
-            found = self._batches.find(mine, place, sort=latest_first)
-            too_many = await found.skip(retention.keep_batches).limit(1).to_list()
-            old += [_up_to(first, "$lte") for first in too_many]
+            excess = self._batches.find(of_query, key, sort=newest_first)
+            newest_excess = await excess.skip(retention.keep_batches).limit(1).to_list()
+            old += [_up_to(batch, "$lte") for batch in newest_excess]
         if last is None or not old:
             return 0
-        done = await self._batches.delete_many({"$and": [mine, _up_to(last, "$lt"), {"$or": old}]})
-        return done.deleted_count
+        condition = {"$and": [of_query, _up_to(last, "$lt"), {"$or": old}]}
+        return (await self._batches.delete_many(condition)).deleted_count
 
 
-def _unless_there(record: BatchRecord) -> UpdateOne:
-    key = f"{record.query_id}/{record.place.generation}/{record.place.batch_id}"
+def _insert_new(record: BatchRecord) -> UpdateOne:
+    key = f"{record.query_id}/{record.batch_key.generation}/{record.batch_id}"
     return UpdateOne({"_id": key}, {"$setOnInsert": _document(record)}, upsert=True)
 
 
 def _document(record: BatchRecord) -> Document:
-    """Its ranges as values, so that they can be asked for."""
+    """Its ranges as values, so that they can be queried."""
     return {
         "query_id": record.query_id,
-        "generation": record.place.generation,
-        "batch_id": record.place.batch_id,
+        "generation": record.batch_key.generation,
+        "batch_id": record.batch_id,
         "first_batch_id": record.first_batch_id,
         "run_id": record.run_id,
         "processed_at": record.processed_at,
@@ -206,7 +201,7 @@ def _document(record: BatchRecord) -> Document:
     }
 
 
-def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
+def _record(batch: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
     topics = [
         TopicRanges(
             topic["source"],
@@ -216,29 +211,29 @@ def _record(found: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
             [(partition, _int(begin), int(until)) for partition, begin, until in topic["ranges"]],
             topic["assigned"],
         )
-        for topic in found["topics"]
+        for topic in batch["topics"]
     ]
     return BatchRecord(
-        query_id=found["query_id"],
+        query_id=batch["query_id"],
         query=query.get("name"),
         cluster=query.get("cluster", "default"),
-        run_id=found["run_id"],
-        place=Place(int(found["generation"]), int(found["batch_id"])),
-        first_batch_id=int(found["first_batch_id"]),
-        processed_at=int(found["processed_at"]),
-        observed_at=int(found["observed_at"]),
-        is_inferred=found["is_inferred"],
-        ranges=written(topics),
+        run_id=batch["run_id"],
+        batch_key=BatchKey(int(batch["generation"]), int(batch["batch_id"])),
+        first_batch_id=int(batch["first_batch_id"]),
+        processed_at=int(batch["processed_at"]),
+        observed_at=int(batch["observed_at"]),
+        is_inferred=batch["is_inferred"],
+        ranges=encode_ranges(topics),
     )
 
 
-def _int(found: int | None) -> int | None:
-    """What has more than 32 bits comes as a number of MongoDB's own, which nobody else takes."""
-    return int(found) if found is not None else None
+def _int(value: int | None) -> int | None:
+    """More than 32 bits are of MongoDB's type Int64, which msgspec does not encode."""
+    return int(value) if value is not None else None
 
 
-def _up_to(place: Mapping[str, Any], comparison: str) -> Document:
-    generation, batch_id = place["generation"], place["batch_id"]
+def _up_to(batch: Mapping[str, Any], comparison: str) -> Document:
+    generation, batch_id = batch["generation"], batch["batch_id"]
     return {
         "$or": [
             {"generation": {"$lt": generation}},
@@ -248,10 +243,10 @@ def _up_to(place: Mapping[str, Any], comparison: str) -> Document:
 
 
 @contextmanager
-def _explained(shown: str) -> Iterator[None]:
-    """Whatever fails inside is a StoreError that names the store. Credentials are not shown."""
+def _errors_translated(shown: str) -> Iterator[None]:
+    """Translate errors to StoreError, with the store's name and without credentials."""
     try:
-        # The driver's own bounds are of each answer, and it asks more than once.
+        # The driver's own timeouts are of each request, and a call makes several.
         with pymongo.timeout(_TIMEOUT_S):
             yield
     except asyncio.TimeoutError:
@@ -259,11 +254,11 @@ def _explained(shown: str) -> Iterator[None]:
     except (DocumentTooLarge, BSONError) as error:
         raise RecordRefused(f"the offset store at {shown} refuses a record: {error}") from error
     except (PyMongoError, OSError) as error:
-        said = " ".join(str(error).split())
-        # The driver adds what it knows of every server.
-        for added in (" (configured timeouts", ", Timeout:"):
-            said = said.partition(added)[0]
-        said = said[:_LONGEST]
-        if getattr(error, "code", None) in _FULL:
-            raise StoreFull(f"the offset store at {shown} has no room: {said}") from error
-        raise StoreAway(f"the offset store at {shown}: {said}") from error
+        reason = " ".join(str(error).split())
+        # The driver adds the state of every server.
+        for appendix in (" (configured timeouts", ", Timeout:"):
+            reason = reason.partition(appendix)[0]
+        reason = reason[:_MAX_TEXT]
+        if getattr(error, "code", None) == _OUT_OF_DISK_SPACE:
+            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
+        raise StoreAway(f"the offset store at {shown}: {reason}") from error

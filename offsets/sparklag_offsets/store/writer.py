@@ -1,42 +1,98 @@
-"""Writes observations to the offset store, for as long as it takes."""
+"""Records observations in the offset store: the only writer, but for `keep_offsets`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from sparklag_offsets.errors import RecordRefused, StoreError
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.batch_sequence import BatchSequence, TopicIdOf, next_records
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.recorder import Recorder
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.clock import epoch_ms
 
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 10.0
+_MAX_PAUSE_S: Final = 10.0
 _PRUNE_S: Final = 3_600.0
+_CACHED_QUERIES: Final = 10_000
+
+_Value = TypeVar("_Value")
+
+
+class Recorder:
+    """Computes the records and writes them once. For one event loop, one call at a time."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self._sequences: OrderedDict[str, BatchSequence] = OrderedDict()
+        self._reported_runs: OrderedDict[str, None] = OrderedDict()
+
+    async def record(self, observations: Sequence[Observation], topic_id_of: TopicIdOf) -> int:
+        """Write the records they add; returns how many. Repeating them adds none. After an error
+        all of them are to be repeated. Raises StoreError."""
+        sequences = await self._load({observation.query_id for observation in observations})
+        records: list[BatchRecord] = []
+        for observation in observations:
+            sequence = sequences[observation.query_id]
+            added = next_records(observation, sequence, topic_id_of)
+            if added.past_run_id is not None:
+                self._report_two_drivers(observation, added.past_run_id, sequence)
+            if added.records:
+                sequences[observation.query_id] = sequence.after(added.records)
+                records += added.records
+        if records:
+            await self._store.write(records)
+        for query_id, sequence in sequences.items():
+            _cache(self._sequences, query_id, sequence)
+        return len(records)
+
+    async def _load(self, query_ids: set[str]) -> dict[str, BatchSequence]:
+        missing = query_ids - self._sequences.keys()
+        newest = await self._store.newest(sorted(missing)) if missing else {}
+        return {
+            query_id: self._sequences.get(query_id)
+            or BatchSequence.ending_with(newest.get(query_id))
+            for query_id in query_ids
+        }
+
+    def _report_two_drivers(
+        self, observation: Observation, run_id: str, sequence: BatchSequence
+    ) -> None:
+        if run_id in self._reported_runs:
+            return
+        _cache(self._reported_runs, run_id, None)
+        _log.warning(
+            "query %s is run by two drivers: run %s continues beside run %s, which began later;"
+            " sparklag does not record the earlier run",
+            observation.query or observation.query_id,
+            run_id,
+            sequence.run_id,
+        )
 
 
 @dataclass
-class Written:
+class WriterCounts:
     """Counts since the start."""
 
     batches: int = 0
     """Records written."""
     failures: int = 0
-    """Times the store failed; what was to be written is written again."""
+    """Times the store failed; the write is repeated."""
     refused: int = 0
     """Observations that the store does not take."""
     pruned: int = 0
 
 
 class StoreWriter:
-    """Makes the tables first. One call of `write` at a time."""
+    """Creates the tables first, and repeats until the store works. One `write` at a time."""
 
     def __init__(
         self,
@@ -45,9 +101,9 @@ class StoreWriter:
         on_failure: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`on_failure` is called with the reason, each time."""
-        self.counts = Written()
+        self.counts = WriterCounts()
         self.failing: str | None = None
-        """Why the store cannot be written to, since it cannot."""
+        """Why the store cannot be written to, as long as it cannot."""
         self._store = store
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
@@ -57,17 +113,17 @@ class StoreWriter:
         self._is_prepared = False
 
     async def write(self, observations: Sequence[Observation]) -> None:
-        """Return once the store has all that these add, however often it fails before. What it
-        does not take is dropped, with a line in the log: it would hold up all that follows."""
-        await self._topic_ids.learn(observations)
+        """Return once the store has all of them, however often it fails before. An observation it
+        refuses is dropped and logged: it would block all that follow."""
+        await self._topic_ids.refresh(observations)
         try:
             await self._write(observations)
         except RecordRefused:
             for observation in observations:
                 try:
                     await self._write([observation])
-                except RecordRefused as refused:
-                    self._drop(observation, refused)
+                except RecordRefused as error:
+                    self._drop(observation, error)
 
     async def _write(self, observations: Sequence[Observation]) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -76,7 +132,7 @@ class StoreWriter:
                 if not self._is_prepared:
                     await self._store.prepare()
                     self._is_prepared = True
-                added = await self._recorder.record(observations, self._topic_ids.of)
+                added = await self._recorder.record(observations, self._topic_ids.get)
             except RecordRefused:
                 raise
             except StoreError as error:
@@ -85,17 +141,17 @@ class StoreWriter:
                 self.counts.batches += added
                 self._recover()
                 return
-            # Not all drivers at the same moment.
+            # Jitter: not all drivers retry at the same time.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     def forget(self) -> None:
-        """Another may have written: what is in the store is asked for again."""
+        """Drop the cache: another instance may have written."""
         self._recorder = Recorder(self._store)
 
     async def prune_regularly(self) -> None:
-        """Delete what is past its time, until cancelled. The first time soon, and not all at
-        once."""
+        """Delete records past their retention, until cancelled. The first time soon, with jitter
+        between instances."""
         if self._keep_s is None and self._keep_batches is None:
             return
         pause_s = random.uniform(0.0, _PRUNE_S / 10)
@@ -115,26 +171,34 @@ class StoreWriter:
         try:
             await self._store.aclose()
         except StoreError as error:
-            _log.debug("the offset store was left uncleanly: %s", error)
+            _log.debug("the offset store did not close cleanly: %s", error)
 
-    def _drop(self, observation: Observation, refused: RecordRefused) -> None:
+    def _drop(self, observation: Observation, error: RecordRefused) -> None:
         self.counts.refused += 1
-        self._on_failure(str(refused))
+        self._on_failure(str(error))
         _log.error(
             "sparklag: batch %s of query %r is not recorded: %s",
             observation.batch_id,
             observation.query or observation.query_id,
-            refused,
+            error,
         )
 
     def _fail(self, reason: str) -> None:
         self.counts.failures += 1
         self._on_failure(reason)
         if self.failing is None:
-            _log.warning("sparklag: offsets are not recorded, trying on: %s", reason)
+            _log.warning("sparklag: offsets are not recorded, retrying: %s", reason)
         self.failing = reason
 
     def _recover(self) -> None:
         if self.failing is not None:
             self.failing = None
             _log.warning("sparklag: offsets are recorded again in %s", self._store.shown)
+
+
+def _cache(cache: OrderedDict[str, _Value], key: str, value: _Value) -> None:
+    """Add as the most recent, and evict the oldest."""
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > _CACHED_QUERIES:
+        cache.popitem(last=False)

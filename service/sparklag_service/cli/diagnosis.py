@@ -14,7 +14,7 @@ from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
-from sparklag_offsets.store.stores import opened_store
+from sparklag_offsets.store.offset_store import opened_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
@@ -159,7 +159,7 @@ async def _look_at_checkpoints(settings: Settings) -> list[Finding]:
 def _look_at_checkpoint(store: CheckpointStore, pattern: str) -> Finding:
     try:
         locations = store.find(pattern)
-        store.reader(locations[0]).look()
+        store.reader(locations[0]).poll()
     except CheckpointError as error:
         return Finding(False, f"checkpoints: {error}")
     many = f", {len(locations)} of them" if len(locations) > 1 else ""

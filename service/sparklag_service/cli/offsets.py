@@ -21,7 +21,7 @@ from sparklag_service.cli.markup import escape
 from sparklag_service.cli.options import BootstrapServers, Config, Json
 
 if TYPE_CHECKING:
-    from sparklag_offsets.restore.restoration import Restored
+    from sparklag_offsets.restore.restoration import RestoredOffsets
     from sparklag_offsets.store.batch_record import BatchRecord
     from sparklag_offsets.store.offset_store import OffsetStore
 
@@ -121,12 +121,12 @@ def restore(
     With --json, nothing but that, for `.option("startingOffsets", …)`. A new checkpoint begins with
     it; one that is there goes on where it is.
     """
-    from sparklag_offsets.restore.restoration import Wanted, from_store
+    from sparklag_offsets.restore.restoration import RestoreOptions, from_store
 
     if on_deleted not in ("error", "earliest", "unchecked"):
         raise typer.BadParameter("it takes error, earliest or unchecked", param_hint="--on-deleted")
     settings = _settings(config, store)
-    wanted = Wanted(
+    wanted = RestoreOptions(
         "ending" if ending else "starting",
         on_deleted,  # type: ignore[arg-type]  # it is one of them
         source,
@@ -142,7 +142,7 @@ def restore(
         _explain(found, "endingOffsets" if ending else "startingOffsets")
 
 
-def _explain(found: Restored, option: str) -> None:
+def _explain(found: RestoredOffsets, option: str) -> None:
     position = found.position
     console = Console(highlight=False, soft_wrap=True)
     console.print(
@@ -166,7 +166,7 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer]]) -> _Answer:
     """The answer of the store. Raises OffsetsError."""
     # The other commands are to start without all this.
-    from sparklag_offsets.store.stores import opened_store
+    from sparklag_offsets.store.offset_store import opened_store
 
     quiet_client_logs()
 
@@ -178,7 +178,7 @@ def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer
 
 
 async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
-    from sparklag_offsets.restore.lookup import find_record
+    from sparklag_offsets.restore.restoration import find_record
 
     return await find_record(store, query, _at_ms(at))
 
@@ -237,7 +237,7 @@ def _document(record: BatchRecord) -> dict[str, Any]:
         "query_id": record.query_id,
         "query": record.query,
         "run_id": record.run_id,
-        "generation": record.place.generation,
+        "generation": record.batch_key.generation,
         "first_batch_id": record.first_batch_id,
         "batch_id": record.batch_id,
         "processed_at": record.processed_at,

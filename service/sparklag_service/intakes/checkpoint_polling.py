@@ -124,7 +124,7 @@ class CheckpointPoller:
             with suppress(IndexError):
                 while True:
                     _, reader = waiting.popleft()
-                    results.append(result_of(reader.look, reader.location))
+                    results.append(result_of(reader.poll, reader.location))
 
         polling = self.call(batch[0][0].location, poll_all)
         await asyncio.wait({polling}, timeout=self._timeout_s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from sparklag_offsets.lowest import lowest
+from sparklag_offsets.restore.comparison import minimum_offsets
 from sparklag_schemas import MirrorSettings, Offsets
 from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.origins import traits_of
@@ -54,6 +54,6 @@ class MirrorPlan:
             name=state.name,
             group=group,
             observed_at_ms=state.observed_at_ms,
-            offsets=lowest(processed),
+            offsets=minimum_offsets(processed),
             ended=state.ended,
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.restore.restoration import Restored, Wanted, from_store
-from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.restore.restoration import RestoredOffsets, RestoreOptions, from_store
+from sparklag_offsets.store.offset_store import OffsetStore, open_store
 from sparklag_schemas import Settings
 
 
@@ -21,7 +20,9 @@ class KeptOffsets:
         """Whether there is a store."""
         return self._settings.store.url is not None
 
-    async def restore(self, query: str, at_ms: int | None, wanted: Wanted) -> Restored:
+    async def restore(
+        self, query: str, at_ms: int | None, wanted: RestoreOptions
+    ) -> RestoredOffsets:
         """See `from_store`. Only where they are kept."""
         assert self._settings.store.url is not None
         if self._store is None:

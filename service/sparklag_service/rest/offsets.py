@@ -17,7 +17,7 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.restore.restoration import Wanted
+from sparklag_offsets.restore.restoration import RestoreOptions
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
 from sparklag_schemas import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -96,7 +96,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         except ValueError as error:
             raise problems.invalid_parameter("at", str(error)) from error
         try:
-            found = await backend.kept.restore(query, at_ms, Wanted(edge, on_deleted, source))
+            found = await backend.kept.restore(
+                query, at_ms, RestoreOptions(edge, on_deleted, source)
+            )
         except (OffsetsError, KafkaUnavailable) as error:
             raise _problem(error) from error
         response = Response(found.json, media_type=JSON)

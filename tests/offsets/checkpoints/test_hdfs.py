@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
-from sparklag_offsets.checkpoints.files import LONGEST_FILE
+from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES
 from sparklag_offsets.errors import (
     CheckpointAway,
     CheckpointGone,
@@ -57,15 +57,15 @@ def test_a_checkpoint_is_followed_until_it_is_deleted(hdfs: HdfsCluster, folder:
     client = hdfs.client()
     location = f"hdfs://{hdfs.name_node}{folder}/cps/batch_fails"
     reader = CheckpointStore(hdfs.storage(), 60.0).reader(location)
-    assert reader.look() is not None
-    assert reader.look() is None
+    assert reader.poll() is not None
+    assert reader.poll() is None
     client.pipe(f"{folder}/cps/batch_fails/commits/1", COMMIT)
-    position = reader.look()
+    position = reader.poll()
     assert position is not None
     assert (position.batch_id, position.planned_batch_id) == (1, None)
     client.rm(f"{folder}/cps/batch_fails", recursive=True)
     with pytest.raises(CheckpointGone, match=f"^{location}: the checkpoint was deleted"):
-        reader.look()
+        reader.poll()
 
 
 def test_what_cannot_be_read_is_one_line_each(hdfs: HdfsCluster, folder: str) -> None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_one_line_each(hdfs: HdfsCluster, folder: str) ->
         read_checkpoint(store, location)
     with pytest.raises(CheckpointNotFound, match=re.escape(f"{location}/x*: no checkpoint")):
         store.find(f"{location}/x*")
-    hdfs.client().pipe(f"{folder}/cps/batch_fails/offsets/1", bytes(LONGEST_FILE + 1))
+    hdfs.client().pipe(f"{folder}/cps/batch_fails/offsets/1", bytes(MAX_FILE_BYTES + 1))
     with pytest.raises(MalformedCheckpoint, match="batch_fails/offsets/1 has more than 33,554,4"):
         read_checkpoint(store, f"{location}/batch_fails")
     hdfs.client().chmod(f"{folder}/cps", "700")
@@ -106,6 +106,6 @@ def test_a_cluster_that_does_not_answer_costs_one_deadline(hdfs: HdfsCluster, fo
     hdfs.freeze()
     try:
         with pytest.raises(CheckpointAway, match="the store did not answer within 2 s"):
-            reader.look()
+            reader.poll()
     finally:
         hdfs.thaw()

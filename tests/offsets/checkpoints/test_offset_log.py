@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
-    batch_number,
+    parse_batch_id,
     parse_commit,
     parse_initial_offsets,
     parse_metadata,
@@ -222,7 +222,7 @@ def test_where_a_kafka_source_began_is_read() -> None:
 
 
 def test_only_names_of_digits_are_batches() -> None:
-    assert [batch_number(name) for name in ("0", "17", "100")] == [0, 17, 100]
+    assert [parse_batch_id(name) for name in ("0", "17", "100")] == [0, 17, 100]
     for name in (
         ".5.crc",
         "5.tmp",
@@ -235,4 +235,4 @@ def test_only_names_of_digits_are_batches() -> None:
         "5.compact",
         "9" * 30,
     ):
-        assert batch_number(name) is None
+        assert parse_batch_id(name) is None

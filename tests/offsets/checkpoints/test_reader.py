@@ -13,9 +13,9 @@ from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
+    listing_cache,
     read_checkpoint,
 )
-from sparklag_offsets.checkpoints import listings as listings_module
 from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_offsets.errors import (
     CheckpointAway,
@@ -30,7 +30,7 @@ from tests.offsets.checkpoints.folders import COMMIT, Checkpoint, v1, v2
 
 def seen(reader: CheckpointReader) -> CheckpointPosition:
     """A look that finds something new."""
-    position = reader.look()
+    position = reader.poll()
     assert position is not None
     return position
 
@@ -51,10 +51,10 @@ def at(offset: int) -> Offsets:
     return {"orders": {0: offset}}
 
 
-def test_a_query_that_has_planned_nothing_yet_is_known(checkpoint: Checkpoint) -> None:
+def test_a_query_that_has_planned_nothing_yet_was_polled(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     assert seen(reader) == CheckpointPosition(checkpoint.query_id, None, None, None, None, ())
-    assert reader.look() is None
+    assert reader.poll() is None
     checkpoint.plan(0, at(5))
     first = seen(reader)
     assert batches(first) == (None, 0)
@@ -75,16 +75,16 @@ def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
 def test_nothing_is_listed_or_read_while_nothing_changes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.05)
+    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.05)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     seen(reader)
     time.sleep(0.1)
-    assert reader.look() is None
+    assert reader.poll() is None
     # Without the right to list or read, only stat is left. (Root may do all.)
     shutil.move(checkpoint.folder / "metadata", checkpoint.folder / "elsewhere")
     (checkpoint.folder / "offsets/0").write_bytes(b"never looked at")
-    assert reader.look() is None
+    assert reader.poll() is None
 
 
 def test_a_change_within_the_grain_of_the_folders_time_is_seen(checkpoint: Checkpoint) -> None:
@@ -103,12 +103,12 @@ def test_a_folder_whose_time_says_nothing_is_listed_now_and_then(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # NFS gives out what it knows of a folder for up to a minute.
-    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
-    monkeypatch.setattr(listings_module, "_TRUST_S", 0.2)
+    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(listing_cache, "_MAX_AGE_S", 0.2)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     seen(reader)
-    assert reader.look() is None
+    assert reader.poll() is None
     stamps = {log: os.stat(checkpoint.folder / log).st_mtime_ns for log in ("commits", "offsets")}
     checkpoint.run(1, at(9))
     for log, stamp in stamps.items():
@@ -157,8 +157,8 @@ def test_a_commit_whose_offsets_are_gone_counts_for_nothing(checkpoint: Checkpoi
 
 def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: Checkpoint) -> None:
     checkpoint.commit(3)
-    with pytest.raises(MalformedCheckpoint, match="of no batch that is committed"):
-        checkpoint.reader().look()
+    with pytest.raises(MalformedCheckpoint, match="no committed batch has its offsets"):
+        checkpoint.reader().poll()
 
 
 def test_a_source_without_an_offset_stays_where_earlier_batches_left_it(
@@ -223,13 +223,13 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
     checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The folders themselves say that nothing changes.
-    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
     (checkpoint.folder / "offsets/1").write_bytes(content)
     for _ in range(2):
-        assert reader.look() is None
+        assert reader.poll() is None
     # Written on in place: nothing of it shows in the folder.
     (checkpoint.folder / "offsets/1").write_bytes(v1(at(9)))
     assert planned(seen(reader)) == {0: at(9)}
@@ -238,16 +238,16 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
 def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
     (checkpoint.folder / "offsets/1").write_bytes(b"")
     for _ in range(2):
-        assert reader.look() is None
+        assert reader.poll() is None
     for _ in range(2):
         with pytest.raises(MalformedCheckpoint, match="offsets/1 is empty"):
-            reader.look()
+            reader.poll()
     checkpoint.plan(2, at(7))
     assert planned(seen(reader)) == {0: at(7)}
 
@@ -260,9 +260,9 @@ def test_a_broken_file_of_a_committed_batch_leaves_the_batch_before_and_then_is_
     (checkpoint.folder / "offsets/1").write_bytes(v1(at(6))[:-4])
     reader = checkpoint.reader()
     assert processed(seen(reader)) == {0: at(5)}
-    assert reader.look() is None
+    assert reader.poll() is None
     with pytest.raises(MalformedCheckpoint, match="offsets/1: the line of source 0 is cut off"):
-        reader.look()
+        reader.poll()
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
@@ -276,15 +276,15 @@ def test_a_file_cut_between_two_sources_is_half_written(
     if is_committed:
         checkpoint.commit(1)
     for _ in range(2):
-        assert reader.look() is None
+        assert reader.poll() is None
     with pytest.raises(MalformedCheckpoint, match="offsets/1 is cut off: source 1 is not in it"):
-        reader.look()
+        reader.poll()
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("was_polled", [False, True])
 def test_a_file_cut_anywhere_never_gives_a_wrong_position(
-    checkpoint: Checkpoint, is_committed: bool, is_known: bool
+    checkpoint: Checkpoint, is_committed: bool, was_polled: bool
 ) -> None:
     before: tuple[Offsets, Offsets] = (at(5), {"b": {0: 1}})
     after: tuple[Offsets, Offsets] = (at(66), {"b": {0: 12, 1: 3}})
@@ -292,13 +292,13 @@ def test_a_file_cut_anywhere_never_gives_a_wrong_position(
     checkpoint.run(0, *before)
     for cut in range(len(content)):
         reader = checkpoint.reader()
-        if is_known:
+        if was_polled:
             seen(reader)
         (checkpoint.folder / "offsets/1").write_bytes(content[:cut])
         if is_committed:
             checkpoint.commit(1)
-        position = reader.look()
-        if not is_known:
+        position = reader.poll()
+        if not was_polled:
             assert position is not None
             assert processed(position) == dict(enumerate(before))
             assert planned(position) == {0: None, 1: None}
@@ -344,13 +344,13 @@ def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Che
 def test_commits_that_were_taken_back_count_once_they_stay_so(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listings_module, "_GRAIN_S", 0.0)
+    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number))
     seen(reader)
     checkpoint.remove("commits/3", "commits/2", "offsets/3", "offsets/2")
-    assert reader.look() is None
+    assert reader.poll() is None
     position = seen(reader)
     assert (batches(position), processed(position)) == ((1, None), {0: at(1)})
 
@@ -362,32 +362,32 @@ def test_a_checkpoint_that_is_being_deleted_never_goes_back(checkpoint: Checkpoi
     seen(reader)
     for number in (4, 3, 2, 1, 0):
         checkpoint.remove(f"commits/{number}")
-        assert reader.look() is None
+        assert reader.poll() is None
     checkpoint.remove("metadata")
     with pytest.raises(CheckpointGone, match="is being deleted"):
-        reader.look()
+        reader.poll()
     shutil.rmtree(checkpoint.folder)
     for _ in range(2):
         with pytest.raises(CheckpointGone, match="no such folder"):
-            reader.look()
+            reader.poll()
     checkpoint.create()
     checkpoint.run(0, at(77))
     assert processed(seen(reader)) == {0: at(77)}
 
 
-def test_after_an_error_the_position_is_told_anew(checkpoint: Checkpoint) -> None:
+def test_after_an_error_the_position_is_returned_again(checkpoint: Checkpoint) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     first = seen(reader)
     away = checkpoint.folder.with_name("away")
     checkpoint.folder.rename(away)
     with pytest.raises(CheckpointGone):
-        reader.look()
+        reader.poll()
     away.rename(checkpoint.folder)
     assert seen(reader) == first
 
 
-def test_a_look_while_spark_purges_and_writes_is_always_right(checkpoint: Checkpoint) -> None:
+def test_a_poll_while_spark_purges_and_writes_is_always_right(checkpoint: Checkpoint) -> None:
     """A writer in another thread, as fast as it can; each position must be one that was."""
     import threading
 
@@ -412,7 +412,7 @@ def test_a_look_while_spark_purges_and_writes_is_always_right(checkpoint: Checkp
         deadline = time.monotonic() + 0.4
         while time.monotonic() < deadline or last < 5:
             floor = newest
-            position = reader.look()
+            position = reader.poll()
             if position is None or position.batch_id is None:
                 continue
             assert processed(position) == {0: at(position.batch_id * 10)}
@@ -452,7 +452,7 @@ def test_a_format_from_the_future_is_refused_at_once(checkpoint: Checkpoint) -> 
     checkpoint.run(0, at(5))
     checkpoint.write("offsets/1", b"v3\n{}\n0")
     with pytest.raises(UnsupportedCheckpoint, match="offsets/1 has format v3"):
-        checkpoint.reader().look()
+        checkpoint.reader().poll()
 
 
 def test_read_once_a_broken_file_is_an_error_after_a_moment(checkpoint: Checkpoint) -> None:
@@ -471,7 +471,7 @@ def test_a_folder_without_the_right_to_read_is_named(checkpoint: Checkpoint) -> 
     # Root may read all; what has no name on this system nobody can.
     nowhere = checkpoint.folder / ("x" * 300)
     with pytest.raises(CheckpointAway, match=f"^{nowhere}: File name too long"):
-        CheckpointStore({}, 30).reader(str(nowhere)).look()
+        CheckpointStore({}, 30).reader(str(nowhere)).poll()
 
 
 def test_a_folder_that_is_a_link_counts_as_none(checkpoint: Checkpoint) -> None:

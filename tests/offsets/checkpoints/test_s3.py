@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore, read_checkpoint
-from sparklag_offsets.checkpoints.files import LONGEST_FILE
+from sparklag_offsets.checkpoints.files import MAX_FILE_BYTES
 from sparklag_offsets.checkpoints.filesystems import open_filesystem
 from sparklag_offsets.errors import (
     CheckpointAway,
@@ -104,7 +104,7 @@ def test_each_look_costs_one_listing_and_at_most_two_reads(
     requests = RequestCounter(reader)
 
     def look() -> tuple[int | None, int | None] | None:
-        position = reader.look()
+        position = reader.poll()
         return None if position is None else (position.batch_id, position.planned_batch_id)
 
     assert look() == (0, 1)
@@ -138,19 +138,19 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
         bucket.commit("cp", number)
     reader = store.reader(f"s3://{bucket.name}/cp")
     requests = RequestCounter(reader)
-    assert reader.look() is not None
+    assert reader.poll() is not None
     requests.take()
-    assert reader.look() is None
+    assert reader.poll() is None
     assert requests.take() == {LIST: 1}
     bucket.plan("cp", 12, at(12))
-    position = reader.look()
+    position = reader.poll()
     assert position is not None
     assert (position.batch_id, position.planned_batch_id) == (7, 12)
     assert requests.take() == {LIST: 2, GET: 1}
-    assert reader.look() is None
+    assert reader.poll() is None
     assert requests.take() == {LIST: 1}
     bucket.commit("cp", 12)
-    position = reader.look()
+    position = reader.poll()
     assert position is not None
     assert (position.batch_id, position.planned_batch_id) == (12, None)
     assert requests.take() == {LIST: 2, GET: 1}
@@ -160,16 +160,16 @@ def test_of_a_huge_file_no_more_is_read_than_shows_that(
     bucket: Bucket, store: CheckpointStore
 ) -> None:
     location = bucket.put("batch_fails", "cp")
-    bucket.write("cp/offsets/1", bytes(2 * LONGEST_FILE))
+    bucket.write("cp/offsets/1", bytes(2 * MAX_FILE_BYTES))
     reader = store.reader(location)
     with pytest.raises(MalformedCheckpoint, match=f"^{location}: .*/offsets/1 has more than"):
-        reader.look()
+        reader.poll()
 
 
 def test_a_plan_that_is_still_empty_is_none(bucket: Bucket, store: CheckpointStore) -> None:
     location = bucket.put("batch_fails", "cp")
     bucket.write("cp/offsets/1", b"")
-    position = store.reader(location).look()
+    position = store.reader(location).poll()
     assert position is not None
     assert (position.batch_id, position.planned_batch_id) == (0, None)
 
@@ -179,7 +179,7 @@ def test_neither_state_nor_sources_is_ever_listed(bucket: Bucket, store: Checkpo
     bucket.write("cp/state/0/0/1.delta", b"x")
     reader = store.reader(location)
     requests = RequestCounter(reader)
-    reader.look()
+    reader.poll()
     assert {prefix for prefix in requests.prefixes if prefix} == {"cp/commits/", "cp/offsets/"}
 
 
@@ -188,12 +188,12 @@ def test_a_checkpoint_that_is_deleted_and_made_anew_is_noticed(
 ) -> None:
     location = bucket.put("batch_fails", "cp")
     reader = store.reader(location)
-    assert reader.look() is not None
+    assert reader.poll() is not None
     bucket.remove("cp")
     with pytest.raises(CheckpointGone, match=f"^{location}: the checkpoint was deleted"):
-        reader.look()
+        reader.poll()
     bucket.put("single_kafka", "cp")
-    position = reader.look()
+    position = reader.poll()
     assert position is not None
     assert position.sources[0].processed == {"s1": {0: 10, 1: 10}}
 
@@ -227,8 +227,8 @@ def test_many_threads_share_one_store(bucket: Bucket, store: CheckpointStore) ->
     location = bucket.put("union_two_kafka", "cp")
     readers = [store.reader(location) for _ in range(40)]
     with ThreadPoolExecutor(16) as threads:
-        first = list(threads.map(lambda reader: reader.look(), readers))
-        again = list(threads.map(lambda reader: reader.look(), readers))
+        first = list(threads.map(lambda reader: reader.poll(), readers))
+        again = list(threads.map(lambda reader: reader.poll(), readers))
     assert first[0] is not None
     assert first == [first[0]] * 40
     assert again == [None] * 40
@@ -280,7 +280,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(bucket: Bucket) -> Non
     bucket.server.freeze()
     try:
         with pytest.raises(CheckpointAway, match="the store did not answer within 2 s"):
-            reader.look()
+            reader.poll()
     finally:
         bucket.server.thaw()
     wait_for(lambda: can_look(reader), "it answers again")
@@ -295,14 +295,14 @@ def test_credentials_that_were_renewed_are_taken_up(
     store = CheckpointStore({"s3": {"endpoint_url": bucket.server.url}}, 60.0)
     reader: CheckpointReader = store.reader(location)
     with pytest.raises(CheckpointAway, match="the credentials are wrong"):
-        reader.look()
+        reader.poll()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     wait_for(lambda: can_look(reader), "the new ones are taken up")
 
 
 def can_look(reader: CheckpointReader) -> bool:
     try:
-        return reader.look() is not None
+        return reader.poll() is not None
     except CheckpointAway:
         return False
 

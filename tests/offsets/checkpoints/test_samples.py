@@ -115,26 +115,26 @@ def test_read_while_it_grows_every_batch_is_seen_planned_and_then_committed(
         (grown / log).mkdir(parents=True)
     shutil.copy(sample / "metadata", grown)
     reader = store().reader(str(grown))
-    assert reader.look() == CheckpointPosition(
+    assert reader.poll() == CheckpointPosition(
         json.loads((sample / "metadata").read_text())["id"], None, None, None, None, ()
     )
     committed = position = None
     for batch_id in sorted(int(p.name) for p in (sample / "offsets").iterdir() if p.suffix == ""):
         shutil.copy(sample / "offsets" / str(batch_id), grown / "offsets")
-        position = reader.look()
+        position = reader.poll()
         assert position is not None
         assert (position.batch_id, position.planned_batch_id) == (committed, batch_id)
         planned = {source.source: source.planned for source in position.sources}
         if not (sample / "commits" / str(batch_id)).exists():
             break
         shutil.copy(sample / "commits" / str(batch_id), grown / "commits")
-        position = reader.look()
+        position = reader.poll()
         assert position is not None
         assert (position.batch_id, position.planned_batch_id) == (batch_id, None)
         processed = {source.source: source.processed for source in position.sources}
         if name != "offsets_v2_named_sources":
             assert {number: processed[number] for number in planned} == planned
-        assert reader.look() is None
+        assert reader.poll() is None
         committed = batch_id
     whole = read_checkpoint(store(), str(sample))
     assert position is not None

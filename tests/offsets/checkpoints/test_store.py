@@ -133,7 +133,7 @@ def test_a_checkpoint_that_grows_in_a_store_is_followed(tmp_path: Path, memory: 
 
     def look() -> tuple[int | None, int | None, Any, Any] | None:
         copy()
-        position = reader.look()
+        position = reader.poll()
         if position is None:
             return None
         (source,) = position.sources

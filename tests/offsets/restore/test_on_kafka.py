@@ -21,7 +21,7 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
@@ -138,7 +138,7 @@ class TestOnKafka:
         for on_deleted in ("error", "earliest"):
             with pytest.raises(TopicChanged) as raised:
                 started(keeper, on_deleted=on_deleted)
-            assert f"topic {topic} was created anew since: the offsets kept are" in line(raised)
+            assert f"topic {topic} was created anew since: the recorded offsets are" in line(raised)
 
     def test_a_topic_that_is_gone_is_told(
         self, keeper: Keeper, topic: str, second_client: SecondClient
@@ -254,7 +254,7 @@ def test_a_checkpoint_is_read_without_kafka_where_it_is_not_to_be_checked() -> N
 
 
 def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
-    with pytest.raises(RestoreError, match="bootstrap_servers is not set") as raised:
+    with pytest.raises(RestoreError, match="set bootstrap_servers") as raised:
         starting_offsets(checkpoint=str(SAMPLES / "single_kafka"))
     line(raised)
 
@@ -287,7 +287,7 @@ def test_topics_are_a_list_of_names(away: Keeper, topics: Any) -> None:
 
 
 def test_a_query_nobody_kept_is_told(away: Keeper) -> None:
-    with pytest.raises(UnknownQuery, match="nothing is kept of query 'clicks'") as raised:
+    with pytest.raises(UnknownQuery, match="query 'clicks' is not in") as raised:
         starting_offsets("clicks", store=away.url)
     line(raised)
 

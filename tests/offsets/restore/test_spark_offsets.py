@@ -9,13 +9,13 @@ import pytest
 from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import PositionDeleted, TopicChanged
-from sparklag_offsets.restore.kept_position import KeptPosition, TopicPosition
-from sparklag_offsets.restore.spark_offsets import checked, unchecked
+from sparklag_offsets.restore.restore_position import RestorePosition, TopicPosition
+from sparklag_offsets.restore.spark_offsets import checked_offsets, unchecked_offsets
 from tests.messages import QUERY_ID
 
 
-def at(*topics: TopicPosition) -> KeptPosition:
-    return KeptPosition(QUERY_ID, "orders", 4, 0, topics)
+def at(*topics: TopicPosition) -> RestorePosition:
+    return RestorePosition(QUERY_ID, "orders", 4, 0, topics)
 
 
 def of(offsets: dict[int, int], topic: str = "orders", **fields: Any) -> TopicPosition:
@@ -38,7 +38,7 @@ def log(*bounds: tuple[int, int], **fields: Any) -> TopicBounds:
 def test_a_position_that_is_there_is_given_as_it_is(offset: int) -> None:
     bounds = {"orders": log((0, 9))}
 
-    assert checked(at(of({0: offset})), bounds, "starting", "error", None) == (
+    assert checked_offsets(at(of({0: offset})), bounds, "starting", "error", None) == (
         {"orders": {0: offset}},
         [],
     )
@@ -48,17 +48,17 @@ def test_partitions_come_in_order_and_added_ones_begin_at_earliest() -> None:
     bounds = {"orders": log((0, 9), (0, 9), (2, 9))}
     position = at(of({1: 6, 0: 5}))
 
-    offsets, _ = checked(position, bounds, "starting", "error", None)
+    offsets, _ = checked_offsets(position, bounds, "starting", "error", None)
     assert list(offsets["orders"].items()) == [(0, 5), (1, 6), (2, -2)]
     # Nothing of it was in the window.
-    offsets, _ = checked(position, bounds, "ending", "error", None)
+    offsets, _ = checked_offsets(position, bounds, "ending", "error", None)
     assert offsets == {"orders": {0: 5, 1: 6, 2: 2}}
 
 
 def test_a_query_that_names_its_partitions_does_not_get_others() -> None:
     bounds = {"orders": log((0, 9), (0, 9))}
 
-    offsets, _ = checked(at(of({0: 5}, assigned=True)), bounds, "starting", "error", None)
+    offsets, _ = checked_offsets(at(of({0: 5}, assigned=True)), bounds, "starting", "error", None)
     assert offsets == {"orders": {0: 5}}
 
 
@@ -66,14 +66,14 @@ def test_a_topic_that_is_new_to_the_query_begins_at_earliest() -> None:
     bounds = {"orders": log((0, 9)), "new": log((3, 9), (0, 0))}
 
     for edge, new in (("starting", {0: -2, 1: -2}), ("ending", {0: 3, 1: 0})):
-        offsets, _ = checked(at(of({0: 5})), bounds, edge, "error", ["orders", "new"])  # type: ignore[arg-type]
+        offsets, _ = checked_offsets(at(of({0: 5})), bounds, edge, "error", ["orders", "new"])  # type: ignore[arg-type]
         assert offsets == {"orders": {0: 5}, "new": new}
 
 
 def test_a_topic_that_is_not_wanted_is_left_out() -> None:
     position = at(of({0: 5}), of({0: 6}, "users"))
 
-    offsets, _ = checked(position, {"users": log((0, 9))}, "starting", "error", ["users"])
+    offsets, _ = checked_offsets(position, {"users": log((0, 9))}, "starting", "error", ["users"])
     assert offsets == {"users": {0: 6}}
 
 
@@ -81,10 +81,10 @@ def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
     bounds = {"orders": log((1_305, 9_000), (0, 9))}
 
     with pytest.raises(PositionDeleted) as raised:
-        checked(at(of({0: 5, 1: 5})), bounds, "starting", "error", None)
+        checked_offsets(at(of({0: 5, 1: 5})), bounds, "starting", "error", None)
     assert str(raised.value) == (
-        "query orders: retention has deleted records after the position kept: orders[0] 1,300"
-        " records; on_deleted='earliest' begins with what is left, and loses them"
+        "query orders: retention has deleted records after the recorded position: orders[0] 1,300"
+        " records; on_deleted='earliest' starts at the earliest offset, and loses them"
     )
 
 
@@ -92,10 +92,10 @@ def test_what_retention_deleted_is_refused_with_where_and_how_much() -> None:
 def test_or_is_begun_with_what_is_left_and_warned_of(edge: Any, given: int) -> None:
     bounds = {"orders": log((7, 9), (0, 9))}
 
-    assert checked(at(of({0: 5, 1: 5})), bounds, edge, "earliest", None) == (
+    assert checked_offsets(at(of({0: 5, 1: 5})), bounds, edge, "earliest", None) == (
         {"orders": {0: given, 1: 5}},
         [
-            "query orders: retention has deleted records after the position kept: orders[0] 2"
+            "query orders: retention has deleted records after the recorded position: orders[0] 2"
             " records; they are lost"
         ],
     )
@@ -105,7 +105,7 @@ def test_of_many_partitions_three_are_named() -> None:
     bounds = {"orders": log(*[(7, 9)] * 8)}
 
     with pytest.raises(PositionDeleted, match=r"orders\[2\] 2 records and 5 more partitions;"):
-        checked(at(of(dict.fromkeys(range(8), 5))), bounds, "starting", "error", None)
+        checked_offsets(at(of(dict.fromkeys(range(8), 5))), bounds, "starting", "error", None)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_of_many_partitions_three_are_named() -> None:
         (
             of({0: 5}, topic_id="old"),
             log((0, 9), topic_id="new"),
-            "topic orders was created anew since: the offsets kept are of its earlier life"
+            "topic orders was created anew since: the recorded offsets are of the earlier topic"
             " (topic id old, now new)",
         ),
-        (of({0: 5}), log((0, 4)), "its log ends at 4, before the position kept, 5"),
+        (of({0: 5}), log((0, 4)), "its log ends at 4, before the recorded position, 5"),
         (of({0: 5, 1: 5}), log((0, 9)), "partition 1: the topic has no such partition"),
         (of({0: 5}), log(absence="there is no such topic"), "topic orders: there is no such topic"),
     ],
@@ -127,7 +127,7 @@ def test_a_topic_of_another_life_is_refused(
     position: TopicPosition, bounds: TopicBounds, says: str
 ) -> None:
     with pytest.raises(TopicChanged) as raised:
-        checked(at(position), {"orders": bounds}, "starting", "earliest", None)
+        checked_offsets(at(position), {"orders": bounds}, "starting", "earliest", None)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -138,7 +138,7 @@ def test_an_id_that_one_of_them_does_not_know_decides_nothing(
 ) -> None:
     position, bounds = at(of({0: 5}, topic_id=kept)), {"orders": log((0, 9), topic_id=now)}
 
-    assert checked(position, bounds, "starting", "error", None)[0] == {"orders": {0: 5}}
+    assert checked_offsets(position, bounds, "starting", "error", None)[0] == {"orders": {0: 5}}
 
 
 def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
@@ -146,18 +146,18 @@ def test_a_partition_nobody_answers_for_is_not_guessed() -> None:
     del bounds.earliest[1], bounds.latest[1]
 
     with pytest.raises(
-        KafkaUnavailable, match=r"partition 1: nobody knows .*: its leader does not"
+        KafkaUnavailable, match=r"partition 1: cannot check .*: its leader does not"
     ):
-        checked(at(of({0: 5, 1: 5})), {"orders": bounds}, "starting", "error", None)
+        checked_offsets(at(of({0: 5, 1: 5})), {"orders": bounds}, "starting", "error", None)
     with pytest.raises(KafkaUnavailable, match=r"partition 1: its leader does not answer"):
-        checked(at(of({0: 5})), {"orders": bounds}, "ending", "error", None)
+        checked_offsets(at(of({0: 5})), {"orders": bounds}, "ending", "error", None)
     # To begin with all of it, nothing has to be known.
-    offsets, _ = checked(at(of({0: 5})), {"orders": bounds}, "starting", "error", None)
+    offsets, _ = checked_offsets(at(of({0: 5})), {"orders": bounds}, "starting", "error", None)
     assert offsets == {"orders": {0: 5, 1: -2}}
 
 
 def test_unchecked_gives_what_was_kept_in_order() -> None:
     position = at(of({1: 6, 0: 5}), of({0: 1}, "clicks"))
 
-    assert list(unchecked(position, None)) == ["clicks", "orders"]
-    assert list(unchecked(position, ["orders"])["orders"].items()) == [(0, 5), (1, 6)]
+    assert list(unchecked_offsets(position, None)) == ["clicks", "orders"]
+    assert list(unchecked_offsets(position, ["orders"])["orders"].items()) == [(0, 5), (1, 6)]

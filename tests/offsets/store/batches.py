@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklag_offsets.store.batch_record import BatchRecord, Place, TopicRanges, written
-from sparklag_offsets.store.chain import Chain, Link, link
+from sparklag_offsets.store.batch_record import BatchKey, BatchRecord, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_sequence import BatchSequence, NewRecords, next_records
 from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
 from tests.messages import QUERY_ID, RUN_ID, observation
 
@@ -61,14 +61,16 @@ def no_ids(bootstrap_servers: str | None, topic: str) -> str | None:
     return None
 
 
-def linked(chain: Chain, observation: Observation) -> tuple[Chain, Link]:
-    added = link(observation, chain, no_ids)
+def linked(chain: BatchSequence, observation: Observation) -> tuple[BatchSequence, NewRecords]:
+    added = next_records(observation, chain, no_ids)
     return chain.after(added.records), added
 
 
-def recorded(observations: Iterable[Observation], chain: Chain | None = None) -> list[BatchRecord]:
+def recorded(
+    observations: Iterable[Observation], chain: BatchSequence | None = None
+) -> list[BatchRecord]:
     """The records that these add, one after the other."""
-    chain = chain or Chain()
+    chain = chain or BatchSequence()
     records: list[BatchRecord] = []
     for one in observations:
         chain, added = linked(chain, one)
@@ -78,7 +80,7 @@ def recorded(observations: Iterable[Observation], chain: Chain | None = None) ->
 
 def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
     """Generation, first and last batch."""
-    return [(r.place.generation, r.first_batch_id, r.batch_id) for r in records]
+    return [(r.batch_key.generation, r.first_batch_id, r.batch_id) for r in records]
 
 
 def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
@@ -101,12 +103,12 @@ def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
             "query": "orders",
             "cluster": "default",
             "run_id": RUN_ID,
-            "place": Place(0, batch_id),
+            "batch_key": BatchKey(0, batch_id),
             "first_batch_id": batch_id,
             "processed_at": at_ms(batch_id),
             "observed_at": at_ms(batch_id) + 100,
             "is_inferred": False,
-            "ranges": written(topics),
+            "ranges": encode_ranges(topics),
             **fields,
         }
     )
@@ -121,12 +123,12 @@ def check_whole(records: Sequence[BatchRecord]) -> None:
     the one before it ended, and time never goes back."""
     for before, after in itertools.pairwise(records):
         assert after.processed_at >= before.processed_at
-        if after.place.generation != before.place.generation:
-            assert after.place.generation == before.place.generation + 1
+        if after.batch_key.generation != before.batch_key.generation:
+            assert after.batch_key.generation == before.batch_key.generation + 1
             assert after.first_batch_id == after.batch_id
             continue
         assert after.first_batch_id == before.batch_id + 1
-        ended = before.until()
+        ended = before.end_offsets()
         for topic in after.topics:
             for partition, begin, until in topic.ranges:
                 at = ended.get((topic.source, topic.topic), {}).get(partition, begin)

@@ -10,10 +10,9 @@ import pytest
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import StoreAway
-from sparklag_offsets.store.batch_record import Place
-from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.batch_record import BatchKey
+from sparklag_offsets.store.offset_store import OffsetStore, open_store
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import open_store
 from tests.databases.server import DatabaseServer
 from tests.offsets.store.batches import record
 from tests.offsets.store.sql_client import connected, rows, run
@@ -44,7 +43,7 @@ async def store(url: str, opened: AsyncExitStack) -> OffsetStore:
     store = open_store(url)
     opened.push_async_callback(store.aclose)
     await store.prepare()
-    await store.keep([record(0, query_id=query_id) for query_id in ("first", "last")])
+    await store.write([record(0, query_id=query_id) for query_id in ("first", "last")])
     return store
 
 
@@ -64,7 +63,7 @@ async def collide(url: str, store: OffsetStore, other: Connection) -> asyncio.Ta
     touch = "UPDATE sparklag_queries SET cluster = 'elsewhere' WHERE query_id = '{}'"
     other.execute(text(touch.format("last")))
     renamed = [record(1, query_id=query_id, query="renamed") for query_id in ("first", "last")]
-    keeping = asyncio.create_task(store.keep(renamed))
+    keeping = asyncio.create_task(store.write(renamed))
     await holds(lambda: bool(rows(url, WAITING[url.partition(":")[0]])), "the store waits")
     # It gets what the store holds: only because the store was undone.
     await asyncio.to_thread(other.execute, text(touch.format("first")))
@@ -77,9 +76,9 @@ async def test_it_writes_again(url: str, store: OffsetStore, other: Connection) 
     await keeping
 
     newest = await store.newest(["first", "last"])
-    assert {query_id: found.place for query_id, found in newest.items()} == {
-        "first": Place(0, 1),
-        "last": Place(0, 1),
+    assert {query_id: found.batch_key for query_id, found in newest.items()} == {
+        "first": BatchKey(0, 1),
+        "last": BatchKey(0, 1),
     }
     assert [query.query for query in await store.queries("renamed")] == ["renamed"] * 2
 

@@ -9,8 +9,8 @@ from pymongo.errors import OperationFailure
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from sparklag_offsets.errors import Deadlock, NewerSchema, StoreAway, StoreFull
-from sparklag_offsets.store.mongo_store import _explained as explained_of_mongo
-from sparklag_offsets.store.sql.failures import explained
+from sparklag_offsets.store.mongo_store import _errors_translated as mongo_errors_translated
+from sparklag_offsets.store.sql.failures import errors_translated
 
 STORE = "postgresql://h/d"
 
@@ -40,7 +40,7 @@ def wrapped(text: str, sqlstate: str | None = None) -> DBAPIError:
 )
 def test_no_room_is_told_apart(error: DBAPIError) -> None:
     with pytest.raises(StoreFull, match=f"the offset store at {STORE} has no room: ") as raised:
-        with explained(STORE):
+        with errors_translated(STORE):
             raise error
     assert "secret" not in str(raised.value)
 
@@ -53,14 +53,14 @@ def test_no_room_is_told_apart(error: DBAPIError) -> None:
     ],
 )
 def test_a_deadlock_is_told_apart(error: DBAPIError) -> None:
-    with pytest.raises(Deadlock), explained(STORE):
+    with pytest.raises(Deadlock), errors_translated(STORE):
         raise error
 
 
 def test_no_room_in_mongodb_is_told_apart() -> None:
-    with pytest.raises(StoreFull), explained_of_mongo(STORE):
+    with pytest.raises(StoreFull), mongo_errors_translated(STORE):
         raise OperationFailure("no room", 14031)
-    with pytest.raises(StoreAway), explained_of_mongo(STORE):
+    with pytest.raises(StoreAway), mongo_errors_translated(STORE):
         raise OperationFailure("not authorized", 13)
 
 
@@ -76,11 +76,14 @@ def test_no_room_in_mongodb_is_told_apart() -> None:
     ],
 )
 def test_all_else_is_one_short_line(error: Exception, says: str) -> None:
-    with pytest.raises(StoreAway) as raised, explained(STORE):
+    with pytest.raises(StoreAway) as raised, errors_translated(STORE):
         raise error
     assert str(raised.value) == f"the offset store at {STORE}{says}"
 
 
 def test_our_own_errors_stay_as_they_are() -> None:
-    with pytest.raises(NewerSchema, match=r"^newer$"), explained(STORE):
-        raise NewerSchema("newer")
+    with (
+        pytest.raises(NewerSchema, match=r"^the offset store at here has schema 2"),
+        errors_translated(STORE),
+    ):
+        raise NewerSchema("here", "2", "1")

@@ -15,9 +15,8 @@ import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
-from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
 from sparklag_offsets.store.sql import sql_store
-from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.free_ports import free_port
 from sparklag_schemas import Settings
@@ -38,7 +37,7 @@ Call = Callable[[OffsetStore], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "prepare": lambda store: store.prepare(),
     "newest": lambda store: store.newest([QUERY_ID]),
-    "keep": lambda store: store.keep([record(1)]),
+    "keep": lambda store: store.write([record(1)]),
     "as_of": lambda store: store.as_of(QUERY_ID, None),
     "queries": lambda store: store.queries("orders"),
     "prune": lambda store: store.prune(Retention(keep_batches=1)),
@@ -67,7 +66,7 @@ def promise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call ends soon."""
     monkeypatch.setattr(sql_store, "_TIMEOUT_S", PROMISED_S)
     monkeypatch.setattr(mongo_store, "_TIMEOUT_S", PROMISED_S)
-    monkeypatch.setattr(mongo_store, "_SERVER_S", PROMISED_S)
+    monkeypatch.setattr(mongo_store, "_CONNECT_S", PROMISED_S)
 
 
 def opened_store(url: str, opened: AsyncExitStack) -> OffsetStore:
@@ -134,7 +133,7 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
     url = server.new_database()
     connected, fresh = opened_store(url, opened), opened_store(url, opened)
     await connected.prepare()
-    await connected.keep([record(0)])
+    await connected.write([record(0)])
     server.freeze()
     try:
         promise(monkeypatch)
@@ -150,7 +149,7 @@ async def test_a_frozen_server_holds_nobody_up_longer_than_promised(
         server.thaw()
 
     for store in (connected, fresh):
-        await asyncio.wait_for(_until_it_works(lambda: store.keep([record(1)])), DEADLINE_S)  # noqa: B023 waited for here
+        await asyncio.wait_for(_until_it_works(lambda: store.write([record(1)])), DEADLINE_S)  # noqa: B023 waited for here
     assert len(await places(connected)) == 2
 
 
@@ -186,7 +185,7 @@ async def test_a_server_killed_while_batches_are_written_has_all_of_them_once(
     whole = [one for one in records if one is not None]
     check_whole(whole)
     assert spans(whole) == [(0, n, n) for n in range(total)]
-    assert [one.until() for one in whole] == [
+    assert [one.end_offsets() for one in whole] == [
         {(0, "orders"): {0: 10 * n + 10}} for n in range(total)
     ]
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from sparklag_offsets.errors import StoreAway
-from sparklag_offsets.store import recorder as recorder_module
+from sparklag_offsets.store import writer
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.recorder import Recorder
+from sparklag_offsets.store.writer import Recorder
 from sparklag_schemas import Batch, Observation
 from tests.logged import logged
 from tests.messages import OTHER_RUN, QUERY_ID, RUN_ID
@@ -33,9 +33,9 @@ class FailingStore:
         self.asked.append(set(query_ids))
         return await self._store.newest(query_ids)
 
-    async def keep(self, records: Sequence[BatchRecord]) -> None:
+    async def write(self, records: Sequence[BatchRecord]) -> None:
         if self.fails != "before":
-            await self._store.keep(records)
+            await self._store.write(records)
         if self.fails is not None:
             raise StoreAway("it went away")
 
@@ -120,7 +120,7 @@ async def test_the_store_is_asked_once_of_each_query(sqlite_store: OffsetStore) 
 async def test_of_the_queries_it_forgot_it_asks_again(
     sqlite_store: OffsetStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "_REMEMBERED", 2)
+    monkeypatch.setattr(writer, "_CACHED_QUERIES", 2)
     recorder = Recorder(sqlite_store)
     query_ids = [new_query() for _ in range(5)]
     for batch_id in range(3):
@@ -142,8 +142,8 @@ async def test_two_drivers_of_a_query_are_told_of_once(
 
     (said,) = logged(caplog)
     assert said == (
-        f"query orders is run by two drivers: run {RUN_ID} goes on beside run {OTHER_RUN}, which"
-        " began later; what the earlier one does is not recorded"
+        f"query orders is run by two drivers: run {RUN_ID} continues beside run {OTHER_RUN}, which"
+        " began later; sparklag does not record the earlier run"
     )
     assert spans(await of(sqlite_store)) == [(0, n, n) for n in range(5)]
 

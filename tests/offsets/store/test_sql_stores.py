@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
-from sparklag_offsets.store.batch_record import Place, TopicRanges, written
-from sparklag_offsets.store.offset_store import OffsetStore
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.batch_record import BatchKey, TopicRanges, encode_ranges
+from sparklag_offsets.store.offset_store import OffsetStore, open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID, RUN_ID
 from tests.offsets.store.batches import at_ms, record
@@ -31,9 +30,15 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
         TopicRanges(0, "Orders", "AbCdEfGhIjKlMnOpQrStUv", "b:9092", [(0, 10, LARGEST)]),
         TopicRanges(1, "clicks-🚀", None, None, [(0, None, 7), (1, 0, 0)], assigned=True),
     ]
-    kept = record(4, place=Place(2, 4), first_batch_id=3, is_inferred=True, ranges=written(topics))
+    kept = record(
+        4,
+        batch_key=BatchKey(2, 4),
+        first_batch_id=3,
+        is_inferred=True,
+        ranges=encode_ranges(topics),
+    )
     await store.prepare()
-    await store.keep([kept])
+    await store.write([kept])
 
     found = rows(
         sql_url,
@@ -51,7 +56,7 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
 
 async def test_a_newer_schema_is_refused_in_one_line(sql_url: str, store: OffsetStore) -> None:
     await store.prepare()
-    await store.keep([record(0)])
+    await store.write([record(0)])
     run(sql_url, "UPDATE sparklag_schema_version SET version_num = '0999'")
 
     for refused in (store.prepare(), store.queries(), store.queries("orders")):
@@ -73,7 +78,7 @@ async def test_another_programs_alembic_tables_are_left_alone(
     )
 
     await store.prepare()
-    await store.keep([record(0)])
+    await store.write([record(0)])
     await store.prepare()
 
     assert rows(sql_url, "SELECT version_num FROM alembic_version") == [("theirs",)]
@@ -103,7 +108,7 @@ async def test_tables_whose_maker_was_killed_are_made_whole(
 
     await store.prepare()
 
-    await store.keep([record(0)])
+    await store.write([record(0)])
     assert rows(sql_url, "SELECT until_offset FROM sparklag_ranges") == [(10,)]
     assert rows(sql_url, "SHOW CREATE TABLE sparklag_batches") == whole
 
@@ -112,19 +117,19 @@ async def test_ranges_that_somebody_broke_are_told_in_one_line(
     sql_url: str, store: OffsetStore
 ) -> None:
     await store.prepare()
-    await store.keep([record(3)])
+    await store.write([record(3)])
     run(sql_url, "DROP VIEW sparklag_ranges", "UPDATE sparklag_batches SET ranges = '[7]'")
 
     (found,) = (await store.newest([QUERY_ID])).values()
     with pytest.raises(StoreError, match=f"query {QUERY_ID}, batch 3, are broken") as raised:
-        found.until()
+        found.end_offsets()
     assert "\n" not in str(raised.value)
 
 
 async def test_the_newest_of_more_queries_than_go_into_one_statement(store: OffsetStore) -> None:
     await store.prepare()
     many = [record(0, query_id=f"query-{n}", query=f"name-{n}") for n in range(1_100)]
-    await store.keep(many)
+    await store.write(many)
 
     found = await store.newest([one.query_id for one in many])
     assert len(found) == 1_100

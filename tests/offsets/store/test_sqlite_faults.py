@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
-from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.offset_store import OffsetStore, open_store
 from sparklag_offsets.store.sql import engine as sql_engine
-from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record
@@ -27,7 +26,7 @@ REPOSITORY = Path(__file__).parents[3]
 READ_ONLY = """
 import asyncio, os, pathlib, sys
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 from tests.offsets.store.batches import record
 
 async def main(folder):
@@ -42,7 +41,7 @@ async def main(folder):
         store = open_store(f"sqlite:///{folder}/{name}.db", create=True)
         try:
             await store.prepare()
-            await store.keep([record(0)])
+            await store.write([record(0)])
         except StoreError as error:
             print(type(error).__name__, error)
 
@@ -61,7 +60,7 @@ class Missing:
 missing = Missing()
 sys.meta_path.insert(0, missing)
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 for missing.name, url in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
         open_store(url, create=True)
@@ -112,17 +111,17 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
 
     monkeypatch.setattr(sql_engine, "_prepare_sqlite", limited)
     full = open_store(store.shown)
-    await full.keep([record(0)])
+    await full.write([record(0)])
 
     with pytest.raises(StoreFull, match="database or disk is full") as raised:
-        await full.keep([record(1), wide(2), wide(3), wide(4), wide(5)])
+        await full.write([record(1), wide(2), wide(3), wide(4), wide(5)])
     assert "\n" not in str(raised.value)
     assert store.shown in str(raised.value)
     # All or nothing.
     assert [place.batch_id for place in await places(store)] == [0]
 
     pages = 10_000
-    await full.keep([record(1), wide(2)])
+    await full.write([record(1), wide(2)])
     assert [place.batch_id for place in await places(store)] == [0, 1, 2]
 
 
@@ -133,10 +132,10 @@ async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreAway, match="database is locked"):
-            await store.keep([record(0)])
+            await store.write([record(0)])
         # Who only reads waits for nobody.
         assert await store.newest([QUERY_ID]) == {}
-    await store.keep([record(0)])
+    await store.write([record(0)])
 
     assert len(await places(store)) == 1
 
@@ -249,7 +248,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 
 
 async def test_a_store_that_is_closed_opens_again(store: OffsetStore) -> None:
-    await store.keep([record(0)])
+    await store.write([record(0)])
     await store.aclose()
     await store.aclose()
 

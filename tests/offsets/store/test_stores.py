@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparklag_offsets.store.batch_record import BatchRecord, Place, TopicRanges, written
+from sparklag_offsets.store.batch_record import BatchKey, BatchRecord, TopicRanges, encode_ranges
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from tests.messages import OTHER_RUN, QUERY_ID
 from tests.offsets.store.batches import at_ms, new_query, record
@@ -25,18 +25,18 @@ NAMES = [
 ]
 
 
-async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[Place]:
+async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchKey]:
     """Those of all its records, by asking for the last of each moment."""
-    found: list[Place] = []
+    found: list[BatchKey] = []
     newest = await store.as_of(query_id, None)
     while newest is not None:
-        found.insert(0, newest.place)
+        found.insert(0, newest.batch_key)
         newest = await store.as_of(query_id, newest.processed_at - 1)
     return found
 
 
 async def test_it_is_prepared_twice_and_keeps_what_it_has(store: OffsetStore) -> None:
-    await store.keep([record(0)])
+    await store.write([record(0)])
     await store.prepare()
 
     assert await store.newest([QUERY_ID]) == {QUERY_ID: record(0)}
@@ -47,7 +47,7 @@ async def test_six_prepare_it_at_once(another: Opening) -> None:
 
     await asyncio.gather(*(one.prepare() for one in stores))
 
-    await stores[0].keep([record(0)])
+    await stores[0].write([record(0)])
     assert await stores[5].newest([QUERY_ID]) == {QUERY_ID: record(0)}
 
 
@@ -77,12 +77,12 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
         query=None,
         cluster="other",
         run_id=None,
-        place=Place(3, LARGEST),
+        batch_key=BatchKey(3, LARGEST),
         first_batch_id=LARGEST - 1,
         is_inferred=True,
-        ranges=written(topics),
+        ranges=encode_ranges(topics),
     )
-    await store.keep([whole])
+    await store.write([whole])
 
     (found,) = (await store.newest([QUERY_ID])).values()
     assert found == whole
@@ -91,16 +91,16 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
 
 
 async def test_the_newest_is_that_of_the_last_generation(store: OffsetStore) -> None:
-    back = record(3, place=Place(1, 3), processed_at=at_ms(9))
+    back = record(3, batch_key=BatchKey(1, 3), processed_at=at_ms(9))
     other = record(0, query_id=new_query())
-    await store.keep([*(record(n) for n in range(6)), back, other])
+    await store.write([*(record(n) for n in range(6)), back, other])
 
     wanted = [QUERY_ID, other.query_id, "nobody's"]
     assert await store.newest(wanted) == {QUERY_ID: back, other.query_id: other}
 
 
 async def test_the_record_of_a_moment_is_the_last_that_had_completed(store: OffsetStore) -> None:
-    await store.keep([record(n) for n in (2, 3, 4)])
+    await store.write([record(n) for n in (2, 3, 4)])
 
     async def batch_at(moment_ms: int | None) -> int | None:
         found = await store.as_of(QUERY_ID, moment_ms)
@@ -118,9 +118,9 @@ async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetSt
     same = [
         record(5, processed_at=at_ms(5)),
         record(6, processed_at=at_ms(5)),
-        record(2, place=Place(1, 2), processed_at=at_ms(5)),
+        record(2, batch_key=BatchKey(1, 2), processed_at=at_ms(5)),
     ]
-    await store.keep(same)
+    await store.write(same)
 
     assert await store.as_of(QUERY_ID, at_ms(5)) == same[-1]
     assert await store.as_of(QUERY_ID, at_ms(5) - 1) is None
@@ -129,7 +129,7 @@ async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetSt
 async def test_queries_are_found_by_id_and_by_exactly_their_name(store: OffsetStore) -> None:
     named = {name: record(0, query_id=new_query(), query=name) for name in NAMES}
     unnamed = record(0, query_id=new_query(), query=None)
-    await store.keep([*named.values(), unnamed])
+    await store.write([*named.values(), unnamed])
 
     for name, kept in named.items():
         assert [one.query_id for one in await store.queries(name)] == [kept.query_id], name[:20]
@@ -143,7 +143,7 @@ async def test_queries_are_found_by_id_and_by_exactly_their_name(store: OffsetSt
 
 async def test_queries_come_by_name_with_their_first_and_last_moment(store: OffsetStore) -> None:
     one, two, other = "a" + new_query(), "b" + new_query(), new_query()
-    await store.keep(
+    await store.write(
         [
             *(record(n, query_id=two) for n in (3, 4)),
             *(record(n, query_id=one) for n in (0, 1, 2)),
@@ -159,31 +159,31 @@ async def test_queries_come_by_name_with_their_first_and_last_moment(store: Offs
 
 
 async def test_an_id_is_taken_before_a_name(store: OffsetStore) -> None:
-    await store.keep([record(0), record(0, query_id=new_query(), query=QUERY_ID)])
+    await store.write([record(0), record(0, query_id=new_query(), query=QUERY_ID)])
 
     assert [one.query_id for one in await store.queries(QUERY_ID)] == [QUERY_ID]
 
 
 async def test_a_renamed_query_goes_by_its_new_name(another: Opening) -> None:
     store, other = await another(), await another()
-    await store.keep([record(0)])
-    await store.keep([record(1, query="payments")])
+    await store.write([record(0)])
+    await store.write([record(1, query="payments")])
     assert await store.queries("orders") == []
     # Who did not hear of it calls it as before.
-    await other.keep([record(2)])
-    await other.keep([record(3, query="payments")])
+    await other.write([record(2)])
+    await other.write([record(3, query="payments")])
 
     assert [one.query_id for one in await store.queries("payments")] == [QUERY_ID]
     assert [one.query for one in (await store.newest([QUERY_ID])).values()] == ["payments"]
 
 
 async def test_what_is_kept_twice_is_there_once_and_as_it_was_first(store: OffsetStore) -> None:
-    await store.keep([record(0), record(1)])
-    otherwise = record(1, run_id=OTHER_RUN, ranges=written([]), processed_at=at_ms(8))
+    await store.write([record(0), record(1)])
+    otherwise = record(1, run_id=OTHER_RUN, ranges=encode_ranges([]), processed_at=at_ms(8))
 
-    await store.keep([record(0), otherwise, record(2)])
+    await store.write([record(0), otherwise, record(2)])
 
-    assert await places(store) == [Place(0, 0), Place(0, 1), Place(0, 2)]
+    assert await places(store) == [BatchKey(0, 0), BatchKey(0, 1), BatchKey(0, 2)]
     assert await store.as_of(QUERY_ID, at_ms(1)) == record(1)
 
 
@@ -191,16 +191,16 @@ async def test_two_write_the_same_records_at_once(another: Opening) -> None:
     stores = [await another() for _ in range(2)]
     query_ids = [new_query() for _ in range(40)]
     for one in stores:
-        await one.keep([record(0, query_id=query_id) for query_id in query_ids])
+        await one.write([record(0, query_id=query_id) for query_id in query_ids])
 
     # In opposite orders of queries, where locks would cross.
     await asyncio.gather(
-        stores[0].keep([record(n, query_id=q) for n in (1, 2) for q in query_ids]),
-        stores[1].keep([record(n, query_id=q) for n in (1, 2) for q in reversed(query_ids)]),
+        stores[0].write([record(n, query_id=q) for n in (1, 2) for q in query_ids]),
+        stores[1].write([record(n, query_id=q) for n in (1, 2) for q in reversed(query_ids)]),
     )
 
     for query_id in query_ids[::13]:
-        assert await places(stores[0], query_id) == [Place(0, n) for n in range(3)]
+        assert await places(stores[0], query_id) == [BatchKey(0, n) for n in range(3)]
 
 
 async def test_two_write_to_the_same_queries_for_a_while(another: Opening) -> None:
@@ -208,64 +208,64 @@ async def test_two_write_to_the_same_queries_for_a_while(another: Opening) -> No
 
     async def write(store: OffsetStore) -> None:
         for n in range(20):
-            await store.keep([record(n), record(n, query_id="other", query=f"name-{n}")])
+            await store.write([record(n), record(n, query_id="other", query=f"name-{n}")])
 
     await asyncio.gather(*map(write, stores))
 
-    assert await places(stores[0]) == [Place(0, n) for n in range(20)]
+    assert await places(stores[0]) == [BatchKey(0, n) for n in range(20)]
 
 
 async def test_batches_of_two_thousand_partitions(store: OffsetStore) -> None:
     whole = wide(0), wide(1)
-    await store.keep(whole)
+    await store.write(whole)
 
     assert await store.newest([QUERY_ID]) == {QUERY_ID: whole[1]}
     assert len(whole[1].topics[0].ranges) == 2_000
 
 
 async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
-    await store.keep([record(n) for n in range(5)])
+    await store.write([record(n) for n in range(5)])
 
     assert await store.prune(Retention(before_ms=at_ms(3))) == 3
-    assert await places(store) == [Place(0, 3), Place(0, 4)]
+    assert await places(store) == [BatchKey(0, 3), BatchKey(0, 4)]
     assert await store.prune(Retention(before_ms=at_ms(99))) == 1
-    assert await places(store) == [Place(0, 4)]
+    assert await places(store) == [BatchKey(0, 4)]
 
 
 async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStore) -> None:
-    back = [record(n, place=Place(1, n), processed_at=at_ms(10 + n)) for n in (1, 2)]
-    await store.keep([*(record(n) for n in range(5)), *back])
+    back = [record(n, batch_key=BatchKey(1, n), processed_at=at_ms(10 + n)) for n in (1, 2)]
+    await store.write([*(record(n) for n in range(5)), *back])
 
     assert await store.prune(Retention(keep_batches=3)) == 4
-    assert await places(store) == [Place(0, 4), Place(1, 1), Place(1, 2)]
+    assert await places(store) == [BatchKey(0, 4), BatchKey(1, 1), BatchKey(1, 2)]
     assert await store.prune(Retention(keep_batches=3)) == 0
 
 
 async def test_by_both_goes_what_either_says(store: OffsetStore) -> None:
-    await store.keep([record(n) for n in range(6)])
+    await store.write([record(n) for n in range(6)])
 
     assert await store.prune(Retention(before_ms=at_ms(1), keep_batches=4)) == 2
     assert await store.prune(Retention(before_ms=at_ms(4), keep_batches=4)) == 2
-    assert await places(store) == [Place(0, 4), Place(0, 5)]
+    assert await places(store) == [BatchKey(0, 4), BatchKey(0, 5)]
 
 
 async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
     other = new_query()
-    await store.keep([*(record(n) for n in range(3)), record(0, query_id=other)])
+    await store.write([*(record(n) for n in range(3)), record(0, query_id=other)])
 
     assert await store.prune(Retention(before_ms=at_ms(99), keep_batches=1)) == 2
-    assert await places(store) == [Place(0, 2)]
-    assert await places(store, other) == [Place(0, 0)]
+    assert await places(store) == [BatchKey(0, 2)]
+    assert await places(store, other) == [BatchKey(0, 0)]
 
 
 async def test_nothing_is_to_prune(store: OffsetStore) -> None:
-    await store.keep([record(n) for n in range(3)])
+    await store.write([record(n) for n in range(3)])
 
     for retention in (Retention(), Retention(at_ms(0), 3), Retention(0)):
         assert await store.prune(retention) == 0
-    assert await places(store) == [Place(0, 0), Place(0, 1), Place(0, 2)]
+    assert await places(store) == [BatchKey(0, 0), BatchKey(0, 1), BatchKey(0, 2)]
 
 
 def wide(batch_id: int) -> BatchRecord:
     ranges = [(n, LARGEST - 10 + batch_id, LARGEST - 9 + batch_id) for n in range(2_000)]
-    return record(batch_id, ranges=written([TopicRanges(0, "orders", None, None, [*ranges])]))
+    return record(batch_id, ranges=encode_ranges([TopicRanges(0, "orders", None, None, [*ranges])]))

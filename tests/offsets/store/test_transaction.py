@@ -21,9 +21,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreError, UnusableStore
+from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.sql import schema
-from sparklag_offsets.store.sql.transaction import keep, prepare, require_connection
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.sql.transaction import prepare, record_batch, require_connection
 from sparklag_schemas import Observation
 from tests.databases.server import DatabaseServer
 from tests.messages import observation, position
@@ -81,7 +81,7 @@ def no_id(bootstrap_servers: str | None, topic: str) -> None:
 def write(engine: Engine, observed: Observation) -> bool:
     """As foreachBatch's function does."""
     with engine.begin() as transaction:
-        is_new = keep(transaction, observed, no_id)
+        is_new = record_batch(transaction, observed, no_id)
         if is_new:
             transaction.execute(results.insert().values(batch_id=observed.batch_id))
         return is_new
@@ -123,7 +123,7 @@ def test_batches_are_recorded_with_what_they_write(engine: Engine) -> None:
 def test_what_is_rolled_back_is_not_recorded_and_not_remembered(engine: Engine) -> None:
     for number in range(2):
         with engine.connect() as connection:
-            assert keep(connection, batch(number), no_id)
+            assert record_batch(connection, batch(number), no_id)
             connection.rollback()
         assert written(engine) == list(range(number))
         assert len(recorded(engine)) == number
@@ -159,7 +159,7 @@ def test_a_run_that_was_followed_is_refused_whatever_it_comes_with(engine: Engin
     write(engine, batch(1, run_id="its heir"))
     for number in (1, 2, 5):
         told = refused(engine, batch(number, run_id="zombie"))
-        assert "run zombie goes on though run its heir has followed it" in told
+        assert "run zombie continues after run its heir has followed it" in told
     assert write(engine, batch(2, run_id="its heir"))
 
 
@@ -179,7 +179,7 @@ def test_a_hole_before_a_batch_is_filled_and_told(
 
 
 def test_a_batch_without_kafka_has_nothing_to_be_recorded_by(engine: Engine) -> None:
-    with pytest.raises(NoKafkaOffsets, match="query orders: batch 0 has no offsets of Kafka"):
+    with pytest.raises(NoKafkaOffsets, match="query orders: batch 0 has no Kafka offsets"):
         write(engine, batch(0, sources=[]))
 
 
@@ -205,7 +205,7 @@ def test_a_second_writer_waits_for_the_first(engine: Engine, number: int) -> Non
     for earlier in range(number):
         write(engine, batch(earlier))
     with engine.begin() as transaction:
-        assert keep(transaction, batch(number), no_id)
+        assert record_batch(transaction, batch(number), no_id)
         second = in_thread(lambda: write(engine, batch(number, run_id="run-2")))
         with pytest.raises(FutureTimeoutError):
             second.result(BLOCKED_S)
@@ -233,7 +233,7 @@ def test_who_began_to_read_before_it_had_the_lock_does_not_write_twice(engine: E
         connection.execute(select(results)).all()
         write(engine, batch(1, run_id="run-2"))
         with pytest.raises(StoreError) as refusal:
-            keep(connection, batch(1, ends=15), no_id)
+            record_batch(connection, batch(1, ends=15), no_id)
     assert "\n" not in str(refusal.value)
 
 
@@ -249,7 +249,7 @@ def test_without_a_transaction_it_refuses(engine: Engine) -> None:
         pytest.raises(UnusableStore, match="AUTOCOMMIT"),
         autocommit.connect() as connection,
     ):
-        keep(connection, batch(0), no_id)
+        record_batch(connection, batch(0), no_id)
     with pytest.raises(UnusableStore, match="AUTOCOMMIT"):
         prepare(create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=NullPool))
 

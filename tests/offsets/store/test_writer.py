@@ -15,8 +15,7 @@ from sparklag_listener.publishing.offset_recorder import OffsetRecorder
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.offset_store import OffsetStore, Retention
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.clock import epoch_ms
@@ -43,9 +42,9 @@ class LeavingStore:
         self._check("prepared")
         await self._store.prepare()
 
-    async def keep(self, records: Sequence[BatchRecord]) -> None:
+    async def write(self, records: Sequence[BatchRecord]) -> None:
         self._check("written")
-        await self._store.keep(records)
+        await self._store.write(records)
 
     async def prune(self, retention: Retention) -> int:
         self._check("pruned")
@@ -67,7 +66,7 @@ async def store(tmp_path: Path, opened: AsyncExitStack) -> LeavingStore:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(writer_module, "_LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(writer_module, "_MAX_PAUSE_S", 0.02)
     monkeypatch.setattr(writer_module, "_PRUNE_S", 0.05)
 
 
@@ -97,9 +96,9 @@ async def test_it_tries_until_it_is_written_and_says_so_once_each(
         assert writer.failing is None
 
     assert logged(caplog) == [
-        "sparklag: offsets are not recorded, trying on: it cannot be prepared",
+        "sparklag: offsets are not recorded, retrying: it cannot be prepared",
         f"sparklag: offsets are recorded again in {store.shown}",
-        "sparklag: offsets are not recorded, trying on: it cannot be written",
+        "sparklag: offsets are not recorded, retrying: it cannot be written",
         f"sparklag: offsets are recorded again in {store.shown}",
     ]
     assert len(reasons) == writer.counts.failures
@@ -189,7 +188,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
     covered = [n for one in records for n in range(one.first_batch_id, one.batch_id + 1)]
     assert covered == list(range(30))
     newest = (await store.newest([QUERY_ID, other]))[other]
-    assert newest.until() == {(0, "orders"): {0: 10 * newest.batch_id + 10}}
+    assert newest.end_offsets() == {(0, "orders"): {0: 10 * newest.batch_id + 10}}
 
 
 async def _are_left(store: OffsetStore, number: int) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from sparklag_offsets.store.stores import open_store
+from sparklag_offsets.store.offset_store import open_store
 from sparklag_schemas import Settings, StoreSettings
 from sparklag_service import cli
 from sparklag_service.rest.app import create_app
@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     async def fill() -> None:
         kept = open_store(url, create=True)
         await kept.prepare()
-        await kept.keep(nowhere)
+        await kept.write(nowhere)
         await kept.aclose()
 
     asyncio.run(fill())
@@ -95,10 +95,10 @@ def test_restore_writes_nothing_but_the_json_that_spark_takes(store: str, offset
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("show", "nobody"), "nothing is kept of query 'nobody' in the offset store"),
-        (("show", "orders", "--at", "1000"), "nothing is known of 1970-01-01"),
+        (("show", "nobody"), "query 'nobody' is not in the offset store"),
+        (("show", "orders", "--at", "1000"), "after 1970-01-01"),
         (("show", "both"), "2 queries have the name 'both' at the same time"),
-        (("diff", "orders", "nobody"), "nothing is kept of query 'nobody'"),
+        (("diff", "orders", "nobody"), "query 'nobody' is not in"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line_and_exit_code_2(

@@ -1,4 +1,4 @@
-"""An end to a call, also where the server answers no more."""
+"""A deadline that holds also where the server no longer answers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from weakref import WeakSet
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-_HUNG_UP_S: Final = 1.0
-"""So long a driver may take to see that it was."""
+_ABORT_S: Final = 1.0
+"""The time a driver gets to notice that its connection was shut down."""
 
 
-class Lines:
-    """The connections of an engine, where they have to be hung up on.
+class DriverConnections:
+    """The open connections of an engine, for drivers that must be aborted by their sockets.
 
-    psycopg, when it is cancelled, asks the server to cancel too and waits for its answer: for ten
-    seconds, and before 3.3 as long as it takes.
+    psycopg, when it is cancelled, asks the server to cancel too and waits for the response: for
+    ten seconds, and before 3.3 for ever.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -32,20 +32,18 @@ class Lines:
     def _add(self, connection: Any, _: object) -> None:
         self._connections.add(connection.driver_connection)
 
-    def hang_up(self) -> bool:
-        """Whether there was any to hang up on."""
-        is_any = False
-        for connection in list(self._connections):
-            if not connection.closed:
-                is_any = True
-                # The driver's own end stays open: it is to see for itself.
-                with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)
-        return is_any
+    def abort(self) -> bool:
+        """Shut the sockets down; whether there were any."""
+        connections = [each for each in self._connections if not each.closed]
+        for connection in connections:
+            # A duplicate: the driver's own descriptor stays open, and it sees the end.
+            with socket.socket(fileno=os.dup(connection.fileno())) as duplicate, suppress(OSError):
+                duplicate.shutdown(socket.SHUT_RDWR)
+        return bool(connections)
 
 
 @asynccontextmanager
-async def deadline(timeout_s: float, hang_up: Callable[[], bool]) -> AsyncIterator[None]:
+async def deadline(timeout_s: float, abort: Callable[[], bool]) -> AsyncIterator[None]:
     """Raises asyncio.TimeoutError. `asyncio.timeout` came with Python 3.11, and only cancels."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -55,7 +53,7 @@ async def deadline(timeout_s: float, hang_up: Callable[[], bool]) -> AsyncIterat
     def expire() -> None:
         nonlocal expired, timer
         expired = True
-        timer = loop.call_later(_HUNG_UP_S if hang_up() else 0.0, cancel)
+        timer = loop.call_later(_ABORT_S if abort() else 0.0, cancel)
 
     def cancel() -> None:
         nonlocal cancelled

@@ -1,4 +1,4 @@
-"""How each kind of SQL database is connected to."""
+"""Connects to each kind of SQL database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import StoreMissing, UnusableStore
-from sparklag_offsets.store.unusable_url import reason
+from sparklag_offsets.store.offset_store import unusable_url
 
 CONNECT_S: Final = 5
 _DRIVERS: Final = {
@@ -24,11 +24,11 @@ _DRIVERS: Final = {
     "mariadb": "mariadb+aiomysql",
 }
 _BUSY_MS: Final = 10_000
-"""So long SQLite waits for another that writes."""
+"""So long SQLite waits for another writer."""
 
 
 def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
-    """Nothing is connected to yet. Raises UnusableStore, ModuleNotFoundError for a driver."""
+    """Does not connect yet. Raises UnusableStore, ModuleNotFoundError for a driver."""
     try:
         parsed = make_url(url)
         parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
@@ -38,14 +38,11 @@ def make_engine(url: str, shown: str, *, create: bool) -> AsyncEngine:
             parsed, pool_size=2, max_overflow=2, pool_pre_ping=True, connect_args=_arguments(parsed)
         )
     except (ArgumentError, InvalidRequestError, NoSuchModuleError, ValueError) as error:
-        raise UnusableStore(
-            f"the offset store's URL {shown} cannot be used{reason(error, url)}; it takes"
-            f" {_form(url)}"
-        ) from None
+        raise unusable_url(url, error, _form(url)) from None
     if "@" in (parsed.host or ""):
         raise UnusableStore(
-            f"the offset store's URL {shown} has more than one @: what is special in a password is"
-            " percent-encoded (@ as %40)"
+            f"the offset store's URL {shown} has more than one @: special characters in a"
+            " password are percent-encoded (@ as %40)"
         )
     if not parsed.database:
         raise UnusableStore(
@@ -82,12 +79,12 @@ def _arguments(url: URL) -> dict[str, Any]:
 def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
     path = url.database or ""
     if path in ("", ":memory:"):
-        raise UnusableStore(f"{shown}: an offset store in memory would forget: name a file")
+        raise UnusableStore(f"{shown}: an offset store in memory is lost at the end: name a file")
     if not create and not Path(path).exists():
         raise StoreMissing(f"no offset store at {shown}: there is no file {path}")
     if not Path(path).absolute().parent.is_dir():
         raise UnusableStore(f"no offset store at {shown}: there is no folder for it")
-    # A file is opened at once, and none is kept open.
+    # Opening a file is cheap, so no connection stays open.
     engine = create_async_engine(url, poolclass=NullPool)
     event.listen(engine.sync_engine, "do_connect", _require_openable)
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
@@ -95,19 +92,18 @@ def _sqlite(url: URL, shown: str, create: bool) -> AsyncEngine:
 
 
 def _require_openable(dialect: Any, _: object, arguments: Any, options: Any) -> None:
-    """aiosqlite leaves a thread behind for a file that cannot be opened, which then complains that
-    the loop is gone."""
+    """aiosqlite leaks a thread for a file that cannot be opened, which later fails noisily."""
     sqlite3.connect(arguments[0], uri=bool(options.get("uri"))).close()
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
     cursor = connection.cursor()
-    # In this order: the first may have to wait for another that does the same.
+    # First: the next statement may have to wait for another connection.
     cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-    # Who reads does not wait for who writes. The change itself waits for nobody: where somebody
-    # writes, a later connection makes it.
+    # With WAL readers do not wait for writers. The change itself does not wait: while another
+    # connection writes it fails, and a later connection makes it.
     with suppress(sqlite3.OperationalError):
         cursor.execute("PRAGMA journal_mode = WAL")
-    # What is committed is on the disk.
+    # A commit is on the disk.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()

@@ -1,4 +1,4 @@
-"""What databases say when they fail, as our own errors."""
+"""Errors of SQL databases, translated to ours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FULL: Final = re.compile(
 _SQLSTATE_FULL: Final = "53100"
 _DEADLOCK: Final = re.compile(r"\(1213,")
 _SQLSTATE_DEADLOCK: Final = "40P01"
-_LONGEST: Final = 300
+_MAX_TEXT: Final = 300
 
 
 @contextmanager
-def explained(shown: str) -> Iterator[None]:
-    """Whatever fails inside is a StoreError that names the store. Credentials are not shown."""
+def errors_translated(shown: str) -> Iterator[None]:
+    """Translate errors to StoreError, with the store's name and without credentials."""
     try:
         yield
     except StoreError:
@@ -44,10 +44,10 @@ def explained(shown: str) -> Iterator[None]:
             raise Deadlock(f"the offset store at {shown}: {reason}") from error
         raise StoreAway(f"the offset store at {shown}: {reason}") from error
     except (SQLAlchemyError, OSError) as error:
-        # A driver may raise what the system says as it is.
+        # OSError: a driver may raise the system's error as it is.
         raise StoreAway(f"the offset store at {shown}: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " …"

@@ -1,4 +1,4 @@
-"""Brings the tables of a database to the newest schema, or finds out that they are newer still."""
+"""Migrates the tables of a database to the newest schema, and detects newer ones."""
 
 from __future__ import annotations
 
@@ -16,63 +16,58 @@ from sqlalchemy.exc import OperationalError
 
 from sparklag_offsets.errors import NewerSchema
 
-# Of its own: the database may be shared with tables that Alembic keeps too.
+# Its own table: the application may use Alembic in the same database.
 _VERSION_TABLE: Final = "sparklag_schema_version"
 _LOCK: Final = "sparklag_schema"
 _LOCK_NUMBER: Final = 7_526_466_455
 _LOCK_S: Final = 30
 
 UPGRADING: Final = threading.Lock()
-"""Held during `upgrade`: Alembic has one at a time in a process."""
+"""Held during `upgrade`: Alembic runs one migration at a time in a process."""
 
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 
 def upgrade(connection: Connection, shown: str) -> None:
-    """Make or change the tables where they are not as they are to be. Several processes may at
-    once: one does it. Raises NewerSchema."""
+    """Create or migrate the tables where needed. Safe in several processes: a lock lets one do it.
+    Raises NewerSchema."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK_NUMBER})
     elif connection.dialect.name in ("mysql", "mariadb"):
-        # Freed with the connection, once all is committed: so this one is not kept open.
+        # The connection's end frees the lock, after the commit: so it leaves the pool.
         connection.detach()
         connection.execute(text("SELECT GET_LOCK(:name, :s)"), {"name": _LOCK, "s": _LOCK_S})
     elif connection.dialect.name == "sqlite":
-        _begin_writing(connection)
+        _begin_immediate(connection)
     config = _config()
     config.attributes.update(connection=connection, version_table=_VERSION_TABLE)
     if not is_newest(connection, shown):
         command.upgrade(config, "head")
 
 
-def _begin_writing(connection: Connection) -> None:
+def _begin_immediate(connection: Connection) -> None:
     """Python's sqlite3 begins no transaction for DDL: a kill would leave half of the tables."""
     try:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     except OperationalError as error:
-        # An engine that begins them itself has done so.
+        # An engine that begins transactions itself has done so.
         if "within a transaction" not in str(error.orig):
             raise
 
 
 def is_newest(connection: Connection, shown: str) -> bool:
-    """Whether there are tables, of the newest schema. Raises NewerSchema."""
+    """Whether the tables exist and have the newest schema. Raises NewerSchema."""
     context = MigrationContext.configure(connection, opts={"version_table": _VERSION_TABLE})
-    found = context.get_current_revision()
-    if found is None:
-        return False
-    known = _known()
-    if found not in known:
-        raise NewerSchema(
-            f"the offset store at {shown} has schema {found}, and this sparklag knows those up to"
-            f" {known[0]}: a newer sparklag made it, upgrade this one"
-        )
-    return found == known[0]
+    revision = context.get_current_revision()
+    revisions = _revisions()
+    if revision is not None and revision not in revisions:
+        raise NewerSchema(shown, revision, revisions[0])
+    return revision == revisions[0]
 
 
 @cache
-def _known() -> list[str]:
-    """The revisions, the newest first: read from their files once."""
+def _revisions() -> list[str]:
+    """The newest first."""
     scripts = ScriptDirectory.from_config(_config())
     return [script.revision for script in scripts.walk_revisions()]
 

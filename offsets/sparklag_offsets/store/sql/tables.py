@@ -1,32 +1,44 @@
-"""The tables, as the newest migration leaves them.
+"""The tables, as the newest migration leaves them; their rows, and inserts that may find a row.
 
-The ranges of a batch are one text: a row for each partition would be fifty times as many, and
-nobody asks for one of them alone. The view `sparklag_ranges` shows them as rows.
+The ranges of a batch are one text: a row for each partition would be fifty times as many, and no
+query reads a single one. The view `sparklag_ranges` shows them as rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     ForeignKey,
     Index,
+    Insert,
     Integer,
     MetaData,
+    Row,
+    Select,
     String,
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
+    cast,
+    column,
+    func,
+    select,
 )
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-LONGEST_NAME: Final = 700
-"""What MySQL can have in an index."""
+from sparklag_offsets.store.batch_record import BatchKey, BatchRecord
 
-# MySQL would take `Orders` for `orders`. For SQLAlchemy MariaDB is another.
+MAX_NAME: Final = 700
+"""MySQL's limit for an index."""
+
+# MySQL would take `Orders` for `orders`. For SQLAlchemy MariaDB is another dialect.
 _BINARY: Final[Any] = {
     f"{dialect}_{option}": value
     for dialect in ("mysql", "mariadb")
@@ -40,8 +52,8 @@ queries = Table(
     metadata,
     Column("query_key", Integer, primary_key=True, autoincrement=True),
     Column("query_id", String(200), nullable=False),
-    Column("name", String(LONGEST_NAME)),
-    Column("cluster", String(LONGEST_NAME), nullable=False),
+    Column("name", String(MAX_NAME)),
+    Column("cluster", String(MAX_NAME), nullable=False),
     UniqueConstraint("query_id", name="sparklag_queries_by_id"),
     Index("sparklag_queries_by_name", "name"),
     **_BINARY,
@@ -62,3 +74,82 @@ batches = Table(
     Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
     **_BINARY,
 )
+
+NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
+_RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
+_ROWS: Final = func.json_to_recordset(cast(bindparam("rows", type_=Text), postgresql.JSON))
+_COLUMNS: Final = _ROWS.table_valued(*(column(each.name, each.type) for each in batches.c))
+_FROM_JSON: Final = (
+    postgresql.insert(batches)
+    .from_select(batches.c.keys(), select(_COLUMNS.render_derived(with_types=True)))
+    .on_conflict_do_nothing()
+)
+_encode = msgspec.json.Encoder().encode
+
+
+def select_records() -> Select[Any]:
+    """All records, as rows for `record_of`."""
+    return select(*_RECORD).join_from(queries, batches)
+
+
+def record_of(row: Row[Any]) -> BatchRecord:
+    """The record in one of these rows."""
+    return BatchRecord(
+        query_id=row.query_id,
+        query=row.name,
+        cluster=row.cluster,
+        run_id=row.run_id,
+        batch_key=BatchKey(row.generation, row.batch_id),
+        first_batch_id=row.first_batch_id,
+        processed_at=row.processed_at,
+        observed_at=row.observed_at,
+        is_inferred=bool(row.is_inferred),
+        ranges=row.ranges,
+    )
+
+
+def query_values(query_id: str, name: str | None, cluster: str) -> dict[str, Any]:
+    """A query's row."""
+    return {
+        "query_id": query_id,
+        "name": name[:MAX_NAME] if name is not None else None,
+        "cluster": cluster[:MAX_NAME],
+    }
+
+
+def batch_values(record: BatchRecord, query_key: int) -> dict[str, Any]:
+    """A record's row; `query_key` is its query's."""
+    return {
+        "query_key": query_key,
+        "generation": record.batch_key.generation,
+        "batch_id": record.batch_id,
+        "first_batch_id": record.first_batch_id,
+        "run_id": record.run_id,
+        "processed_at": record.processed_at,
+        "observed_at": record.observed_at,
+        "is_inferred": record.is_inferred,
+        "ranges": record.ranges,
+    }
+
+
+def insert_new(dialect: str, rows: Sequence[dict[str, Any]]) -> tuple[Insert, Any]:
+    """The insert of batches, and its parameters; an existing batch stays as it is."""
+    if dialect in ("mysql", "mariadb"):
+        # IGNORE would hide other errors too.
+        return mysql.insert(batches).on_duplicate_key_update(batch_id=batches.c.batch_id), rows
+    if dialect == "postgresql":
+        # A parameter for each value takes four times the CPU of one for all.
+        return _FROM_JSON, {"rows": _encode(rows).decode()}
+    return sqlite.insert(batches).on_conflict_do_nothing(), rows
+
+
+def insert_or_rename(dialect: str) -> Insert:
+    """The insert of queries; an existing query gets its current name."""
+    if dialect in ("mysql", "mariadb"):
+        into_mysql = mysql.insert(queries)
+        return into_mysql.on_duplicate_key_update(name=into_mysql.inserted.name)
+    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert(queries)
+    upsert: Insert = insert.on_conflict_do_update(
+        index_elements=["query_id"], set_={"name": insert.excluded.name}
+    )
+    return upsert

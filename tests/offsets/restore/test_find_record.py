@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklag_offsets.errors import AmbiguousQuery, BeforeFirstBatch, UnknownQuery
-from sparklag_offsets.restore.lookup import find_record
+from sparklag_offsets.restore.restoration import find_record
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore
 from tests.messages import QUERY_ID
@@ -21,7 +21,7 @@ def later(batch_id: int, at: int) -> BatchRecord:
 
 
 async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
-    await sqlite_store.keep([record(0), record(1), record(2)])
+    await sqlite_store.write([record(0), record(1), record(2)])
 
     for asked in ("orders", QUERY_ID):
         assert (await find_record(sqlite_store, asked, None)).batch_id == 2
@@ -31,19 +31,16 @@ async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> 
 async def test_a_query_nobody_kept_is_told_with_the_store(sqlite_store: OffsetStore) -> None:
     with pytest.raises(UnknownQuery) as raised:
         await find_record(sqlite_store, "Orders", None)
-    assert (
-        str(raised.value)
-        == f"nothing is kept of query 'Orders' in the offset store {sqlite_store.shown}"
-    )
+    assert str(raised.value) == f"query 'Orders' is not in the offset store {sqlite_store.shown}"
 
 
 async def test_a_moment_before_the_first_batch_is_told_with_that(sqlite_store: OffsetStore) -> None:
-    await sqlite_store.keep([record(0), later(0, 9)])
+    await sqlite_store.write([record(0), later(0, 9)])
 
     with pytest.raises(BeforeFirstBatch) as raised:
         await find_record(sqlite_store, "orders", at_ms(0) - 1)
     assert str(raised.value) == (
-        f"query orders: the first batch that is kept completed at {FIRST_AT}, nothing is known of"
+        f"query orders: the first recorded batch completed at {FIRST_AT}, after"
         " 2026-09-21T14:13:19.999+00:00"
     )
     with pytest.raises(BeforeFirstBatch, match="14:13:29"):
@@ -53,7 +50,7 @@ async def test_a_moment_before_the_first_batch_is_told_with_that(sqlite_store: O
 async def test_of_two_that_bore_the_name_one_after_the_other_it_is_that_of_the_moment(
     sqlite_store: OffsetStore,
 ) -> None:
-    await sqlite_store.keep([record(0), record(1), later(0, 5), later(1, 6)])
+    await sqlite_store.write([record(0), record(1), later(0, 5), later(1, 6)])
 
     async def found(at: int | None) -> tuple[str, int]:
         kept = await find_record(sqlite_store, "orders", at_ms(at) if at is not None else None)
@@ -70,7 +67,7 @@ async def test_of_two_that_bore_the_name_one_after_the_other_it_is_that_of_the_m
 async def test_two_that_bear_the_name_at_the_same_time_are_listed(
     sqlite_store: OffsetStore,
 ) -> None:
-    await sqlite_store.keep([record(0), record(1), record(7), later(0, 5), later(1, 6)])
+    await sqlite_store.write([record(0), record(1), record(7), later(0, 5), later(1, 6)])
 
     for at in (None, at_ms(7)):
         with pytest.raises(AmbiguousQuery) as raised:

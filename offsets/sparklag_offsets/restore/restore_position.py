@@ -1,9 +1,9 @@
-"""Where a query was, as far as putting it back needs to know. Pure."""
+"""The position of a query, in the form that restoring it needs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, SourceNotNamed
@@ -12,7 +12,7 @@ from sparklag_offsets.store.batch_record import BatchRecord
 
 @dataclass(frozen=True)
 class TopicPosition:
-    """Of one topic of one source."""
+    """One topic of one source."""
 
     source: int
     topic: str
@@ -21,12 +21,12 @@ class TopicPosition:
     topic_id: str | None = None
     bootstrap_servers: str | None = None
     assigned: bool = False
-    """Whether the query names its partitions."""
+    """Whether the query assigns its partitions."""
 
 
 @dataclass(frozen=True)
-class KeptPosition:
-    """Where a query was after a batch. Times are epoch milliseconds."""
+class RestorePosition:
+    """The position of a query after a batch. Times are epoch milliseconds."""
 
     query_id: str
     query: str | None
@@ -36,50 +36,49 @@ class KeptPosition:
 
     @property
     def shown(self) -> str:
-        """As messages call the query."""
+        """How messages name the query."""
         return f"query {self.query or self.query_id}"
 
-    def of_source(self, source: int | None, topics: Collection[str] | None) -> KeptPosition:
-        """The same of one source: that one, or the only one, or the only one that reads any of
+    def of_source(self, source: int | None, topics: Collection[str] | None) -> RestorePosition:
+        """The same of one source: the given one, or the only one, or the only one that reads any of
         `topics`. Raises SourceNotNamed."""
-        numbers = sorted({topic.source for topic in self.topics})
+        sources = sorted({topic.source for topic in self.topics})
         if source is not None:
-            wanted = [source] if source in numbers else []
-        elif topics is not None and len(numbers) > 1:
-            wanted = sorted({topic.source for topic in self.topics if topic.topic in topics})
+            matching = [source] if source in sources else []
+        elif topics is not None and len(sources) > 1:
+            matching = sorted({topic.source for topic in self.topics if topic.topic in topics})
         else:
-            wanted = numbers
-        if len(wanted) != 1:
-            asked = f"no Kafka source {source}" if source is not None else "several Kafka sources"
-            listed = "; ".join(f"{number}: {self._topics_of(number)}" for number in numbers)
-            raise SourceNotNamed(f"{self.shown} has {asked}: name one of them ({listed})")
-        kept = tuple(topic for topic in self.topics if topic.source == wanted[0])
-        return KeptPosition(self.query_id, self.query, self.batch_id, self.processed_at, kept)
+            matching = sources
+        if len(matching) != 1:
+            problem = f"no Kafka source {source}" if source is not None else "several Kafka sources"
+            listed = "; ".join(f"{number}: {self._topics_of(number)}" for number in sources)
+            raise SourceNotNamed(f"{self.shown} has {problem}: name one of them ({listed})")
+        return replace(self, topics=tuple(t for t in self.topics if t.source == matching[0]))
 
     def _topics_of(self, source: int) -> str:
         return ", ".join(sorted(t.topic for t in self.topics if t.source == source))
 
 
-def of_record(record: BatchRecord) -> KeptPosition:
-    """After the batch of `record`."""
+def position_of_record(record: BatchRecord) -> RestorePosition:
+    """The position after the batch of `record`."""
     topics = (
         TopicPosition(
             topic.source,
             topic.topic,
-            topic.until(),
+            topic.end_offsets(),
             topic.topic_id,
             topic.bootstrap_servers,
             topic.assigned,
         )
         for topic in record.topics
     )
-    return KeptPosition(
+    return RestorePosition(
         record.query_id, record.query, record.batch_id, record.processed_at, tuple(topics)
     )
 
 
-def of_checkpoint(position: CheckpointPosition, location: str) -> KeptPosition:
-    """After the newest batch that is committed. Raises BeforeFirstBatch where none is."""
+def position_of_checkpoint(position: CheckpointPosition, location: str) -> RestorePosition:
+    """The position after the newest committed batch. Raises BeforeFirstBatch without one."""
     topics = tuple(
         TopicPosition(source.source, topic, offsets)
         for source in position.sources
@@ -87,6 +86,6 @@ def of_checkpoint(position: CheckpointPosition, location: str) -> KeptPosition:
     )
     if position.batch_id is None or not topics:
         raise BeforeFirstBatch(f"{location}: no batch with a Kafka source is committed there yet")
-    return KeptPosition(
+    return RestorePosition(
         position.query_id, None, position.batch_id, position.committed_at_ms, topics
     )

@@ -8,12 +8,12 @@ import pytest
 
 from sparklag_offsets.errors import RestoreError, TopicChanged
 from sparklag_offsets.restore.comparison import compare
-from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, written
+from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from tests.offsets.store.batches import record
 
 
 def at(name: str, *topics: TopicRanges) -> BatchRecord:
-    return record(3, query_id=f"id-of-{name}", query=name, ranges=written(topics))
+    return record(3, query_id=f"id-of-{name}", query=name, ranges=encode_ranges(topics))
 
 
 def read(topic: str, *untils: int, source: int = 0, topic_id: str | None = None) -> TopicRanges:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_offsets.store.chain import Chain, link
+from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_schemas import Batch
 from tests.messages import OTHER_RUN, RUN_ID
 from tests.offsets.store.batches import (
@@ -152,7 +152,9 @@ def test_a_query_that_names_its_partitions_is_known_by_it() -> None:
 
 def test_kafkas_id_of_the_topic_and_its_brokers_are_kept() -> None:
     position = source({"orders": {0: 5}}, bootstrap_servers="b:9092")
-    (first,) = link(told(0, position), Chain(), lambda at, topic: f"{topic} at {at}").records
+    (first,) = next_records(
+        told(0, position), BatchSequence(), lambda at, topic: f"{topic} at {at}"
+    ).records
 
     assert [topic.topic_id for topic in first.topics] == ["orders at b:9092"]
 
@@ -205,13 +207,13 @@ def test_the_runs_before_a_query_went_back_may_be_heard_again() -> None:
     back = [told(n, run_id=OTHER_RUN, observed_at=at_ms(20 + n)) for n in (3, 4)]
     records = recorded([*early, *back])
     # A recorder that has just started knows the newest record, and no runs.
-    again = Chain.ending_with(records[-1])
+    again = BatchSequence.ending_with(records[-1])
 
     assert recorded([*early, *back], again) == []
 
 
 def test_a_run_beside_a_newer_one_is_told_and_not_recorded() -> None:
-    chain = Chain()
+    chain = BatchSequence()
     for one in (told(0), told(1, run_id=OTHER_RUN)):
         chain, _ = linked(chain, one)
     beside = told(2, batch=Batch(started_at=at_ms(9), rows=1))
@@ -283,7 +285,7 @@ class TestOfACheckpoint:
 
 
 def test_a_third_run_makes_the_second_a_past_one() -> None:
-    chain = Chain()
+    chain = BatchSequence()
     for n, run in enumerate([RUN_ID, OTHER_RUN, THIRD_RUN]):
         chain, _ = linked(chain, told(n, run_id=run))
 

@@ -6,13 +6,13 @@ import pytest
 
 from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffsets
 from sparklag_offsets.errors import BeforeFirstBatch, SourceNotNamed
-from sparklag_offsets.restore.kept_position import (
-    KeptPosition,
+from sparklag_offsets.restore.restore_position import (
+    RestorePosition,
     TopicPosition,
-    of_checkpoint,
-    of_record,
+    position_of_checkpoint,
+    position_of_record,
 )
-from sparklag_offsets.store.batch_record import TopicRanges, written
+from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 
@@ -22,14 +22,14 @@ USERS = TopicPosition(2, "users", {0: 7})
 AGAIN = TopicPosition(2, "orders", {0: 3})
 
 
-def at(*topics: TopicPosition) -> KeptPosition:
-    return KeptPosition(QUERY_ID, "orders", 4, at_ms(4), topics)
+def at(*topics: TopicPosition) -> RestorePosition:
+    return RestorePosition(QUERY_ID, "orders", 4, at_ms(4), topics)
 
 
 def test_a_record_says_where_it_ends() -> None:
     kept = record(
         4,
-        ranges=written(
+        ranges=encode_ranges(
             [
                 TopicRanges(0, "orders", "an-id", "b:9092", [(0, 1, 5), (1, None, 6)]),
                 TopicRanges(1, "users", None, None, [(0, 2, 2)], assigned=True),
@@ -37,7 +37,7 @@ def test_a_record_says_where_it_ends() -> None:
         ),
     )
 
-    assert of_record(kept) == at(
+    assert position_of_record(kept) == at(
         TopicPosition(0, "orders", {0: 5, 1: 6}, "an-id", "b:9092"),
         TopicPosition(1, "users", {0: 2}, assigned=True),
     )
@@ -48,9 +48,11 @@ def test_a_checkpoint_says_where_its_newest_committed_batch_ends() -> None:
         SourceOffsets(0, {"orders": {0: 5}}, {"orders": {0: 9}}, True),
         SourceOffsets(1, None, None, False),
     )
-    found = of_checkpoint(CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources), "/here")
+    found = position_of_checkpoint(
+        CheckpointPosition(QUERY_ID, 4, 5, at_ms(4), None, sources), "/here"
+    )
 
-    assert found == KeptPosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
+    assert found == RestorePosition(QUERY_ID, None, 4, at_ms(4), (ORDERS,))
     assert found.shown == f"query {QUERY_ID}"
 
 
@@ -60,7 +62,7 @@ def test_a_checkpoint_without_a_batch_of_kafka_is_told(batch_id: int | None) -> 
     nothing = CheckpointPosition(QUERY_ID, batch_id, 0, None, None, sources)
 
     with pytest.raises(BeforeFirstBatch, match=r"/here: no batch with a Kafka source"):
-        of_checkpoint(nothing, "/here")
+        position_of_checkpoint(nothing, "/here")
 
 
 def test_the_only_source_is_meant() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.chain import Chain
+from sparklag_offsets.store.batch_sequence import BatchSequence
 from sparklag_schemas import Batch, Observation
 from tests.offsets.store.batches import (
     START_MS,
@@ -79,7 +79,9 @@ def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
     check_whole(records)
     for record in records:
         if not record.is_inferred:
-            assert record.until() == {(0, "orders"): ends[str(record.run_id), record.batch_id]}
+            assert record.end_offsets() == {
+                (0, "orders"): ends[str(record.run_id), record.batch_id]
+            }
     if heard:
         assert records[-1].batch_id == heard[-1].batch_id
     assert _recorded_with(repeats, heard) == records
@@ -142,7 +144,7 @@ def _said(
 
 
 def _recorded_with(repeats: list[Again], heard: list[Observation]) -> list[BatchRecord]:
-    chain = Chain()
+    chain = BatchSequence()
     records: list[BatchRecord] = []
     for number, one in enumerate(heard):
         chain, added = linked(chain, one)
@@ -151,7 +153,7 @@ def _recorded_with(repeats: list[Again], heard: list[Observation]) -> list[Batch
             if again.at != number:
                 continue
             if again.restarted:
-                chain = Chain.ending_with(records[-1] if records else None)
+                chain = BatchSequence.ending_with(records[-1] if records else None)
             for repeated_one in heard[min(again.since, number) : number + 1]:
                 chain, added = linked(chain, repeated_one)
                 records += added.records

@@ -1,0 +1,242 @@
+"""Turns observations of a query into its records, one after the other without a gap. Pure.
+
+A batch begins where the batch before it ended. So a batch that was not observed (its driver was
+killed, or was cut off until newer ones replaced it) is computed from the records around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sparklag_offsets.store.batch_record import (
+    BatchKey,
+    BatchRecord,
+    Range,
+    TopicRanges,
+    encode_ranges,
+)
+from sparklag_schemas import Observation, Offsets, SourcePosition
+from sparklag_schemas.origins import traits_of
+
+TopicIdOf = Callable[[str | None, str], str | None]
+"""`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""
+
+EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
+"""By source and topic, then partition."""
+
+
+@dataclass(frozen=True)
+class BatchSequence:
+    """The end of a query's records: all that the next record depends on."""
+
+    newest: BatchRecord | None = None
+    run_id: str | None = None
+    """The last run; records from a checkpoint, and inferred ones, have none."""
+    past_runs: frozenset[str] = frozenset()
+    """Runs that this one has followed."""
+
+    @classmethod
+    def ending_with(cls, newest: BatchRecord | None) -> BatchSequence:
+        return cls(newest, newest.run_id if newest is not None else None)
+
+    def after(self, records: Sequence[BatchRecord]) -> BatchSequence:
+        """The same with these at its end."""
+        newest, run_id, past_runs = self.newest, self.run_id, self.past_runs
+        for record in records:
+            newest = record
+            if record.run_id is None or record.run_id == run_id:
+                continue
+            if run_id is not None:
+                past_runs |= {run_id}
+            run_id = record.run_id
+        return BatchSequence(newest, run_id, past_runs)
+
+
+class NewRecords(NamedTuple):
+    """The records that an observation adds."""
+
+    records: tuple[BatchRecord, ...] = ()
+    past_run_id: str | None = None
+    """A run that continues after another has followed it: two drivers run the query, and this one
+    is not recorded."""
+
+
+_NONE = NewRecords()
+
+
+def next_records(
+    observation: Observation, sequence: BatchSequence, topic_id_of: TopicIdOf
+) -> NewRecords:
+    """The records that follow `sequence`. A repeated observation adds none."""
+    batch_id, newest = observation.batch_id, sequence.newest
+    has_offsets = any(source.processed for source in observation.sources)
+    if batch_id is None or not has_offsets or traits_of(observation.origin).commits_offsets:
+        return _NONE
+    if newest is None:
+        return NewRecords((_record(observation, batch_id, None, topic_id_of),))
+    if observation.run_id in sequence.past_runs:
+        batch = observation.batch
+        is_running = batch is not None and batch.started_at > newest.observed_at
+        return NewRecords(past_run_id=observation.run_id) if is_running else _NONE
+    if batch_id > newest.batch_id:
+        if _is_from_before_rewind(observation, sequence, newest):
+            return _NONE
+        return NewRecords(_forward(observation, batch_id, newest, topic_id_of))
+    if _goes_back(observation, batch_id, sequence, newest):
+        return NewRecords((_record(observation, batch_id, newest, topic_id_of, rewinds=True),))
+    return _NONE
+
+
+def _is_from_before_rewind(
+    observation: Observation, sequence: BatchSequence, newest: BatchRecord
+) -> bool:
+    """Whether a run from before the query went back, which had read further, is repeated."""
+    return (
+        newest.batch_key.generation > 0
+        and observation.run_id != sequence.run_id
+        and observation.observed_at <= newest.observed_at
+    )
+
+
+def _goes_back(
+    observation: Observation, batch_id: int, sequence: BatchSequence, newest: BatchRecord
+) -> bool:
+    """Whether the query has started again from an earlier batch: only another run can."""
+    if observation.observed_at <= newest.observed_at:
+        return False
+    if observation.run_id is None:
+        # A checkpoint may be polled late: it only supersedes records of the checkpoint.
+        return sequence.run_id is None and batch_id < newest.batch_id
+    if observation.run_id == sequence.run_id:
+        return False
+    if batch_id < newest.batch_id:
+        return True
+    # A driver repeats its position; after a crash the last batch runs again with the same offsets.
+    # A record from a checkpoint may lack offsets of the same batch.
+    return newest.run_id is not None and _differs(end_offsets_of(observation), newest.end_offsets())
+
+
+def _differs(ends: EndOffsets, others: EndOffsets) -> bool:
+    return any(others[key] != offsets for key, offsets in ends.items() if key in others)
+
+
+def _forward(
+    observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
+) -> tuple[BatchRecord, ...]:
+    missing = batch_id - newest.batch_id - 1
+    if missing and any(source.began for source in observation.sources):
+        inferred = _inferred(observation, batch_id - 1, newest, topic_id_of)
+        return inferred, _record(observation, batch_id, inferred, topic_id_of)
+    return (_record(observation, batch_id, newest, topic_id_of),)
+
+
+def _inferred(
+    observation: Observation, batch_id: int, newest: BatchRecord, topic_id_of: TopicIdOf
+) -> BatchRecord:
+    """The unobserved batches after `newest`, up to and including `batch_id`."""
+    before = newest.end_offsets()
+    topics = []
+    for source in observation.sources:
+        # A source without data in this batch is where it was.
+        ends = source.began or _of_source(source, before)
+        topics += _topics(source, ends, None, before, topic_id_of)
+    began_at = observation.batch.started_at if observation.batch else observation.observed_at
+    return BatchRecord(
+        query_id=observation.query_id,
+        query=observation.query,
+        cluster=observation.cluster,
+        run_id=None,
+        batch_key=BatchKey(newest.batch_key.generation, batch_id),
+        first_batch_id=newest.batch_id + 1,
+        # The exact time is not known: before the next batch began.
+        processed_at=max(newest.processed_at, began_at),
+        observed_at=newest.observed_at,
+        is_inferred=True,
+        ranges=encode_ranges(topics),
+    )
+
+
+def _record(
+    observation: Observation,
+    batch_id: int,
+    before: BatchRecord | None,
+    topic_id_of: TopicIdOf,
+    *,
+    rewinds: bool = False,
+) -> BatchRecord:
+    """The record of `observation`, after `before`; `rewinds`: it starts a new generation."""
+    continues = before is not None and not rewinds
+    is_complete = all(_has_all_starts(source) for source in observation.sources)
+    # Decoding the record before costs time, and is nearly never needed.
+    ends_before = (
+        before.end_offsets() if before is not None and continues and not is_complete else {}
+    )
+    topics = []
+    for source in observation.sources:
+        # A source without data since a restart is where it was.
+        ends = source.processed or _of_source(source, ends_before)
+        topics += _topics(source, ends, source.began, ends_before, topic_id_of)
+    processed_at = observation.processed_at or observation.observed_at
+    return BatchRecord(
+        query_id=observation.query_id,
+        query=observation.query,
+        cluster=observation.cluster,
+        run_id=observation.run_id,
+        batch_key=BatchKey(before.batch_key.generation + rewinds if before else 0, batch_id),
+        first_batch_id=before.batch_id + 1 if before is not None and continues else batch_id,
+        processed_at=max(processed_at, before.processed_at if before else 0),
+        observed_at=observation.observed_at,
+        is_inferred=False,
+        ranges=encode_ranges(topics),
+    )
+
+
+def _topics(
+    source: SourcePosition,
+    ends: Offsets,
+    began: Offsets | None,
+    before: EndOffsets,
+    topic_id_of: TopicIdOf,
+) -> list[TopicRanges]:
+    """Each range starts where the batch began, or else where the batch before it ended."""
+    topics = []
+    for topic, partitions in sorted(ends.items()):
+        starts = {**before.get((source.source, topic), {}), **(began or {}).get(topic, {})}
+        numbers = sorted(partitions)
+        until = map(partitions.__getitem__, numbers)
+        ranges: list[Range] = list(zip(numbers, map(starts.get, numbers), until, strict=True))
+        topics.append(
+            TopicRanges(
+                source.source,
+                topic,
+                topic_id_of(source.bootstrap_servers, topic),
+                source.bootstrap_servers,
+                ranges,
+                source.assigned is not None,
+            )
+        )
+    return topics
+
+
+def _of_source(source: SourcePosition, ends: EndOffsets) -> Offsets:
+    return {topic: dict(at) for (number, topic), at in ends.items() if number == source.source}
+
+
+def _has_all_starts(source: SourcePosition) -> bool:
+    """Whether every partition with an end also has a start."""
+    began = source.began or {}
+    return bool(source.processed) and all(
+        partitions.keys() <= began.get(topic, {}).keys()
+        for topic, partitions in (source.processed or {}).items()
+    )
+
+
+def end_offsets_of(observation: Observation) -> dict[tuple[int, str], dict[int, int]]:
+    """By source and topic: the next offset of each partition."""
+    return {
+        (source.source, topic): partitions
+        for source in observation.sources
+        for topic, partitions in (source.processed or {}).items()
+    }
