@@ -6,6 +6,7 @@ class names and codes. Their texts are shown only where they are known to be har
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -46,32 +47,10 @@ _CLASSES: Final = {
     "NameResolutionError": "the host is not known",
     "ParamValidationError": "that is not a location the store takes",
 }
-_TIMEOUTS: Final = frozenset(
-    [
-        "FSTimeoutError",
-        "TimeoutError",
-        "ConnectTimeoutError",
-        "ReadTimeoutError",
-        "ConnectTimeout",
-        "ReadTimeout",
-        "ServerTimeoutError",
-    ]
-)
-_UNREACHABLE: Final = frozenset(
-    [
-        "EndpointConnectionError",
-        "ConnectionError",
-        "ConnectionRefusedError",
-        "ClientConnectorError",
-        "ClientConnectorDNSError",
-        "NewConnectionError",
-        "ConnectionClosedError",
-        "ConnectionResetError",
-        "RemoteDisconnected",
-        "ServerDisconnectedError",
-        "gaierror",
-        "HTTPClientError",
-    ]
+_TIMEOUT: Final = re.compile(r"(FS|Connect|Read|Server)?Timeout(Error)?")
+_UNREACHABLE: Final = re.compile(
+    r"(Endpoint|New)?Connection(Refused|Closed|Reset)?Error|ClientConnector(DNS)?Error"
+    r"|RemoteDisconnected|ServerDisconnectedError|gaierror|HTTPClientError"
 )
 _MIN_SECRET_LENGTH: Final = 4
 _MAX_TEXT: Final = 160
@@ -90,11 +69,11 @@ def explain_store_failure(
         return None
     for link in chain:
         for kind in type(link).__mro__:
-            if kind.__name__ in _TIMEOUTS:
+            if _TIMEOUT.fullmatch(kind.__name__):
                 return f"the store did not answer within {timeout_s:g} s"
             if kind.__name__ in _CLASSES:
                 return _CLASSES[kind.__name__]
-            if kind.__name__ in _UNREACHABLE:
+            if _UNREACHABLE.fullmatch(kind.__name__):
                 return f"the store cannot be reached: no connection{_to_endpoint(options)}"
     for link in chain:
         code = _code(link)
