@@ -61,7 +61,7 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
         try:
             await http.serve(sockets=[listening])
         finally:
-            http.let_go()
+            http.close()
         if not await pipeline.drain(_SHARE_OF_DRAINING * timeout_s):
             _log.warning("ended before every observation was published; they are read again")
 

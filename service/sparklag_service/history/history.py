@@ -13,8 +13,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.history.archive import Archive
 from sparklag_service.history.page import HistoryPage, TimeRange, points
 from sparklag_service.history.rows import row_of
-from sparklag_service.live.event_ids import begins_anew
-from sparklag_service.view.feed import Arrival
+from sparklag_service.view.feed import Arrival, starts_over
 
 _MB: Final = 1024 * 1024
 _FINEST_HEARTBEATS: Final = 1.5
@@ -52,7 +51,7 @@ class History:
         for partition in self.ends.keys() - starts.keys():
             del self.ends[partition]
         for partition, start in starts.items():
-            if begins_anew(self._last.get(partition), start, ends.get(partition, 0)):
+            if starts_over(self._last.get(partition), start, ends.get(partition, 0)):
                 self.ends[partition] = ends.get(partition, start)
                 self.complete_since_ms[partition] = now_ms
                 self._last[partition] = start - 1

@@ -1,1 +1,1 @@
-"""Lag events as they come: what the view read goes on to whoever follows."""
+"""The live stream: lag events as the view receives them, to any number of readers."""

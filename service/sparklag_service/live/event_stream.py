@@ -11,25 +11,24 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sparklag_schemas.runtime.tasks import end
-from sparklag_service.live import frames
-from sparklag_service.live.connections import Wire
+from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, in_pieces
+from sparklag_service.live.reader import Reader, Wire, opening_chunks
 
 _CANCEL_AGAIN_S: Final = 3.0
 
 
 class EventStream(Response):
-    """Server-Sent Events of one query, or of all, until the reader goes or is cut off.
+    """Server-Sent Events of one query, or of all, until the reader leaves or is cut off.
 
-    Plain ASGI: Starlette's StreamingResponse is as quick, and does not see that a reader has gone
+    Plain ASGI: Starlette's StreamingResponse is as quick, but does not see that a reader has left
     before there is something to write.
     """
 
     media_type = "text/event-stream"
 
     def __init__(self, hub: LiveHub, query_id: str | None, last_id: str | None) -> None:
-        # A proxy must neither keep it nor hold it back.
+        # A proxy must neither cache it nor buffer it.
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._hub = hub
@@ -40,9 +39,9 @@ class EventStream(Response):
         """Called by the server. Raises TooManyReaders before anything is sent."""
         wire = Wire(scope)
         with self._hub.reader(wire, self._query_id, self._last_id) as (reader, opening):
-            going = asyncio.create_task(_until_gone(receive, reader))
+            disconnected = asyncio.create_task(_until_disconnected(receive, reader))
             try:
-                wire.show_slowness()
+                wire.limit_unsent()
                 await send(
                     {
                         "type": "http.response.start",
@@ -56,29 +55,29 @@ class EventStream(Response):
                 if not wire.is_cut:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 else:
-                    # The server takes it for our failure where we end before it knows.
-                    await asyncio.wait({going})
+                    # The server takes an end before it has seen the disconnect for a failure.
+                    await asyncio.wait({disconnected})
             finally:
-                await end(going, patience_s=_CANCEL_AGAIN_S)
+                await end(disconnected, patience_s=_CANCEL_AGAIN_S)
 
 
 async def _write_opening(reader: Reader, opening: Iterable[bytes], send: Send) -> None:
-    # By itself, so that nobody holds its last chunk for as long as the stream lasts.
-    for chunk in in_pieces(chain([frames.OPENING], opening)):
+    # A function of its own, so that its last chunk is not held for as long as the stream lasts.
+    for chunk in opening_chunks(chain([sse.OPENING], opening)):
         if reader.ended:
             return
         await _send(reader, chunk, send)
-        # uvicorn waits for nobody as long as there is room: others have their turn.
+        # uvicorn waits for no reader as long as there is room: let others have the loop.
         await asyncio.sleep(0)
 
 
 async def _send(reader: Reader, chunk: bytes, send: Send) -> None:
-    reader.writes()
+    reader.write_begins()
     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    reader.written()
+    reader.write_ends()
 
 
-async def _until_gone(receive: Receive, reader: Reader) -> None:
+async def _until_disconnected(receive: Receive, reader: Reader) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     reader.end(at_once=False)

@@ -1,7 +1,7 @@
-"""The live stream of one instance: who reads, and what they are told.
+"""The live stream of one instance: its readers, and what they get.
 
-Readers go their own way through one ring of frames that are encoded once. The hub wakes them, in
-turns that leave the loop to others for as long as a turn took; it cuts off who is too slow.
+Readers go their own way through one ring of frames that are encoded once. The hub wakes them, and
+then leaves the loop to others for as long as that took; it cuts off readers that are too slow.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from typing import Final
 from sparklag_schemas import Settings
 from sparklag_schemas.runtime.tasks import until_set, with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.live import frames
-from sparklag_service.live.connections import Wire
-from sparklag_service.live.event_ids import NOTHING_SEEN, format_id, parse_id
-from sparklag_service.live.reader import Reader, SharedChunks
+from sparklag_service.live import sse
+from sparklag_service.live.reader import Reader, SharedChunks, Wire
 from sparklag_service.live.ring import Ring
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import View
 
 _MB: Final = 1024 * 1024
 _SLICE: Final = 50
-"""Readers that are woken before others have their turn."""
+"""Readers that are woken before others have the loop."""
 _REST_S: Final = 0.01
 _TOMBSTONES: Final = 10_000
 
@@ -36,16 +34,16 @@ class TooManyReaders(Exception):
 
 
 class LiveHub:
-    """Follows the feed. `run` must run for anybody to be told anything."""
+    """Follows the feed. `run` must run for any reader to get anything."""
 
     def __init__(self, settings: Settings, view: View, counters: Counters) -> None:
         self._max_readers = settings.live.max_readers
-        self.patience_s = 5.0
+        self.write_timeout_s = 5.0
         """How long a write may take before its reader is cut off."""
         self.keep_alive_s = 15.0
-        """After so long a silence a comment is written: proxies end what is idle."""
-        self.look_s = 1.0
-        """How often that is looked after."""
+        """A stream that is idle for so long gets a comment: proxies end idle connections."""
+        self.check_interval_s = 1.0
+        """Of both."""
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
@@ -56,10 +54,10 @@ class LiveHub:
         self._readers: dict[str | None, set[Reader]] = {}
         """By the query they want; None: all."""
         self._changed: set[str] = set()
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0
-        """Readers there are."""
+        """How many readers there are."""
 
     def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -69,24 +67,24 @@ class LiveHub:
         """See Follower."""
         query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
         if arrival.event is None:
-            body = frames.forgotten(query_id)
+            body = sse.forgotten(query_id)
             self._newest.pop(query_id, None)
             self._tombstones[query_id] = (partition, offset)
             if len(self._tombstones) > _TOMBSTONES:
                 del self._tombstones[next(iter(self._tombstones))]
         else:
-            body = frames.lag(arrival.document)
+            body = sse.lag(arrival.document)
             self._newest[query_id] = (partition, offset)
             self._tombstones.pop(query_id, None)
         if self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None):
             self._changed.add(query_id)
-            self._news.set()
+            self._wake.set()
 
     @contextmanager
     def reader(
         self, wire: Wire, query_id: str | None, last_id: str | None
     ) -> Iterator[tuple[Reader, Iterator[bytes]]]:
-        """Let one in, of that query or of all: the reader, and the frames that it is told first.
+        """Let a reader in, of that query or of all: the reader, and the frames that it gets first.
 
         `last_id`: the last id that it has seen, of any instance. Raises TooManyReaders.
         """
@@ -110,16 +108,16 @@ class LiveHub:
                 del self._readers[query_id]
 
     async def run(self) -> None:
-        """Tell readers what is new, until cancelled."""
-        look_s = time.monotonic() + self.look_s
+        """Wake and check readers, until cancelled."""
+        check_s = time.monotonic() + self.check_interval_s
         while True:
-            await until_set(self._news, look_s - time.monotonic())
-            self._news.clear()
+            await until_set(self._wake, check_s - time.monotonic())
+            self._wake.clear()
             began_s = time.thread_time()
-            await self._tell()
-            if time.monotonic() >= look_s:
-                await self._look_after()
-                look_s = time.monotonic() + self.look_s
+            await self._wake_readers()
+            if time.monotonic() >= check_s:
+                await self._check()
+                check_s = time.monotonic() + self.check_interval_s
             # Half of the loop's time, at most, is theirs. Not of the clock's: what other processes
             # take is no reason to be late as well.
             await asyncio.sleep(max(_REST_S, time.thread_time() - began_s))
@@ -127,10 +125,10 @@ class LiveHub:
     def close(self) -> None:
         """End every stream, now: the service shuts down."""
         self._closed = True
-        for reader in self._all():
+        for reader in self._all_readers():
             reader.end(at_once=False)
 
-    async def _tell(self) -> None:
+    async def _wake_readers(self) -> None:
         if not self._changed:
             return
         changed, self._changed = self._changed, set()
@@ -139,27 +137,28 @@ class LiveHub:
             woken += self._readers.get(query_id, ())
         async for reader in with_pauses(woken, _SLICE):
             reader.wake()
-        # Those woken last write as well before the turn's time is taken.
+        # Those woken last write as well before the time is taken.
         await asyncio.sleep(0)
 
-    async def _look_after(self) -> None:
-        async for reader in with_pauses(self._all(), _SLICE):
-            if reader.is_stuck(self.patience_s):
+    async def _check(self) -> None:
+        async for reader in with_pauses(self._all_readers(), _SLICE):
+            if reader.is_stuck(self.write_timeout_s):
                 reader.cut_off()
             else:
                 reader.keep_alive(self.keep_alive_s)
 
-    def _all(self) -> list[Reader]:
+    def _all_readers(self) -> list[Reader]:
         return [reader for readers in self._readers.values() for reader in readers]
 
     def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
-        """What stands now; or, to one that comes back, nothing, if the ring has what it missed."""
+        """The newest events; or, for a reader that comes back, nothing, if the ring has what it
+        missed."""
         query_id = reader.query_id
         if last_id is None:
-            # It knows of no query that could be forgotten. If it loses this on the way, it comes
-            # back as one who does, and has seen nothing to the end.
-            return chain([frames.with_id(format_id({}), b"\n")], self._state(query_id, {}, []))
-        since = parse_id(last_id)
+            # It has seen no query that could be forgotten. If it loses this on the way, it comes
+            # back as a reader that has, and has seen nothing to the end.
+            return chain([sse.with_id(sse.format_id({}), b"\n")], self._state(query_id, {}, []))
+        since = sse.parse_id(last_id)
         if since is not None:
             partition = self._partition_of(query_id)
             if since and partition is not None and partition not in since:
@@ -170,48 +169,48 @@ class LiveHub:
                 return iter(())
         self._counters.stream_gaps += 1
         if since is None:
-            reason, since = "not an id of this stream: what stands now follows", {}
+            reason, since = "not an id of this stream: the newest of each query follows", {}
         else:
-            reason = "events since then are not kept any more: the newest of each query follows"
-            places = self._ring.places
-            # Who has seen more than there is has read another topic, or an instance ahead of this.
-            since = {p: o for p, o in since.items() if o <= places.get(p, NOTHING_SEEN)}
-        gone = _later(self._tombstones, since) if query_id is None else []
-        return chain([frames.gap(last_id, reason)], self._state(query_id, since, gone))
+            reason = "events since then are gone: the newest of each query follows"
+            newest = self._ring.offsets
+            # A reader that has seen more read another topic, or an instance ahead of this one.
+            since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NOTHING_SEEN)}
+        forgotten = _later(self._tombstones, since) if query_id is None else []
+        return chain([sse.gap(last_id, reason)], self._state(query_id, since, forgotten))
 
     def _partition_of(self, query_id: str | None) -> int | None:
-        place = self._newest.get(query_id) if query_id is not None else None
-        return place[0] if place is not None else None
+        position = self._newest.get(query_id) if query_id is not None else None
+        return position[0] if position is not None else None
 
     def _state(
-        self, query_id: str | None, since: Mapping[int, int], gone: list[str]
+        self, query_id: str | None, since: Mapping[int, int], forgotten: list[str]
     ) -> Iterator[bytes]:
-        """The newest event of every query that changed after those places. The last one carries
-        the id: one who loses its connection before begins again."""
+        """The newest event of every query that changed after those offsets. The last one carries
+        the id: a reader that loses its connection before begins again."""
         if query_id is not None:
-            place = self._newest.get(query_id)
-            after = {} if place is None else {place[0]: place[1]}
-            return self._state_frames(gone, [query_id], after)
-        return self._state_frames(gone, _later(self._newest, since), self._ring.places)
+            position = self._newest.get(query_id)
+            after = {} if position is None else {position[0]: position[1]}
+            return self._state_frames(forgotten, [query_id], after)
+        return self._state_frames(forgotten, _later(self._newest, since), self._ring.offsets)
 
     def _state_frames(
-        self, gone: list[str], changed: list[str], after: Mapping[int, int]
+        self, forgotten: list[str], changed: list[str], after: Mapping[int, int]
     ) -> Iterator[bytes]:
-        for query_id in gone:
-            yield frames.forgotten(query_id)
+        for query_id in forgotten:
+            yield sse.forgotten(query_id)
         held = b""
         for query_id in changed:
             entry = self._view.get(query_id)
             if entry is not None:
                 if held:
                     yield held
-                held = frames.lag(entry.document)
-        yield frames.with_id(format_id(after), held or b"\n")
+                held = sse.lag(entry.document)
+        yield sse.with_id(sse.format_id(after), held or b"\n")
 
 
-def _later(places: Mapping[str, tuple[int, int]], since: Mapping[int, int]) -> list[str]:
+def _later(positions: Mapping[str, tuple[int, int]], since: Mapping[int, int]) -> list[str]:
     return [
         query_id
-        for query_id, (partition, offset) in places.items()
-        if offset > since.get(partition, NOTHING_SEEN)
+        for query_id, (partition, offset) in positions.items()
+        if offset > since.get(partition, sse.NOTHING_SEEN)
     ]

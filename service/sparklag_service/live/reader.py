@@ -1,25 +1,70 @@
-"""One reader of the live stream: what it is to be told next."""
+"""One reader of the live stream: its connection, and what it gets next."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
 
-from sparklag_service.live import frames
-from sparklag_service.live.connections import Wire
-from sparklag_service.live.event_ids import NOTHING_SEEN, format_id
+from sparklag_service.live import sse
 from sparklag_service.live.ring import Frame, Ring
 
-CHUNK_BYTES = 32 * 1024
+TRANSPORT_STATE: Final = "sparklag.transport"
+"""Under which the server puts a request's transport into its state: ASGI has no way to end a
+connection. Where a reader does not read, uvicorn's `send` waits for it without an end, and an
+abandoned response is closed only once the reader has taken all that was written before."""
+CHUNK_BYTES: Final = 32 * 1024
 """Written at once, where no single frame is larger."""
-PIECE_BYTES = 4 * 1024
-"""Of what a reader is told first, which is its own: of a thousand that come at once, larger ones
-would leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
+_OPENING_CHUNK_BYTES: Final = 4 * 1024
+"""Of what a reader gets first, which is its own: of a thousand that come at once, larger ones would
+leave holes in the memory that nothing else fits in (75 KB a reader, not 36)."""
+_UNSENT_BYTES: Final = 64 * 1024
+"""What the kernel takes for a connection beyond what is in flight: its buffers grow to megabytes,
+and hide for long that nobody reads."""
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+class Wire:
+    """The connection that a request came on."""
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        # Another server, or none, as in tests, has no transport to show.
+        state = scope.get("state", {})
+        self._transport = cast(asyncio.WriteTransport | None, state.get(TRANSPORT_STATE))
+        self.is_cut = False
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all was passed on to the kernel."""
+        return self._transport is None or not self._transport.get_write_buffer_size()
+
+    def limit_unsent(self) -> None:
+        """From now on the kernel takes little that it cannot send: a slow reader shows."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if option is not None:
+            self._set(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
+
+    def cut(self) -> None:
+        """End it now, whatever was not sent: the kernel drops it too, and the reader is reset."""
+        if self._transport is not None and not self.is_cut:
+            self.is_cut = True
+            self._set(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._transport.abort()
+
+    def _set(self, level: int, option: int, value: int | bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            connection = self._transport.get_extra_info("socket")
+            # Without TCP the stream works as well, only less well guarded.
+            with suppress(OSError):
+                connection.setsockopt(level, option, value)
 
 
 class Reader:
-    """At its place in the ring. It wants `query_id`, or everything."""
+    """At its position in the ring. It wants `query_id`, or everything."""
 
     def __init__(self, ring: Ring, shared: SharedChunks, wire: Wire, query_id: str | None) -> None:
         self.query_id = query_id
@@ -36,40 +81,40 @@ class Reader:
         self.ended = False
         """Nothing more is written to it."""
         self.too_slow = False
-        """That is why."""
+        """It was ended for that."""
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether it has been told everything."""
+    def is_idle(self) -> bool:
+        """Whether no write is under way."""
         return self._writing_since_s is None
 
     def resume(self, since: Mapping[int, int]) -> None:
-        """Go on after those places, which the ring reaches."""
+        """Go on after those offsets, which the ring reaches."""
         self._number = self._ring.number_after(since)
         self._since = dict(since)
 
     def wake(self) -> None:
-        """There may be something to tell."""
+        """There may be something to write."""
         self._woken.set()
 
     def keep_alive(self, idle_s: float) -> None:
         """Write a comment, where nothing was written for so long."""
-        if self.is_waiting and time.monotonic() - self._wrote_s >= idle_s:
+        if self.is_idle and time.monotonic() - self._wrote_s >= idle_s:
             self._keep_alive = True
             self._woken.set()
 
-    def is_stuck(self, patience_s: float) -> bool:
-        """Whether a write has not got through for so long."""
+    def is_stuck(self, timeout_s: float) -> bool:
+        """Whether a write has taken longer than that."""
         return (
             self._writing_since_s is not None
-            and time.monotonic() - self._writing_since_s > patience_s
+            and time.monotonic() - self._writing_since_s > timeout_s
         )
 
     def end(self, *, at_once: bool) -> None:
-        """Tell it no more; `at_once`: whatever it has not got yet."""
+        """Write no more; `at_once`: drop what it has not received yet."""
         self.ended = True
         self._woken.set()
-        if at_once or not self.is_waiting or not self._wire.is_clear:
+        if at_once or not self.is_idle or not self._wire.is_clear:
             self._wire.cut()
 
     def cut_off(self) -> None:
@@ -77,18 +122,18 @@ class Reader:
         self.too_slow = True
         self.end(at_once=True)
 
-    def writes(self) -> None:
-        """A write begins."""
+    def write_begins(self) -> None:
+        """Until `write_ends`, it is not idle."""
         self._writing_since_s = time.monotonic()
 
-    def written(self) -> None:
-        """It went through."""
+    def write_ends(self) -> None:
+        """The write went through."""
         self._writing_since_s = None
         self._wrote_s = time.monotonic()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """From its place on, as it comes. Ends with its query, or where the ring lacks what would
-        be next: then it is too slow."""
+        """From its position on, as they come. Ends with its query, or where the ring lacks what
+        would be next: then it is too slow."""
         while not self.ended:
             if self._ring.lacks(self._number, self.query_id):
                 self.cut_off()
@@ -98,14 +143,14 @@ class Reader:
                 yield chunk
                 if is_last:
                     return
-                # uvicorn waits for nobody as long as there is room: others have their turn.
+                # uvicorn waits for no reader as long as there is room: let others have the loop.
                 await asyncio.sleep(0)
                 continue
             self._woken.clear()
             await self._woken.wait()
             if self._keep_alive:
                 self._keep_alive = False
-                yield frames.KEEP_ALIVE
+                yield sse.KEEP_ALIVE
 
     def next_chunk(self) -> tuple[bytes, bool]:
         """What comes next, empty if there is nothing yet; and whether the stream ends with it."""
@@ -119,18 +164,18 @@ class Reader:
         return chunk, is_last
 
     def _own_frames(self) -> Iterator[tuple[int, bytes, Frame]]:
-        """What was there before it came: no other reader has seen as much as it has."""
+        """Frames from before it came: no other reader has seen just as much."""
         for number, frame in self._ring.frames(self._number, self.query_id):
             if number >= self._alone_until:
                 return
-            if frame.offset > self._since.get(frame.partition, NOTHING_SEEN):
+            if frame.offset > self._since.get(frame.partition, sse.NOTHING_SEEN):
                 self._since[frame.partition] = frame.offset
-                place = format_id(self._since) if self.query_id is None else place_of(frame)
-                yield number, place, frame
+                of_all = self.query_id is None
+                yield number, sse.format_id(self._since) if of_all else frame.id_of_query, frame
 
 
 class SharedChunks:
-    """What all readers at the same place are told, put together once."""
+    """What all readers at the same position get, put together once."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -142,26 +187,26 @@ class SharedChunks:
         if self._end != self._ring.end:
             self._end = self._ring.end
             self._chunks.clear()
-        found = self._chunks.get((query_id, number))
-        if found is None:
+        key = (query_id, number)
+        if key not in self._chunks:
             of_one = query_id is not None
-            placed = (
-                (at, place_of(frame) if of_one else frame.place, frame)
+            with_ids = (
+                (at, frame.id_of_query if of_one else frame.id_of_all, frame)
                 for at, frame in self._ring.frames(number, query_id)
             )
-            found = self._chunks[query_id, number] = _joined(placed, self._end, of_one=of_one)
-        return found
+            self._chunks[key] = _joined(with_ids, self._end, of_one=of_one)
+        return self._chunks[key]
 
 
 def _joined(
-    placed: Iterable[tuple[int, bytes, Frame]], end: int, *, of_one: bool
+    with_ids: Iterable[tuple[int, bytes, Frame]], end: int, *, of_one: bool
 ) -> tuple[bytes, int, bool]:
     """A chunk of frames, each with its number and its id; the number after it, `end` after all of
     them; and whether it ends a stream `of_one` query."""
     parts: list[bytes] = []
     held_bytes = 0
-    for number, place, frame in placed:
-        parts.append(frames.with_id(place, frame.body))
+    for number, event_id, frame in with_ids:
+        parts.append(sse.with_id(event_id, frame.body))
         held_bytes += len(frame.body)
         is_last = frame.is_last and of_one
         if is_last or held_bytes > CHUNK_BYTES:
@@ -169,18 +214,13 @@ def _joined(
     return b"".join(parts), end, False
 
 
-def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, in small pieces of about the same size."""
+def opening_chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, in small chunks of about the same size."""
     gathered = bytearray()
     for part in parts:
         gathered += part
-        while len(gathered) >= PIECE_BYTES:
-            yield bytes(gathered[:PIECE_BYTES])
-            del gathered[:PIECE_BYTES]
+        while len(gathered) >= _OPENING_CHUNK_BYTES:
+            yield bytes(gathered[:_OPENING_CHUNK_BYTES])
+            del gathered[:_OPENING_CHUNK_BYTES]
     if gathered:
         yield bytes(gathered)
-
-
-def place_of(frame: Frame) -> bytes:
-    """The id of one who follows only this query."""
-    return f"{frame.partition}:{frame.offset}".encode()

@@ -1,7 +1,7 @@
 """The last frames of the live stream, bounded in bytes. Pure.
 
-Every reader reads from here, each at its own place, so that no reader has a queue of its own: who
-falls behind the ring is too slow.
+Every reader reads from here, each at its own position, so that no reader has a queue of its own: a
+reader that falls behind the ring is too slow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from sparklag_service.live.event_ids import NOTHING_SEEN, begins_anew, format_id
+from sparklag_service.live.sse import NOTHING_SEEN, format_id
+from sparklag_service.view.feed import starts_over
 
 _OVERHEAD_BYTES = 400
 """What Python takes for a frame beside its bytes, about."""
@@ -26,13 +27,18 @@ class Frame(NamedTuple):
     body: bytes
     is_last: bool
     """A tombstone's."""
-    place: bytes
-    """The id of one who has read everything up to it."""
+    id_of_all: bytes
+    """The id of a reader of all queries that has read everything up to it."""
+
+    @property
+    def id_of_query(self) -> bytes:
+        """The id of a reader of this query alone."""
+        return f"{self.partition}:{self.offset}".encode()
 
     @property
     def held_bytes(self) -> int:
         """Of memory."""
-        return len(self.body) + len(self.place) + _OVERHEAD_BYTES
+        return len(self.body) + len(self.id_of_all) + _OVERHEAD_BYTES
 
 
 class Ring:
@@ -42,7 +48,7 @@ class Ring:
         self._max_bytes = max_bytes
         self._frames: deque[Frame] = deque()
         self._numbers_of_query: dict[str, deque[int]] = {}
-        self._places_of_partition: dict[int, _Places] = {}
+        self._partitions: dict[int, _PartitionFrames] = {}
         self._last_lost: dict[str, int] = {}
         self.first = 0
         """Number of the oldest frame."""
@@ -50,33 +56,31 @@ class Ring:
 
     @property
     def end(self) -> int:
-        """Number of the frame that comes next."""
+        """Number of the next frame."""
         return self.first + len(self._frames)
 
     @property
-    def places(self) -> dict[int, int]:
+    def offsets(self) -> dict[int, int]:
         """How far the topic was read: partition, last offset."""
-        return {number: places.last for number, places in self._places_of_partition.items()}
+        return {number: partition.last for number, partition in self._partitions.items()}
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """The topic is read from `starts` on, and ends at `ends` now. Where that leaves something
-        out, or ends before what was read (it is another topic of that name), nothing before it
-        can be told any more."""
+        """The topic is read from `starts` on, and ends at `ends` now. Where reading starts over,
+        no reader can resume from before."""
         for partition, start in starts.items():
-            places = self._places_of_partition.get(partition)
-            last = places.last if places is not None else None
-            if begins_anew(last, start, ends.get(partition, 0)):
-                self._places_of_partition[partition] = _Places(start - 1)
+            last = self.offsets.get(partition)
+            if starts_over(last, start, ends.get(partition, 0)):
+                self._partitions[partition] = _PartitionFrames(start - 1)
 
     def put(
         self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool
     ) -> bool:
         """Take a frame in, unless it is here already."""
-        places = self._places_of_partition.setdefault(partition, _Places(offset - 1))
-        if offset <= places.last:
+        of_partition = self._partitions.setdefault(partition, _PartitionFrames(offset - 1))
+        if offset <= of_partition.last:
             return False
-        places.add(offset, self.end)
-        frame = Frame(query_id, partition, offset, body, is_last, format_id(self.places))
+        of_partition.add(offset, self.end)
+        frame = Frame(query_id, partition, offset, body, is_last, format_id(self.offsets))
         self._numbers_of_query.setdefault(query_id, deque()).append(self.end)
         self._frames.append(frame)
         self.held_bytes += frame.held_bytes
@@ -86,22 +90,21 @@ class Ring:
         return True
 
     def reaches(self, since: Mapping[int, int], partition: int | None) -> bool:
-        """Whether every frame after those places is still here; of one partition, or of all."""
-        partitions = self._places_of_partition if partition is None else {partition}
+        """Whether every frame after those offsets is still here; of one partition, or of all."""
         return all(
-            places.reach <= since.get(number, NOTHING_SEEN) <= places.last
-            for number in partitions
-            if (places := self._places_of_partition.get(number)) is not None
+            of_partition.complete_after <= since.get(number, NOTHING_SEEN) <= of_partition.last
+            for number, of_partition in self._partitions.items()
+            if partition in (None, number)
         )
 
     def number_after(self, since: Mapping[int, int]) -> int:
-        """Number of the first frame after those places."""
-        found = [
+        """Number of the first frame after those offsets."""
+        numbers = [
             number
-            for partition, places in self._places_of_partition.items()
-            if (number := places.number_after(since.get(partition, NOTHING_SEEN))) is not None
+            for partition, of_partition in self._partitions.items()
+            if (number := of_partition.number_after(since.get(partition, NOTHING_SEEN))) is not None
         ]
-        return min(found, default=self.end)
+        return min(numbers, default=self.end)
 
     def lacks(self, number: int, query_id: str | None) -> bool:
         """Whether a frame (of that query) from this number on is here no more."""
@@ -126,8 +129,7 @@ class Ring:
     def _drop_oldest(self) -> None:
         frame = self._frames.popleft()
         self.held_bytes -= frame.held_bytes
-        places = self._places_of_partition[frame.partition]
-        places.drop(self.first, frame.offset)
+        self._partitions[frame.partition].drop(self.first, frame.offset)
         numbers = self._numbers_of_query[frame.query_id]
         numbers.popleft()
         self._last_lost[frame.query_id] = self.first
@@ -139,13 +141,13 @@ class Ring:
         self.first += 1
 
 
-class _Places:
+class _PartitionFrames:
     """Where the frames of one partition are."""
 
-    def __init__(self, reach: int) -> None:
-        self.reach = reach
+    def __init__(self, start: int) -> None:
+        self.complete_after = start
         """Every frame after this offset is here."""
-        self.last = reach
+        self.last = start
         self._offsets: deque[int] = deque()
         self._numbers: deque[int] = deque()
 
@@ -159,7 +161,7 @@ class _Places:
         if self._numbers and self._numbers[0] == number:
             self._numbers.popleft()
             self._offsets.popleft()
-            self.reach = offset
+            self.complete_after = offset
 
     def number_after(self, offset: int) -> int | None:
         at = bisect_right(self._offsets, offset)

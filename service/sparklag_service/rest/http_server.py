@@ -1,30 +1,45 @@
-"""uvicorn, as this service needs it."""
+"""uvicorn, as this service needs it: its connections are limited in number, and in the time that a
+request may take to arrive."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import Final
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sparklag_service.live.connections import Connection, ConnectionLimits
+from sparklag_schemas.settings import LimitSettings
+from sparklag_service.counters import Counters
+from sparklag_service.live.reader import TRANSPORT_STATE
 from sparklag_service.rest.app import create_app
 from sparklag_service.rest.backend import Backend
 
 _BACKLOG: Final = 128
-"""Connections that wait to be taken: asyncio tries as many at a time, whether there are files for
-them or not."""
+"""Connections that wait to be accepted: asyncio tries as many at a time, whether there are files
+for them or not."""
 _LOG_INTERVAL_S: Final = 60.0
 _NO_FILES: Final = "socket.accept() out of system resource"
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""
+_OTHER_FILES: Final = 200
+"""Connections to brokers and stores, files, and connections that wait to be accepted."""
+_UNLIMITED_FILES: Final = 1_000_000
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 10\r\n"
+    b"content-length: 0\r\n\r\n"
+)
 
 
-class _OnceInAWhile(logging.Filter):
-    """Of what any stranger can cause, one of each a minute: warnings, and asyncio's error for each
-    connection that finds no file left."""
+class _OncePerMinute(logging.Filter):
+    """Passes one of each message that any stranger can cause: warnings, and asyncio's error for
+    each connection that finds no file left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,28 +47,121 @@ class _OnceInAWhile(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging."""
-        said = str(record.msg).partition("\n")[0]
-        if record.levelno != logging.WARNING and said != _NO_FILES:
+        message = str(record.msg).partition("\n")[0]
+        if record.levelno != logging.WARNING and message != _NO_FILES:
             return True
         now_s = time.monotonic()
-        if now_s - self._logged_s.get(said, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
+        if now_s - self._logged_s.get(message, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
             return False
-        self._logged_s[said] = now_s
+        self._logged_s[message] = now_s
         return True
 
 
-_once_in_a_while = _OnceInAWhile()
+_once_per_minute = _OncePerMinute()
+
+
+class ConnectionLimits:
+    """How many connections there are, and how many may be."""
+
+    def __init__(self, limits: LimitSettings, counters: Counters) -> None:
+        """Takes as many files as the system lets this process have."""
+        self.request_s = limits.request_s
+        self._max = max(1, min(limits.connections, _max_files() - _OTHER_FILES))
+        self._max_of_address = limits.connections_per_address
+        self._counters = counters
+        self._of_address: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Whether there is room for one more from `address`."""
+        if (
+            self._of_address.total() >= self._max
+            or self._of_address[address] >= self._max_of_address
+        ):
+            self._counters.connections_refused += 1
+            return False
+        self._of_address[address] += 1
+        return True
+
+    def release(self, address: str) -> None:
+        """A connection has ended."""
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+
+def _max_files() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return _UNLIMITED_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+class Connection(H11Protocol):
+    """Requests have their transport in their state, to be cut off by the application.
+
+    A class of its own is made for each server: `limits` are that server's.
+    """
+
+    limits: ConnectionLimits
+    _address: str | None = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by asyncio."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        if not self.limits.take(address):
+            transport.write(_FULL)
+            transport.close()
+            return
+        self._address = address
+        self.app_state = {**self.app_state, TRANSPORT_STATE: transport}
+        self._start_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio."""
+        if self._address is None:
+            return
+        if self._deadline is None:
+            self._start_deadline()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._end_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        self._end_deadline()
+        if self._address is not None:
+            self.limits.release(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def _start_deadline(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self.limits.request_s, self.transport.abort)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class HttpServer(uvicorn.Server):
-    """Answers from `backend`. At the end it ends the live streams, which have no end of their own:
+    """Answers from `backend`. At its end it ends the live streams, which have no end of their own:
     uvicorn would wait for them as long as it may."""
 
     def __init__(self, backend: Backend) -> None:
         timeout_s = backend.settings.shutdown_timeout_s
         limits = ConnectionLimits(backend.settings.limits, backend.counters)
         for name in ("uvicorn.error", "asyncio"):
-            logging.getLogger(name).addFilter(_once_in_a_while)
+            logging.getLogger(name).addFilter(_once_per_minute)
         super().__init__(
             uvicorn.Config(
                 create_app(backend),
@@ -73,8 +181,8 @@ class HttpServer(uvicorn.Server):
         self._live.close()
         await super().shutdown(sockets)
 
-    def let_go(self) -> None:
-        """End streams and listen no more. Where serving is cancelled uvicorn does not."""
+    def close(self) -> None:
+        """End streams and stop listening: where serving is cancelled, uvicorn does not."""
         self._live.close()
         for server in getattr(self, "servers", ()):
             server.close()

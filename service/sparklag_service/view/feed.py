@@ -37,6 +37,12 @@ class Follower(Protocol):
         """Read, and taken by the view: an event that came after a newer one of its query is not."""
 
 
+def starts_over(last: int | None, start: int, end: int) -> bool:
+    """Whether reading a partition from `start` on, up to `end`, does not go on after offset `last`:
+    it was not read before, or something is left out, or another topic has the name now."""
+    return last is None or start > last + 1 or end <= last
+
+
 class Feed:
     """Hands on in order, at once. A follower that fails is logged and counted, and left alone."""
 

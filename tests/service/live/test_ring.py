@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
-from sparklag_service.live.connections import Wire
-from sparklag_service.live.event_ids import format_id, parse_id
 from sparklag_service.live.hub import LiveHub
+from sparklag_service.live.reader import Wire
 from sparklag_service.live.ring import Ring
+from sparklag_service.live.sse import format_id, parse_id
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
@@ -21,10 +21,10 @@ from tests.messages import lag_event
 PARTITIONS = 3
 
 
-def test_an_id_is_the_places_in_it() -> None:
-    places = {3: 1207, 0: 88}
-    assert format_id(places) == b"0:88,3:1207"
-    assert parse_id("0:88,3:1207") == places
+def test_an_id_is_the_offsets_in_it() -> None:
+    offsets = {3: 1207, 0: 88}
+    assert format_id(offsets) == b"0:88,3:1207"
+    assert parse_id("0:88,3:1207") == offsets
     assert format_id({0: -1}) == b"-"
     assert parse_id("-") == {}
 

@@ -36,7 +36,7 @@ async def read_all(connection: socket.socket) -> None:
 async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_everything(
     live: LiveServer,
 ) -> None:
-    live.hub.patience_s = live.hub.look_s = 0.2
+    live.hub.write_timeout_s = live.hub.check_interval_s = 0.2
     async with live.reading("/stream") as reader, live.not_reading("/stream", SMALL_BYTES) as idle:
         await holds(lambda: live.hub.reading == 2, "both read")
         await fill(live)
@@ -54,7 +54,7 @@ async def test_one_who_does_not_read_is_cut_off_and_counted_and_others_get_every
 async def test_that_nobody_reads_is_seen_before_megabytes_are_in_the_kernel(
     live: LiveServer,
 ) -> None:
-    live.hub.patience_s = LONG_S
+    live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         (connection,) = live.http.server_state.connections
@@ -67,7 +67,7 @@ async def test_that_nobody_reads_is_seen_before_megabytes_are_in_the_kernel(
 async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
     live: LiveServer,
 ) -> None:
-    live.hub.patience_s = LONG_S
+    live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live, 300)
@@ -81,7 +81,7 @@ async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
 
 async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
     async with live_server(live=LiveSettings(resume_mb=1)) as live:
-        live.hub.patience_s = LONG_S
+        live.hub.write_timeout_s = LONG_S
         async with live.not_reading("/stream", SMALL_BYTES) as slow:
             await holds(lambda: live.hub.reading == 1, "it reads")
             await fill(live, 300)
@@ -93,7 +93,7 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
 
 
 async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
-    live.hub.patience_s = LONG_S
+    live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")
         await fill(live)
