@@ -1,12 +1,32 @@
-"""What the service counts about itself: written by every part, read by `/metrics` and
-`/health/ready`."""
+"""What the service counts about itself, refused messages among it: written by every part, read by
+`/metrics` and `/health/ready`."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections import Counter, OrderedDict
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
-from sparklag_service.refusals import Refusals
+from sparklag_schemas.printable import printable
+
+_log = logging.getLogger(__name__)
+KINDS: Final = (
+    "batch",
+    "bounds",
+    "future",
+    "limit",
+    "malformed",
+    "place",
+    "signature",
+    "version",
+)
+"""`ContractError.kind` of refused messages; a `batch` is refused as a whole."""
+_LOG_INTERVAL_S: Final = 60.0
+_QUERIES: Final = 10_000
+"""More are not kept: anybody may write their keys."""
+_RECENT_S: Final = 300.0
 
 
 def count(meaning: str) -> Any:
@@ -28,13 +48,58 @@ class Counts:
         return {counter.name: counter.metadata["meaning"] for counter in fields(cls)}
 
 
+class Refusals:
+    """Messages that this instance refused: counted by topic and kind, of which each is logged at
+    most once a minute."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """By topic and kind."""
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+        self._of_query: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._newest: tuple[float, str] | None = None
+
+    def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
+        """Count it. `what`: which message, and why."""
+        now_s = time.monotonic()
+        what = printable(what)
+        self.counts[topic, kind] += 1
+        self._newest = (now_s, what)
+        if query_id is not None:
+            self._of_query[query_id] = (now_s, what)
+            self._of_query.move_to_end(query_id)
+            if len(self._of_query) > _QUERIES:
+                self._of_query.popitem(last=False)
+        logged_s, logged = self._logged.get((topic, kind), (-_LOG_INTERVAL_S, 0))
+        if now_s >= logged_s + _LOG_INTERVAL_S:
+            count = self.counts[topic, kind]
+            before = count - logged - 1
+            more = f" ({before} more of this kind before it)" if before else ""
+            _log.warning("refused a %s%s", what, more)
+            self._logged[topic, kind] = (now_s, count)
+
+    def of_query(self, query_id: str, since_s: float) -> str | None:
+        """Why the newest message of a query was refused, if one was after `since_s`
+        (`time.monotonic()`)."""
+        at_s, what = self._of_query.get(query_id, (since_s, ""))
+        return what if at_s > since_s else None
+
+    @property
+    def recent(self) -> str | None:
+        """The newest of the last minutes, and how many there were. None: there was none."""
+        if self._newest is None or self._newest[0] < time.monotonic() - _RECENT_S:
+            return None
+        count = sum(self.counts.values())
+        return f"{count:,} messages refused since the start, the last one a {self._newest[1]}"
+
+
 @dataclass
 class Counters(Counts):
     """Counts since the start of this instance."""
 
     def __post_init__(self) -> None:
         self.refusals = Refusals()
-        """Messages that were not taken."""
+        """Messages that were refused."""
 
     observations: int = count("Observations taken in.")
     superseded: int = count(

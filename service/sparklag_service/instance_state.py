@@ -15,8 +15,8 @@ from sparklag_service.intakes import Delivery, Intake, Watcher
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publishing.lag_publisher import LagPublisher
+from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.publishing.topic_keeper import TopicKeeper
 from sparklag_service.recording.store_recording import Recording
 from sparklag_service.rest.kept_offsets import KeptOffsets
 from sparklag_service.supervision import Supervisor
@@ -41,7 +41,7 @@ class InstanceState:
     enricher: Enricher
     publisher: LagPublisher
     publishing: Publishing
-    topics: TopicKeeper
+    topics: OwnTopics
     view: View
     view_reader: ViewReader
     live: LiveHub

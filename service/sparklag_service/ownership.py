@@ -168,7 +168,7 @@ class Ownership:
         """Forget queries past their keep time; where a limit is reached, those that ended first."""
         tracked = self._tracked
         expired_before_ms = epoch_ms() - int(self._settings.keep_s * 1000)
-        for query_id in list(tracked.tracker.over(expired_before_ms)):
+        for query_id in list(tracked.tracker.expired(expired_before_ms)):
             self._forget(query_id)
         if not tracked.limits.is_full:
             return

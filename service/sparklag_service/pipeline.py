@@ -27,8 +27,8 @@ from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.lag_publisher import LagPublisher
+from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.publishing.topic_keeper import TopicKeeper
 from sparklag_service.recording.store_recording import make_recording
 from sparklag_service.rest.kept_offsets import KeptOffsets
 from sparklag_service.supervision import Supervisor
@@ -122,7 +122,7 @@ class Pipeline:
             self.view_reader,
             counters,
         )
-        self.topics = TopicKeeper(settings)
+        self.topics = OwnTopics(settings)
         self.kept = KeptOffsets(settings)
         self.state = InstanceState(
             settings,
@@ -167,7 +167,7 @@ class Pipeline:
             {"live stream": self.live.run, "view": self.view_reader.run},
             dict(self.enricher.tasks),
             {
-                "topics": partial(self.topics.mend, self.publisher.failed),
+                "topics": partial(self.topics.recreate, self.publisher.failed),
                 "publisher": self.publisher.run,
             },
             {

@@ -40,7 +40,7 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
             "name": "orders",
             "cluster": "default",
             "observed_at_ms": 1_000,
-            "heard_at_ms": 1_000,
+            "driver_seen_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,
         }

@@ -80,7 +80,7 @@ _TASKS = {
     "live stream": "live.run",
     "view": "view_reader.run",
     "cluster default": "enricher.tasks",
-    "topics": "topics.mend",
+    "topics": "topics.recreate",
     "publisher": "publisher.run",
     "tracker": "tracking.run",
     "refresh": "ownership.refresh",

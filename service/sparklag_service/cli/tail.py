@@ -17,9 +17,9 @@ from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
 from sparklag_service.cli.markup import ascii_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
+from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
 from sparklag_service.intakes.contract_records import ContractRecords, shown
-from sparklag_service.refusals import Refusals
 
 
 def tail(

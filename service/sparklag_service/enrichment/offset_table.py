@@ -45,7 +45,7 @@ class Plan:
     parts: list[tuple[int, IsolationLevel, TopicPart]] = field(default_factory=list)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
     """Partitions that nobody can be asked for."""
-    unplaced: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    without_position: dict[str, list[TopicPartition]] = field(default_factory=dict)
     """Topics of which no broker has spoken yet, with the partitions that are known without."""
     topics: set[str] = field(default_factory=set)
 
@@ -120,7 +120,7 @@ class OffsetTable:
                 topic = self.offsets.topics.get(name)
                 numbers = source.watched_partitions(name, topic.partitions if topic else ())
                 if topic is None:
-                    some = plan.unplaced.setdefault(name, [])
+                    some = plan.without_position.setdefault(name, [])
                     some += [TopicPartition(name, number) for number in numbers]
                     continue
                 for leader, part in self._by_leader(plan, name, topic, tuple(numbers)):
@@ -254,7 +254,7 @@ class OffsetTable:
         parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
         for plan in plans:
             topics |= plan.topics
-            for topic, number in (*plan.unknown, *chain(*plan.unplaced.values())):
+            for topic, number in (*plan.unknown, *chain(*plan.without_position.values())):
                 numbers.setdefault(topic, set()).add(number)
             for _, _, part in plan.parts:
                 parts.setdefault(part.topic, {})[part.numbers] = part

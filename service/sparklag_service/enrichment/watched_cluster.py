@@ -101,9 +101,9 @@ class WatchedCluster:
         if plan.unknown:
             self.offsets.unknown.update(plan.unknown)
         self._ask_leaders(plan, hold)
-        if plan.unplaced and self._is_away:
+        if plan.without_position and self._is_away:
             self._fail_unplaced(plan)
-        elif plan.unplaced:
+        elif plan.without_position:
             waiting = _Unplaced(plan, hold)
             hold.take()
             self._unplaced.append(waiting)
@@ -239,14 +239,14 @@ class WatchedCluster:
             self._explaining = None
 
     def _fail_unplaced(self, plan: Plan) -> None:
-        for partitions in plan.unplaced.values():
+        for partitions in plan.without_position.values():
             self._table.fail(partitions, "no broker answers", plan.asked_s)
 
     async def _place_waiting(self) -> None:
         """Ask for what waited for topics that are known now."""
         known = self.offsets.topics
         for waiting in list(self._unplaced):
-            if waiting in self._unplaced and known.keys() >= waiting.plan.unplaced.keys():
+            if waiting in self._unplaced and known.keys() >= waiting.plan.without_position.keys():
                 self._unplaced.remove(waiting)
                 self.ask(waiting.plan.state, waiting.hold)
                 waiting.hold.release()

@@ -51,7 +51,7 @@ def query_status(
         return beyond
     telling: list[PartitionLag | Finding] = [one for one in unread if one.reason != NO_BATCH]
     telling += past
-    if not state.known:
+    if not state.has_position:
         telling += [one for one in partitions if one.status not in ("OK", "UNKNOWN")]
         if not telling:
             return Finding("UNKNOWN", NO_BATCH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparklag_schemas import LagEvent
-from sparklag_service.tracking.query_state import QueryState, unplaced
+from sparklag_service.tracking.query_state import QueryState, without_position
 
 
 def unknown_event(
@@ -30,7 +30,7 @@ def unknown_event(
 def without_numbers(event: LagEvent, reason: str) -> LagEvent:
     """The same event, and not what it measured."""
     return unknown_event(
-        unplaced(event),
+        without_position(event),
         event.measured_by,
         event.measured_at,
         event_id=event.event_id,

@@ -21,7 +21,7 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
-from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
+from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
 from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Refill:
 
     async def run(self) -> None:
         """Read when there is something to read, until cancelled. Kafka may be away."""
-        await keep_reading(
+        await read_with_retry(
             self._read_when_needed,
             self._settings.lag_topic,
             self._settings,

@@ -1,4 +1,4 @@
-"""Reading the two topics: whatever stands there, and however long Kafka is away."""
+"""Reading sparklag's topics, whatever is written there and however long Kafka is away."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.chunks import by_size
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.signatures import Signatures
-from sparklag_service.counters import Counters
+from sparklag_service.counters import Counters, Refusals
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.refusals import Refusals
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
@@ -35,8 +34,7 @@ Message = TypeVar("Message")
 
 
 class ContractRecords(Generic[Message]):
-    """Reads the records of one topic: those that keep the contract. The rest is refused, each
-    whole: counted by the kind of what is wrong, and logged once in a while."""
+    """Decodes the records of one topic. Those that break the contract are refused: see Refusals."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class ContractRecords(Generic[Message]):
     async def chunks(
         self, records: Iterable[ConsumerRecord]
     ) -> AsyncIterator[list[ConsumerRecord]]:
-        """The records, in parts that can be decoded, and without holding the loop for long.
+        """The records in chunks that can be decoded without blocking the loop for long.
 
         Raises RegistryError: see `learn`.
         """
@@ -66,7 +64,7 @@ class ContractRecords(Generic[Message]):
             yield chunk
 
     async def learn(self, records: Iterable[ConsumerRecord]) -> None:
-        """What they are written in. Raises RegistryError where nobody can tell."""
+        """Fetch the schemas they are written in. Raises RegistryError where none can be had."""
         await self._reader.learn(record.value for record in records)
 
     def decoded(self, record: ConsumerRecord) -> Message | None:
@@ -81,7 +79,7 @@ class ContractRecords(Generic[Message]):
         return message
 
     def is_genuine(self, record: ConsumerRecord) -> bool:
-        """Whether a record without a value, which says that a query is forgotten, is taken."""
+        """Whether a tombstone, which forgets a query, is accepted."""
         try:
             self._signatures.check(self._topic, record.key, None, record.headers)
         except ContractError as error:
@@ -90,14 +88,14 @@ class ContractRecords(Generic[Message]):
         return True
 
     def query_id(self, record: ConsumerRecord) -> str | None:
-        """The query that `record` is of, by its key; None where it is refused."""
+        """The query id in the key of `record`; None where it is refused."""
         query_id = _query_of(record)
         if query_id is None:
             self.refuse(record, WrongPlace(f"its key is no id of up to {MAX_NAME:,} characters"))
         return query_id
 
     def refuse(self, record: ConsumerRecord, error: ContractError) -> None:
-        """It is not taken."""
+        """Refuse the record."""
         self._refusals.add(
             self._topic,
             error.kind,
@@ -106,21 +104,20 @@ class ContractRecords(Generic[Message]):
         )
 
     def refuse_batch(self, first: int, after: int, why: str) -> None:
-        """Records that cannot be told apart are not taken: see ContractConsumer."""
+        """Refuse the records of a batch that cannot be read: see ContractConsumer."""
         what = f"{after - first} messages of {self._topic}, at offsets from {first}"
         self._refusals.add(self._topic, "batch", f"{what}: {why}", None)
 
 
 def shown(event: LagEvent, written: bytes) -> tuple[LagEvent, bytes]:
-    """What is shown of an event that stood on the topic as `written`, and the JSON of it, whatever
-    the topic speaks: nothing in it may be a secret."""
+    """The event without secrets, and its JSON; `written` is its value on the topic."""
     safe = redacted(event)
     return safe, as_json(written, event) if safe is event else encode(safe)
 
 
 def _written_at_ms(record: ConsumerRecord) -> int:
-    """By the broker's clock, where the topic has its times from that; else now, by our own. The
-    time that a producer gives is only its word."""
+    """By the broker's clock, where the topic has its timestamps from that; else now: a producer may
+    write any timestamp."""
     if record.timestamp_type == _LOG_APPEND_TIME and record.timestamp is not None:
         return int(record.timestamp)
     return epoch_ms()
@@ -131,14 +128,14 @@ def _query_of(record: ConsumerRecord) -> str | None:
     return None if key is None or len(key) > _MAX_KEY_BYTES else key.decode(errors="replace")
 
 
-async def keep_reading(
+async def read_with_retry(
     read: Callable[[], Awaitable[None]],
     topic: str,
     settings: ResolvedSettings,
     counters: Counters,
     on_failure: Callable[[str], None],
 ) -> None:
-    """Call `read` again whenever Kafka fails it, until cancelled. `on_failure` is told why."""
+    """Call `read` again whenever Kafka fails, until cancelled. `on_failure` takes the reason."""
     while True:
         try:
             await read()
@@ -147,5 +144,5 @@ async def keep_reading(
             cause = await explain_error(error, settings.access)
             reason = f"topic {topic}: {cause}"
             on_failure(reason)
-            _log.warning("reading %s; trying again", reason)
+            _log.warning("cannot read %s; trying again", reason)
         await asyncio.sleep(_RETRY_S)

@@ -25,7 +25,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, RebalanceHandler
 from sparklag_service.intakes.commit_ledger import CommitLedger
-from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
+from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500
@@ -99,7 +99,7 @@ class TopicIntake:
 
     async def run(self, handler: RebalanceHandler) -> None:
         """Consume until cancelled; then commit what is done and leave the group."""
-        await keep_reading(
+        await read_with_retry(
             partial(self._consume, handler),
             self._settings.offsets_topic,
             self._settings,

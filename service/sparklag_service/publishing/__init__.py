@@ -1,1 +1,1 @@
-"""What is said, when, and to which topic."""
+"""Which events are due, and the topics they are written to."""

@@ -1,4 +1,4 @@
-"""When what is known of a query is worth saying. Pure."""
+"""When an event of a query is due. Pure."""
 
 from __future__ import annotations
 

@@ -25,18 +25,18 @@ class LagPublisher:
     def __init__(
         self,
         settings: ResolvedSettings,
-        keeps: Callable[[str], bool],
+        owns: Callable[[str], bool],
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
-        """`keeps`: whether this instance answers for a query id."""
+        """`owns`: whether this instance answers for a query id."""
         topic = settings.lag_topic
         self._writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
         self._partitions = LagPartitions(settings.own_partitions)
         self._counters = counters
         self._by_partition: PartitionPublisher | None = None
         if settings.partition_records:
-            self._by_partition = PartitionPublisher(settings, keeps, counters, formats)
+            self._by_partition = PartitionPublisher(settings, owns, counters, formats)
 
     @property
     def failed(self) -> asyncio.Event:
@@ -72,15 +72,15 @@ class LagPublisher:
             self._by_partition.forget(query_id)
         return done
 
-    def taken_over(self, event: LagEvent) -> None:
+    def adopt(self, event: LagEvent) -> None:
         """This instance answers for a query from here on; its newest event is another's."""
         if self._by_partition is not None:
-            self._by_partition.taken_over(event)
+            self._by_partition.adopt(event)
 
-    def let_go(self, query_id: str) -> None:
+    def release(self, query_id: str) -> None:
         """Another instance answers for it from here on."""
         if self._by_partition is not None:
-            self._by_partition.let_go(query_id)
+            self._by_partition.release(query_id)
 
     async def aclose(self) -> None:
         """Disconnect."""

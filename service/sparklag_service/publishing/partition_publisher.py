@@ -20,20 +20,20 @@ _RETRY_S: Final = 2.0
 
 
 class PartitionPublisher:
-    """Holds up nothing else: events go out without it. What fails is said again with the next
-    event of its query, at the latest at its heartbeat."""
+    """Runs beside the events. A record that fails is written again with its query's next event, at
+    the latest at the heartbeat."""
 
     def __init__(
         self,
         settings: ResolvedSettings,
-        keeps: Callable[[str], bool],
+        owns: Callable[[str], bool],
         counters: Counters,
         formats: MessageFormats,
     ) -> None:
-        """`keeps`: whether this instance answers for a query id."""
+        """`owns`: whether this instance answers for a query id."""
         topic = settings.partition_topic
         self._writer = TopicWriter(settings, topic, formats.writer(PartitionRecord, topic))
-        self._keeps = keeps
+        self._owns = owns
         self._counters = counters
         self._changes = PartitionChanges(settings.partition_heartbeat_s)
         self._waiting: dict[str, LagEvent | None] = {}
@@ -48,11 +48,11 @@ class PartitionPublisher:
         """Write a tombstone for each of its partitions, soon."""
         self._wait(query_id, None)
 
-    def taken_over(self, event: LagEvent) -> None:
+    def adopt(self, event: LagEvent) -> None:
         """See PartitionChanges."""
         self._changes.taken_over(event)
 
-    def let_go(self, query_id: str) -> None:
+    def release(self, query_id: str) -> None:
         """Another instance publishes it now."""
         self._waiting.pop(query_id, None)
         self._changes.let_go(query_id)
@@ -69,7 +69,7 @@ class PartitionPublisher:
                     if event is not None:
                         await self._publish(event)
                     elif not await self._write_all(query_id, self._changes.all_gone(query_id)):
-                        # No event comes that would say it again.
+                        # No further event of the query comes.
                         self._waiting.setdefault(query_id, None)
                         await asyncio.sleep(_RETRY_S)
         finally:
@@ -80,16 +80,16 @@ class PartitionPublisher:
         self._woken.set()
 
     async def _publish(self, event: LagEvent) -> None:
-        if self._keeps(event.query_id):
+        if self._owns(event.query_id):
             changes = self._changes.due(event, time.monotonic())
             await self._write_all(event.query_id, changes, event.cluster)
 
     async def _write_all(self, query_id: str, changes: list[Change], cluster: str = "") -> bool:
         """Whether nothing of it is to be written again."""
         all_done = True
-        for portion in by_count(changes, _AT_ONCE):
-            written = await asyncio.gather(*(self._write(change, cluster) for change in portion))
-            for change, done in zip(portion, written, strict=True):
+        for chunk in by_count(changes, _AT_ONCE):
+            written = await asyncio.gather(*(self._write(change, cluster) for change in chunk))
+            for change, done in zip(chunk, written, strict=True):
                 if done:
                     self._changes.written(query_id, change)
                 all_done = all_done and done

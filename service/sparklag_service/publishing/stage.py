@@ -74,12 +74,12 @@ class Publishing:
 
     def adopt(self, event: LagEvent) -> None:
         """The query's newest event is another instance's."""
-        self._publisher.taken_over(event)
+        self._publisher.adopt(event)
 
     def release(self, query_id: str, *, forgotten: bool = False) -> None:
         """Another instance publishes it, or nobody does: it is `forgotten`."""
         if not forgotten:
-            self._publisher.let_go(query_id)
+            self._publisher.release(query_id)
         self._cadence.forget(query_id)
 
     async def finish(self, query_ids: Iterable[str], timeout_s: float) -> None:

@@ -35,7 +35,7 @@ class TopicWriter:
         self.failed = asyncio.Event()
         """Set by each failure: something may be mended."""
         self.waiting: str | None = None
-        """Why nothing can be written yet. None: something can, or nobody asked."""
+        """Why nothing can be written yet. None: ready, or not checked."""
 
     @property
     def content_type(self) -> str:

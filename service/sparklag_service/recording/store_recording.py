@@ -22,7 +22,7 @@ from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.contract_records import ContractRecords, keep_reading
+from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS: Final = 500
@@ -72,7 +72,7 @@ class Recording:
             await run_together(
                 self._writer.prune_regularly(),
                 self._record_told(),
-                keep_reading(
+                read_with_retry(
                     self._consume,
                     self._settings.offsets_topic,
                     self._settings,

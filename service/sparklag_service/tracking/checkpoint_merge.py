@@ -1,9 +1,9 @@
-"""One position of a query, where its driver and its checkpoint both speak of it. Pure.
+"""One position of a query from two sources: its driver and its checkpoint. Pure.
 
-Batches are numbered in the checkpoint, and a driver says the same numbers: the position of the
-later batch is the newer one, whenever it came. Each covers the other's gap: a driver that was
-killed, the first batch after a restart, events that Spark's bus dropped, a batch that runs for an
-hour; and a checkpoint that is read only every few seconds.
+Both use the batch numbers of the checkpoint: the position of the later batch is the newer one,
+whenever it came. Each covers the other's gap: a driver that was killed, the first batch after a
+restart, events that Spark's bus dropped, a batch that runs for an hour; and a checkpoint that is
+read only every few seconds.
 """
 
 from __future__ import annotations
@@ -16,95 +16,101 @@ from sparklag_schemas.origins import traits_of
 from sparklag_service.tracking.query_state import QueryState, SourceState, fitting
 
 _UNHEARD_MS = 30_000
-"""A driver says each ten seconds that its query runs: a batch that completes so long after its last
-word is another run's, which no listener speaks of."""
+"""A driver sends a message every ten seconds: a batch that completes so long after the last one is
+of another run, which no listener observes."""
 
 
 def with_checkpoint(
-    known: QueryState, said: Observation, sources: tuple[SourceState, ...]
+    current: QueryState, observation: Observation, sources: tuple[SourceState, ...]
 ) -> QueryState:
-    """`known`, with what the checkpoint says (`sources` are `said`'s) where that is newer.
+    """`current`, at the checkpoint's position (`sources` of `observation`) where that is newer.
 
-    A checkpoint that says less than it said before was set back by somebody: that counts.
+    A checkpoint with an earlier batch than before was set back by somebody: that counts as newer.
     """
     state = replace(
-        known,
-        # A driver knows the name; a checkpoint only where it lies.
-        name=known.name if known.run_id is not None else known.name or said.query,
-        observed_at_ms=max(said.observed_at, known.observed_at_ms + 1),
-        checkpoint_location=said.checkpoint_location or known.checkpoint_location,
-        checkpoint_batch_id=said.batch_id,
+        current,
+        # A driver reports the name; a checkpoint has only its location.
+        name=current.name if current.run_id is not None else current.name or observation.query,
+        observed_at_ms=max(observation.observed_at, current.observed_at_ms + 1),
+        checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
+        checkpoint_batch_id=observation.batch_id,
     )
     positioned = any(source.processed is not None for source in sources)
-    set_back = _order(said.batch_id) < _order(known.checkpoint_batch_id)
-    newer = set_back or not known.known or _order(said.batch_id) > _order(known.batch_id)
+    set_back = _order(observation.batch_id) < _order(current.checkpoint_batch_id)
+    newer = (
+        set_back
+        or not current.has_position
+        or _order(observation.batch_id) > _order(current.batch_id)
+    )
     if positioned and newer:
         state = replace(
             state,
-            origin=said.origin,
-            batch_id=said.batch_id,
-            processed_at_ms=said.processed_at,
+            origin=observation.origin,
+            batch_id=observation.batch_id,
+            processed_at_ms=observation.processed_at,
             batch=None,
-            sources=_described(sources, known.sources),
+            sources=_described(sources, current.sources),
         )
-        if (said.processed_at or 0) > known.heard_at_ms + _UNHEARD_MS:
+        if (observation.processed_at or 0) > current.driver_seen_at_ms + _UNHEARD_MS:
             state = replace(state, run_id=None, ended=False, exception=None, other_run_id=None)
-    return _with_planned(state, said.planned_batch_id, sources)
+    return _with_planned(state, observation.planned_batch_id, sources)
 
 
-def at_newer_position(state: QueryState, known: QueryState) -> QueryState:
-    """`state`, by the newest words of a driver, at the position of `known` where that is newer, or
-    where they say nothing of one: a query that restarts stands where it stood."""
-    from_checkpoint = traits_of(known.origin).is_checkpoint
-    behind = from_checkpoint and _order(state.batch_id) < _order(known.batch_id)
-    if known.known and (behind or not state.known):
+def with_newer_position(state: QueryState, current: QueryState) -> QueryState:
+    """`state`, a driver's newest, at the position of `current` where that is newer, or where the
+    driver reports none: a query that restarts is where it was."""
+    from_checkpoint = traits_of(current.origin).is_checkpoint
+    behind = from_checkpoint and _order(state.batch_id) < _order(current.batch_id)
+    if current.has_position and (behind or not state.has_position):
         state = replace(
             state,
-            sources=_described(known.sources, state.sources),
-            origin=known.origin,
-            batch_id=known.batch_id,
-            processed_at_ms=known.processed_at_ms,
-            batch=known.batch,
+            sources=_described(current.sources, state.sources),
+            origin=current.origin,
+            batch_id=current.batch_id,
+            processed_at_ms=current.processed_at_ms,
+            batch=current.batch,
         )
     else:
-        if state.batch_id is None and known.batch_id is not None:
-            state = replace(state, batch_id=known.batch_id, processed_at_ms=known.processed_at_ms)
+        if state.batch_id is None and current.batch_id is not None:
+            state = replace(
+                state, batch_id=current.batch_id, processed_at_ms=current.processed_at_ms
+            )
         state = replace(
             state,
-            batch=state.batch or known.batch,
-            sources=tuple(_at_least(source, known.sources) for source in state.sources),
+            batch=state.batch or current.batch,
+            sources=tuple(_at_least(source, current.sources) for source in state.sources),
         )
-    if state.planned_batch_id is None and known.planned_batch_id is not None:
-        return _with_planned(state, known.planned_batch_id, known.sources)
+    if state.planned_batch_id is None and current.planned_batch_id is not None:
+        return _with_planned(state, current.planned_batch_id, current.sources)
     return state
 
 
 def _described(
     positions: Sequence[SourceState], descriptions: Sequence[SourceState]
 ) -> tuple[SourceState, ...]:
-    """`positions`, with what `descriptions` say of them; those without a position stay as well."""
-    found = []
+    """`positions` with their `descriptions`; descriptions without a position are kept as well."""
+    described_sources = []
     left = list(descriptions)
     for at in positions:
         described = fitting(left, at.source, {*(at.processed or ()), *(at.planned or ())})
         if described is None:
-            # Numbered alike, and all there is to go by.
-            described = next((one for one in left if one.source == at.source), None)
+            # The number is all there is to go by.
+            described = next((source for source in left if source.source == at.source), None)
         if described is not None:
             left.remove(described)
             processed = at.processed if at.processed is not None else described.processed
             at = replace(described, source=at.source, processed=processed, planned=at.planned)
-        found.append(at)
-    taken = {at.source for at in found}
-    return tuple(found) + tuple(one for one in left if one.source not in taken)
+        described_sources.append(at)
+    taken = {at.source for at in described_sources}
+    return (*described_sources, *(source for source in left if source.source not in taken))
 
 
-def _at_least(source: SourceState, known: Sequence[SourceState]) -> SourceState:
-    """`source`, where it stood if it does not say."""
+def _at_least(source: SourceState, current: Sequence[SourceState]) -> SourceState:
+    """`source`, at its current position where it reports none."""
     if source.processed is not None:
         return source
-    stood = next((s.processed for s in known if s.source == source.source), None)
-    return replace(source, processed=stood)
+    processed = next((s.processed for s in current if s.source == source.source), None)
+    return replace(source, processed=processed)
 
 
 def _with_planned(

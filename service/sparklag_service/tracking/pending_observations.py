@@ -1,4 +1,4 @@
-"""What was observed, and no acknowledged event covers yet."""
+"""Observations that no acknowledged event covers yet."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sparklag_service.tracking.query_state import QueryState
 
 
 class _Waiting(NamedTuple):
-    """What a query's driver said last, what a watcher saw last, or both in this order; and the
-    state that is known by them."""
+    """The newest delivery of a query's driver, that of a watcher, or both in this order; and the
+    state after them."""
 
     deliveries: tuple[Delivery, ...]
     state: QueryState
 
 
 class PendingObservations:
-    """The newest deliveries of each query, taken from `queue`. Each ends settled, once an event
-    that says as much is acknowledged, or dropped, for whoever has its query next."""
+    """The newest deliveries of each query, taken from `queue`. Each is settled, once an event that
+    covers it is acknowledged, or dropped, for the next owner of its query."""
 
     def __init__(self, queue: NewestQueue[Delivery], counters: Counters) -> None:
         self._queue = queue
@@ -34,29 +34,29 @@ class PendingObservations:
         return query_id in self._waiting
 
     def add(self, delivery: Delivery, state: QueryState) -> None:
-        """`state` is what is known by `delivery`."""
+        """`state` is that after `delivery`."""
         query_id = state.query_id
         older = self._waiting.get(query_id)
         deliveries = self._together(older.deliveries if older else (), (delivery,))
         self._waiting[query_id] = _Waiting(deliveries, state)
 
     def state(self, query_id: str) -> QueryState | None:
-        """What is still to be published of a query. None: nothing is."""
+        """The state of a query that is still to be published, if any."""
         waiting = self._waiting.get(query_id)
         return waiting.state if waiting is not None else None
 
     def covered(self, state: QueryState) -> tuple[Delivery, ...]:
-        """What an event that is measured from `state` covers."""
+        """The deliveries that an event measured from `state` covers."""
         waiting = self._waiting.get(state.query_id)
         return waiting.deliveries if waiting is not None and waiting.state is state else ()
 
     def take(self, query_id: str) -> tuple[Delivery, ...]:
-        """All that waits of a query."""
+        """Remove and return the deliveries of a query."""
         waiting = self._waiting.pop(query_id, None)
         return waiting.deliveries if waiting is not None else ()
 
     def put_back(self, deliveries: tuple[Delivery, ...], state: QueryState) -> None:
-        """They were taken, and could not be published. Newer ones may have come."""
+        """Deliveries that were taken and could not be published. Newer ones may have come."""
         newer = self._waiting.get(state.query_id)
         if newer is not None:
             together = self._together(deliveries, newer.deliveries)
@@ -65,7 +65,7 @@ class PendingObservations:
             self._waiting[state.query_id] = _Waiting(deliveries, state)
 
     def settle(self, *deliveries: Delivery) -> None:
-        """An event that says as much, or more, is published."""
+        """An event that covers them is published."""
         for delivery in deliveries:
             delivery.done()
             self._queue.task_done()
@@ -76,19 +76,19 @@ class PendingObservations:
             self.drop(self._queue.get_nowait())
 
     def drop(self, *deliveries: Delivery) -> None:
-        """They are not done here: whoever has their query next reads them again."""
+        """They are not done here: the next owner of their query reads them again."""
         for _ in deliveries:
             self._queue.task_done()
 
     def _together(
         self, older: tuple[Delivery, ...], newer: tuple[Delivery, ...]
     ) -> tuple[Delivery, ...]:
-        """What is left to publish: a newer one says as much, but no watcher says what a driver
-        did."""
-        spoken = any(delivery.observation.run_id is not None for delivery in newer)
+        """What is left to publish: a newer delivery covers an older one, but a watcher's does not
+        cover a driver's."""
+        from_driver = any(delivery.observation.run_id is not None for delivery in newer)
         kept = []
         for delivery in older:
-            if delivery.observation.run_id is not None and not spoken:
+            if delivery.observation.run_id is not None and not from_driver:
                 kept.append(delivery)
             else:
                 self._counters.superseded += 1

@@ -10,11 +10,11 @@ from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
 
 NEAR: Final = 0.8
-"""From this share of a limit on one is warned."""
+"""From this share of a limit on the service warns."""
 
 
 class QueryLimits:
-    """Who was admitted first stays; what would pass a limit is refused until there is room."""
+    """Queries that were admitted first stay; one that would exceed a limit is refused."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._limits = limits
@@ -25,8 +25,8 @@ class QueryLimits:
         """Something was refused since this was last set to False."""
 
     def admit(self, query_id: str, partitions: int) -> None:
-        """Raises OverLimit where the query is new, or has more partitions than before, and there is
-        no room for that."""
+        """Raises OverLimit where the query is new, or has more partitions than before, and that
+        exceeds a limit."""
         before = self._admitted.get(query_id)
         total = self.partitions - (before or 0) + partitions
         limits = self._limits

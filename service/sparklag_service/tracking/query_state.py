@@ -1,4 +1,4 @@
-"""All that is known of a query without asking Kafka. Pure values."""
+"""The state of a query, from observations alone. Pure values."""
 
 from __future__ import annotations
 
@@ -40,59 +40,59 @@ class SourceState:
     def watched_partitions(self, topic: str, existing: Iterable[int]) -> list[int]:
         """Partitions to measure of a topic that has `existing` ones: those with a position, those
         assigned, and, where none are, every one there is, before Spark plans it."""
-        known = (self.processed or {}).get(topic, ())
+        positioned = (self.processed or {}).get(topic, ())
         if self.assigned is not None:
-            return sorted({*known, *self.assigned.get(topic, ())})
-        return sorted({*known, *existing})
+            return sorted({*positioned, *self.assigned.get(topic, ())})
+        return sorted({*positioned, *existing})
 
 
 @dataclass(frozen=True)
 class QueryState:
-    """All that is known of a query without asking Kafka. A new observation makes a new one."""
+    """A query as its observations describe it. A new observation makes a new state."""
 
     query_id: str
     run_id: str | None
-    """None: no driver speaks of it."""
+    """None: no driver reports it."""
     name: str | None
     cluster: str
     observed_at_ms: int
     sources: tuple[SourceState, ...]
     origin: str = "listener"
-    """Who knew the position."""
+    """Where its position comes from."""
     batch_id: int | None = None
     planned_batch_id: int | None = None
     """Later than `batch_id`; its sources' `planned` are of this batch."""
     checkpoint_batch_id: int | None = None
-    """What the checkpoint said last. None: nothing, or not to this instance."""
-    heard_at_ms: int = 0
-    """When its driver spoke last, by the driver's clock. 0: it never did."""
+    """The checkpoint's last completed batch. None: not read by this instance."""
+    driver_seen_at_ms: int = 0
+    """When its driver wrote its last message, by the driver's clock. 0: it never did."""
     processed_at_ms: int | None = None
     batch: Batch | None = None
     checkpoint_location: str | None = None
     ended: bool = False
     exception: str | None = None
     observation_offset: int | None = None
-    run_since_ms: int = 0
-    """`heard_at_ms` when this run was first heard of."""
+    run_seen_since_ms: int = 0
+    """`driver_seen_at_ms` of this run's first message."""
     past_runs: tuple[str, ...] = ()
     other_run_id: str | None = None
-    """A past run that goes on beside this one."""
+    """A past run that still runs beside this one."""
     other_run_at_ms: int = 0
-    """`heard_at_ms` when that one was last heard: its own clock may be another."""
+    """`driver_seen_at_ms` when the other run was last seen: its own clock may differ."""
     activity: str | None = None
     idle_at_ms: int = 0
-    """When its driver last said that there is nothing to do, by its clock. 0: it never did."""
+    """When its driver last reported that it waits, by its clock. 0: never."""
     alone_since_ms: int | None = None
-    """By that one's clock, its first words after this run's last."""
+    """By the other run's clock, its first message after this run's last."""
 
     @property
-    def known(self) -> bool:
-        """Whether any position is known."""
+    def has_position(self) -> bool:
+        """Whether any source has a processed offset."""
         return any(source.processed is not None for source in self.sources)
 
 
-def unplaced(message: Observation | LagEvent) -> QueryState:
-    """The state of a query of which no position could be taken."""
+def without_position(message: Observation | LagEvent) -> QueryState:
+    """The state of a query whose position could not be tracked."""
     return QueryState(
         query_id=message.query_id,
         run_id=message.run_id,
@@ -117,7 +117,7 @@ def restored(event: LagEvent) -> QueryState:
         batch_id=event.batch_id,
         planned_batch_id=event.planned_batch_id,
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
-        heard_at_ms=event.observed_at if event.run_id is not None else 0,
+        driver_seen_at_ms=event.observed_at if event.run_id is not None else 0,
         processed_at_ms=event.processed_at,
         batch=event.batch,
         checkpoint_location=event.checkpoint_location,
@@ -125,7 +125,7 @@ def restored(event: LagEvent) -> QueryState:
         exception=event.exception,
         observation_offset=event.observation_offset,
         activity=event.activity,
-        run_since_ms=event.observed_at,
+        run_seen_since_ms=event.observed_at,
         past_runs=(event.other_run_id,) if event.other_run_id else (),
         other_run_id=event.other_run_id,
         other_run_at_ms=event.observed_at if event.other_run_id else 0,

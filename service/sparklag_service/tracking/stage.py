@@ -11,7 +11,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
 from sparklag_service.tracking.query_limits import observed_partitions
-from sparklag_service.tracking.query_state import QueryState, unplaced
+from sparklag_service.tracking.query_state import QueryState, without_position
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 
 
@@ -73,7 +73,7 @@ class Tracking:
         except OverLimit:
             tracked.failures.forget(query_id)
         else:
-            tracked.queries[query_id] = unplaced(message)
+            tracked.queries[query_id] = without_position(message)
 
     def _track(self, delivery: Delivery) -> None:
         observation, tracked = delivery.observation, self._tracked

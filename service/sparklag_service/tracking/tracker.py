@@ -7,131 +7,133 @@ from dataclasses import dataclass, field, replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_schemas.origins import traits_of
-from sparklag_service.tracking.checkpoint_merge import at_newer_position, with_checkpoint
+from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
 from sparklag_service.tracking.query_state import QueryState, SourceState, restored
 
 _RUNS_REMEMBERED = 4
 _OTHER_RUN_MS = 60_000
-"""Another run that was not heard for so long, while this one was, has ended."""
+"""Another run without a message for so long, while this one has some, has ended."""
 
 ClusterOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
 
 
-def _as_told(bootstrap_servers: str | None, told: str) -> str | None:
-    return told
+def _by_alias(bootstrap_servers: str | None, alias: str) -> str | None:
+    return alias
 
 
 @dataclass
 class Tracker:
     """The state of each query this instance answers for."""
 
-    cluster_of: ClusterOf = _as_told
+    cluster_of: ClusterOf = _by_alias
     queries: dict[str, QueryState] = field(default_factory=dict)
 
     def observe(
         self,
         observation: Observation,
-        remembered: LagEvent | None = None,
+        last_event: LagEvent | None = None,
         offset: int | None = None,
     ) -> bool:
-        """Take an observation in; whether it changed anything.
+        """Track an observation; whether it changed anything.
 
-        `offset` is its place on `processed-offsets`: what decides which of two is the newer,
-        whatever the drivers' clocks say. One without comes straight from where it was made, and is
-        the newest; where a checkpoint and a driver speak of a query, the later batch is.
-        `remembered` is the query's last event, for a position that neither the observation nor
-        this tracker has: a query that restarts without new data says nothing of where it is.
+        `offset` is that of its record on `processed-offsets`: the higher one is the newer, whatever
+        the drivers' clocks say. One without comes straight from its source, and is the newest;
+        between a checkpoint and a driver, the later batch is. `last_event` of the query gives the
+        position that neither the observation nor this tracker has: a query that restarts without
+        new data reports none.
         """
-        known = self.queries.get(observation.query_id)
-        if known is None and remembered is not None:
-            known = restored(remembered)
-        if known is not None and _is_old(observation, offset, known):
+        current = self.queries.get(observation.query_id)
+        if current is None and last_event is not None:
+            current = restored(last_event)
+        if current is not None and _is_old(observation, offset, current):
             return False
-        state = self._next_state(observation, known)
+        state = self._next_state(observation, current)
         if state is None:
             return False
         if offset is not None:
             state = replace(state, observation_offset=offset)
-        elif known is not None and observation.run_id is None:
-            # Beside the topic: what is the newest there stays so.
-            state = replace(state, observation_offset=known.observation_offset)
+        elif current is not None and observation.run_id is None:
+            # Not from the topic: the newest record there stays the same.
+            state = replace(state, observation_offset=current.observation_offset)
         self.queries[observation.query_id] = state
         return True
 
     def adopt(self, event: LagEvent) -> None:
-        """Go on measuring the query of `event` from the position it gives."""
+        """Track the query of `event` from the position in it."""
         self.queries.setdefault(event.query_id, restored(event))
 
     def forget(self, query_id: str) -> None:
-        """Measure the query no more."""
+        """Stop tracking the query."""
         self.queries.pop(query_id, None)
 
-    def over(self, heard_before_ms: int) -> Iterator[str]:
-        """Ids of the queries last heard of before `heard_before_ms` (stopped, failed or silently
-        gone), and of the consumer groups that are no more."""
+    def expired(self, seen_before_ms: int) -> Iterator[str]:
+        """Ids of queries last seen before `seen_before_ms` (stopped, failed or dead), and of
+        consumer groups that were deleted."""
         return (
             query_id
             for query_id, state in self.queries.items()
-            if state.observed_at_ms < heard_before_ms
+            if state.observed_at_ms < seen_before_ms
             or (state.ended and not traits_of(state.origin).keeps_ended)
         )
 
-    def _next_state(self, observation: Observation, known: QueryState | None) -> QueryState | None:
-        if known is not None and traits_of(observation.origin).is_checkpoint:
-            return with_checkpoint(known, observation, self._sources(observation))
-        if known is None or observation.run_id == known.run_id:
-            return self._merged(observation, known)
-        if known.run_id is None:
-            return _of_new_run(self._merged(observation, known))
-        if observation.run_id in known.past_runs and not _takes_over(observation, known):
-            return _heard_beside(observation, known)
-        others = (run for run in known.past_runs if run != observation.run_id)
-        past_runs = (known.run_id, *others)[:_RUNS_REMEMBERED]
+    def _next_state(
+        self, observation: Observation, current: QueryState | None
+    ) -> QueryState | None:
+        if current is not None and traits_of(observation.origin).is_checkpoint:
+            return with_checkpoint(current, observation, self._sources(observation))
+        if current is None or observation.run_id == current.run_id:
+            return self._merged(observation, current)
+        if current.run_id is None:
+            return _of_new_run(self._merged(observation, current))
+        if observation.run_id in current.past_runs and not _takes_over(observation, current):
+            return _with_other_run(observation, current)
+        others = (run for run in current.past_runs if run != observation.run_id)
+        past_runs = (current.run_id, *others)[:_RUNS_REMEMBERED]
         return _of_new_run(
-            self._merged(observation, replace(known, past_runs=past_runs, other_run_id=None))
+            self._merged(observation, replace(current, past_runs=past_runs, other_run_id=None))
         )
 
-    def _merged(self, observation: Observation, known: QueryState | None) -> QueryState:
-        said = self._sources(observation)
+    def _merged(self, observation: Observation, current: QueryState | None) -> QueryState:
+        sources = self._sources(observation)
         state = QueryState(
             query_id=observation.query_id,
             run_id=observation.run_id,
             name=observation.query,
             cluster=observation.cluster,
             observed_at_ms=observation.observed_at,
-            sources=said,
+            sources=sources,
             origin=observation.origin,
             batch_id=observation.batch_id,
             planned_batch_id=observation.planned_batch_id,
-            heard_at_ms=observation.observed_at if observation.run_id is not None else 0,
+            driver_seen_at_ms=observation.observed_at if observation.run_id is not None else 0,
             processed_at_ms=observation.processed_at,
             batch=observation.batch,
             checkpoint_location=observation.checkpoint_location,
-            activity=_activity(observation, known),
-            idle_at_ms=_idle_at_ms(observation, known),
+            activity=_activity(observation, current),
+            idle_at_ms=_idle_at_ms(observation, current),
             ended=observation.cause == "terminated",
             exception=observation.exception,
         )
         if traits_of(observation.origin).is_checkpoint:
             state = replace(state, checkpoint_batch_id=observation.batch_id)
-        if known is None:
-            return replace(state, run_since_ms=state.heard_at_ms)
-        heard_at_ms = max(state.heard_at_ms, known.heard_at_ms)
-        heard_beside = known.other_run_at_ms > heard_at_ms - _OTHER_RUN_MS
+        if current is None:
+            return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
+        driver_seen_at_ms = max(state.driver_seen_at_ms, current.driver_seen_at_ms)
+        other_run_lives = current.other_run_at_ms > driver_seen_at_ms - _OTHER_RUN_MS
         state = replace(
             state,
             # A version only rises, also where a clock was stepped back.
-            observed_at_ms=max(state.observed_at_ms, known.observed_at_ms + 1),
-            heard_at_ms=heard_at_ms,
-            checkpoint_location=state.checkpoint_location or known.checkpoint_location,
-            checkpoint_batch_id=known.checkpoint_batch_id,
-            run_since_ms=known.run_since_ms,
-            past_runs=known.past_runs,
-            other_run_id=known.other_run_id if heard_beside else None,
-            other_run_at_ms=known.other_run_at_ms,
+            observed_at_ms=max(state.observed_at_ms, current.observed_at_ms + 1),
+            driver_seen_at_ms=driver_seen_at_ms,
+            checkpoint_location=state.checkpoint_location or current.checkpoint_location,
+            checkpoint_batch_id=current.checkpoint_batch_id,
+            run_seen_since_ms=current.run_seen_since_ms,
+            past_runs=current.past_runs,
+            other_run_id=current.other_run_id if other_run_lives else None,
+            other_run_at_ms=current.other_run_at_ms,
         )
-        return at_newer_position(state, known)
+        return with_newer_position(state, current)
 
     def _sources(self, observation: Observation) -> tuple[SourceState, ...]:
         return tuple(self._source(position, observation) for position in observation.sources)
@@ -148,77 +150,77 @@ class Tracker:
         )
 
 
-def _activity(observation: Observation, known: QueryState | None) -> str | None:
-    """What the newest words say; those that repeat a position may leave out what they said."""
+def _activity(observation: Observation, current: QueryState | None) -> str | None:
+    """Of the newest message; a refresh may leave it out."""
     if observation.activity is not None:
         return observation.activity
     if observation.cause == "idle":
         return "waiting"
-    if observation.cause == "refresh" and known is not None:
-        return known.activity if known.run_id == observation.run_id else None
+    if observation.cause == "refresh" and current is not None:
+        return current.activity if current.run_id == observation.run_id else None
     return None
 
 
-def _idle_at_ms(observation: Observation, known: QueryState | None) -> int:
+def _idle_at_ms(observation: Observation, current: QueryState | None) -> int:
     if observation.cause == "idle" or observation.activity == "waiting":
         return observation.observed_at
-    return known.idle_at_ms if known is not None else 0
+    return current.idle_at_ms if current is not None else 0
 
 
 def _of_new_run(state: QueryState) -> QueryState:
-    return replace(state, run_since_ms=state.heard_at_ms)
+    return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
 
 
-def _is_old(observation: Observation, offset: int | None, known: QueryState) -> bool:
+def _is_old(observation: Observation, offset: int | None, current: QueryState) -> bool:
     if offset is None:
         return False
-    earlier = observation.observed_at < known.heard_at_ms
-    if known.observation_offset is None:
+    earlier = observation.observed_at < current.driver_seen_at_ms
+    if current.observation_offset is None:
         return earlier
-    if offset <= known.observation_offset:
-        # Read again, after a hand-over. Where the clock says otherwise the topic was made anew.
-        return observation.observed_at <= known.heard_at_ms
-    # Written again by a producer that did not hear its first acknowledgement.
+    if offset <= current.observation_offset:
+        # Read again, after a rebalance. By the clock, the topic may have been recreated.
+        return observation.observed_at <= current.driver_seen_at_ms
+    # Written again by a producer that did not receive the first acknowledgement.
     return (
         earlier
-        and observation.run_id == known.run_id
-        and (known.ended or (observation.batch_id or 0) < (known.batch_id or 0))
+        and observation.run_id == current.run_id
+        and (current.ended or (observation.batch_id or 0) < (current.batch_id or 0))
     )
 
 
-def _is_late(observation: Observation, known: QueryState) -> bool:
-    """Whether a past run said this before the present one began, or says no more than that."""
-    return observation.observed_at <= known.run_since_ms or observation.cause in (
+def _is_late(observation: Observation, current: QueryState) -> bool:
+    """Whether a past run wrote this before the present one began, or only its start or end."""
+    return observation.observed_at <= current.run_seen_since_ms or observation.cause in (
         "started",
         "terminated",
     )
 
 
-def _takes_over(observation: Observation, known: QueryState) -> bool:
-    """A run that was followed by another goes on alone: that one has ended, or fell silent."""
-    if _is_late(observation, known):
+def _takes_over(observation: Observation, current: QueryState) -> bool:
+    """Whether a past run is the only one left: the present one has ended, or is silent."""
+    if _is_late(observation, current):
         return False
-    if known.ended:
-        return observation.observed_at > known.heard_at_ms
+    if current.ended:
+        return observation.observed_at > current.driver_seen_at_ms
     return (
-        observation.run_id == known.other_run_id
-        and known.alone_since_ms is not None
-        and observation.observed_at - known.alone_since_ms > _OTHER_RUN_MS
+        observation.run_id == current.other_run_id
+        and current.alone_since_ms is not None
+        and observation.observed_at - current.alone_since_ms > _OTHER_RUN_MS
     )
 
 
-def _heard_beside(observation: Observation, known: QueryState) -> QueryState | None:
-    """A run that was followed by another speaks: it still runs, or its words come late."""
-    if observation.cause == "terminated" and observation.run_id == known.other_run_id:
-        return replace(known, other_run_id=None, alone_since_ms=None)
-    if _is_late(observation, known):
+def _with_other_run(observation: Observation, current: QueryState) -> QueryState | None:
+    """The state after a message of a past run: it still runs, or the message is late (None)."""
+    if observation.cause == "terminated" and observation.run_id == current.other_run_id:
+        return replace(current, other_run_id=None, alone_since_ms=None)
+    if _is_late(observation, current):
         return None
-    alone_since_ms = known.alone_since_ms
-    if alone_since_ms is None or observation.run_id != known.other_run_id:
+    alone_since_ms = current.alone_since_ms
+    if alone_since_ms is None or observation.run_id != current.other_run_id:
         alone_since_ms = observation.observed_at
     return replace(
-        known,
+        current,
         other_run_id=observation.run_id,
-        other_run_at_ms=known.heard_at_ms,
+        other_run_at_ms=current.driver_seen_at_ms,
         alone_since_ms=alone_since_ms,
     )

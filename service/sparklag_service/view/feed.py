@@ -1,4 +1,4 @@
-"""What the view took in from `consumer-lag`, handed on to whoever follows. One way."""
+"""Records of `consumer-lag`, dispatched to the followers of the view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """A record of `consumer-lag`, as it was read."""
+    """A record of `consumer-lag`."""
 
     query_id: str
     partition: int
@@ -21,20 +21,20 @@ class Arrival(NamedTuple):
     at_ms: int
     """The record's own time, epoch milliseconds."""
     event: LagEvent | None
-    """None: a tombstone. The query is forgotten."""
+    """None: a tombstone."""
     document: bytes
     """The event's JSON; empty in a tombstone."""
 
 
 class Follower(Protocol):
-    """Is told on the view's own turn: it puts aside what it needs, and returns."""
+    """Called on the view's task: it must return at once."""
 
     def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """The topic is read from `starts` on, and ends at `ends` now: partition, offset. At the
-        start, and again after each failure, from some way back."""
+        """Reading begins at `starts`; the log ends at `ends`: partition to offset. Called at the
+        start, and again after each failure, from an earlier offset."""
 
     def arrived(self, arrival: Arrival) -> None:
-        """Read, and taken by the view: an event that came after a newer one of its query is not."""
+        """A record that the view has taken; outdated events are left out."""
 
 
 def starts_over(last: int | None, start: int, end: int) -> bool:
@@ -44,7 +44,7 @@ def starts_over(last: int | None, start: int, end: int) -> bool:
 
 
 class Feed:
-    """Hands on in order, at once. A follower that fails is logged and counted, and left alone."""
+    """Dispatches in order, synchronously. A follower that fails is counted, and logged once."""
 
     def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
@@ -58,7 +58,7 @@ class Feed:
             except Exception:  # the view goes on
                 self._failed(follower)
 
-    def hand_on(self, arrival: Arrival) -> None:
+    def dispatch(self, arrival: Arrival) -> None:
         """See Follower."""
         for follower in self._followers:
             try:
@@ -67,7 +67,7 @@ class Feed:
                 self._failed(follower)
 
     def _failed(self, follower: Follower) -> None:
-        """The view goes on: what others make of an event is none of its business."""
+        """Count it; the view goes on."""
         self._counters.followers_failed += 1
         if self._counters.followers_failed == 1:
             _log.exception("%s failed with an event; the next are not logged", type(follower))

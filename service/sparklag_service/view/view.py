@@ -1,4 +1,4 @@
-"""The newest lag event of every query: what any instance answers from. Pure."""
+"""The newest lag event of every query. Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ _DEFAULTS: Final = LimitSettings()
 
 @dataclass(frozen=True)
 class Entry:
-    """An event as it stands on the topic."""
+    """An event as read from the topic."""
 
     event: LagEvent
     document: bytes
-    """Its JSON, as it was read if that is what was read: what REST answers with."""
+    """Its JSON: what REST answers with."""
     received_s: float
-    """When it was read (`time.monotonic()`): clocks of other machines do not count."""
+    """When it was read (`time.monotonic()`)."""
 
 
 class View:
     """Events by query id and by name. Keeps the higher version, whatever order they come in.
 
-    Where there is no room for an event of a query that lives, those give way whose driver is silent
-    or has ended, the first to do so first; else that query's partitions are left out, or all of it
-    where it is a new one.
+    At a limit, an event of a live query evicts queries whose driver is dead or has ended, the
+    earliest first; if none is left, its partitions are left out, or a new query is refused.
     """
 
     def __init__(self, limits: LimitSettings = _DEFAULTS) -> None:
         self._most_queries = limits.queries
         self._most_bytes = limits.view_mb * 1024 * 1024
-        self.held_bytes = 0
+        self.size_bytes = 0
         """Of the events' JSON."""
         self._ended: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
@@ -66,17 +65,17 @@ class View:
         return [self._entries[i] for i in sorted(self._ids_by_name.get(name_or_id, ()))]
 
     def put(self, entry: Entry) -> bool:
-        """Take an event in; whether it is the newest of its query. Raises OverLimit."""
+        """Put an event in; whether it is the newest of its query. Raises OverLimit."""
         query_id = entry.event.query_id
-        known = self._entries.get(query_id)
-        if known is not None and entry.event.version < known.event.version:
+        current = self._entries.get(query_id)
+        if current is not None and entry.event.version < current.event.version:
             return False
-        entry = self._fitting(entry, known)
-        if known is not None:
-            self._unname(known.event)
-            self.held_bytes -= len(known.document)
+        entry = self._admitted(entry, current)
+        if current is not None:
+            self._remove_name(current.event)
+            self.size_bytes -= len(current.document)
         self._entries[query_id] = entry
-        self.held_bytes += len(entry.document)
+        self.size_bytes += len(entry.document)
         if has_ended(entry.event.status):
             self._ended.setdefault(query_id)
         else:
@@ -87,33 +86,33 @@ class View:
 
     def remove(self, query_id: str) -> None:
         """Forget a query: its tombstone was read."""
-        known = self._entries.pop(query_id, None)
-        if known is not None:
-            self._unname(known.event)
+        current = self._entries.pop(query_id, None)
+        if current is not None:
+            self._remove_name(current.event)
             self._ended.pop(query_id, None)
-            self.held_bytes -= len(known.document)
+            self.size_bytes -= len(current.document)
 
     @property
     def shares(self) -> dict[str, tuple[int, int]]:
         """How much of each limit is used: its setting, used, limit."""
         return {
             "queries": (len(self._entries), self._most_queries),
-            "view_mb": (self.held_bytes >> 20, self._most_bytes >> 20),
+            "view_mb": (self.size_bytes >> 20, self._most_bytes >> 20),
         }
 
-    def _fitting(self, entry: Entry, known: Entry | None) -> Entry:
+    def _admitted(self, entry: Entry, current: Entry | None) -> Entry:
         event = entry.event
-        more_bytes = len(entry.document) - (len(known.document) if known is not None else 0)
-        while not self._has_room(more_bytes, is_new=known is None):
-            victim = next((i for i in self._ended if i != event.query_id), None)
-            if victim is None or has_ended(event.status):
+        more_bytes = len(entry.document) - (len(current.document) if current is not None else 0)
+        while not self._has_room(more_bytes, is_new=current is None):
+            evicted = next((i for i in self._ended if i != event.query_id), None)
+            if evicted is None or has_ended(event.status):
                 break
-            self.remove(victim)
+            self.remove(evicted)
         else:
             return entry
-        if known is None:
+        if current is None:
             raise OverLimit(
-                f"{len(self._entries):,} queries of {self.held_bytes >> 20} MB are known here"
+                f"{len(self._entries):,} queries of {self.size_bytes >> 20} MB are in the view"
                 " (limits.queries, limits.view_mb)"
             )
         reason = f"its event of {len(entry.document):,} bytes has no room here (limits.view_mb)"
@@ -123,10 +122,10 @@ class View:
     def _has_room(self, more_bytes: int, *, is_new: bool) -> bool:
         return (
             len(self._entries) + is_new <= self._most_queries
-            and self.held_bytes + more_bytes <= self._most_bytes
+            and self.size_bytes + more_bytes <= self._most_bytes
         )
 
-    def _unname(self, event: LagEvent) -> None:
+    def _remove_name(self, event: LagEvent) -> None:
         if event.query is None:
             return
         ids = self._ids_by_name[event.query]
@@ -136,5 +135,5 @@ class View:
 
 
 def has_ended(status: str) -> bool:
-    """Whether the query's driver ended, or fell silent."""
+    """Whether the query's driver has ended, or is dead."""
     return status in ("FINISHED", "FAILED", "STOP")

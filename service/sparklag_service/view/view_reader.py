@@ -1,7 +1,7 @@
-"""Keeps the view true to `consumer-lag`: every instance reads every partition, in no group.
+"""Reads `consumer-lag` into the view: every instance reads every partition, without a group.
 
-Every known query is published again at each heartbeat, so the last minute before the log's end
-holds them all, and a new instance reads no more than that. The end may be a day old.
+Every query is published again at each heartbeat, so the last minute before the log end holds them
+all, and a new instance reads no more than that. The log end may be a day old.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.intakes.contract_records import ContractRecords, keep_reading, shown
+from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry, shown
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 
 _POLL_MS = 500
 _MOST_RECORDS = 1_000
-_LOOK_S = 0.02
+_POLL_POSITION_S = 0.02
 _LAST_RECORD_TIMEOUT_MS = 5_000
 _HEARTBEATS_READ_BACK = 6
 _OUTAGES_READ_BACK = 20
 
 
 class ViewReader:
-    """Fills `view` and goes on. `ready` is None once it holds what the topic held at the start."""
+    """`ready` is None once the view holds what the topic held at the start."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ViewReader:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        await keep_reading(
+        await read_with_retry(
             self._read,
             self._settings.lag_topic,
             self._settings,
@@ -65,7 +65,7 @@ class ViewReader:
         )
 
     async def reach_end(self) -> None:
-        """Return once all is read that stands in the topic now."""
+        """Return once the view holds what the topic holds now."""
         ends: dict[TopicPartition, int] | None = None
         while True:
             consumer = self._consumer
@@ -75,7 +75,7 @@ class ViewReader:
                 positions = [(await consumer.position(p), end) for p, end in ends.items()]
                 if not self._taking and all(position >= end for position, end in positions):
                     return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_POSITION_S)
 
     def _not_ready(self, reason: str) -> None:
         self.ready = reason
@@ -97,7 +97,7 @@ class ViewReader:
                 {p.partition: end for p, end in ends.items()},
             )
             self._consumer = consumer
-            # It has none once the topic was deleted, and keeps none when that is created again.
+            # The assignment is empty once the topic was deleted, also when it is created again.
             while consumer.assignment():
                 self._catch_up(missing)
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
@@ -105,11 +105,11 @@ class ViewReader:
                 for records in batches.values():
                     await self._take_all(records)
                 for partition in list(missing):
-                    # Not by the last record: what ends a log may be passed over.
+                    # By position: the log may end with records that are not delivered.
                     if await consumer.position(partition) >= missing[partition]:
                         del missing[partition]
                 self._taking = False
-            raise ReadingInterrupted("it is not there")
+            raise ReadingInterrupted("it does not exist")
         finally:
             self._taking = False
             self._consumer = None
@@ -126,7 +126,7 @@ class ViewReader:
         starts = await consumer.offsets_for_times(
             {partition: max(0, time_ms - back_ms) for partition, time_ms in newest_ms.items()}
         )
-        # What an outage lies before was not said again after it, perhaps: it is read as well.
+        # Queries from before an outage were perhaps not published after it: read those too.
         for _ in range(_OUTAGES_READ_BACK):
             before = {
                 p: start.offset - 1
@@ -155,7 +155,7 @@ class ViewReader:
     async def _times(
         self, consumer: AIOKafkaConsumer, filled: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """The time of the record at each offset: there is no such request in aiokafka."""
+        """The timestamp of the record at each offset."""
         for partition, offset in filled.items():
             consumer.seek(partition, offset)
         times: dict[TopicPartition, int] = {}
@@ -164,9 +164,9 @@ class ViewReader:
         while filled and len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
             batches = await consumer.getmany(*filled, timeout_ms=_POLL_MS)
             for partition, records in batches.items():
-                # Producers give what times they like: a later one would hide all before it.
+                # A producer may write any timestamp: one in the future would hide all before it.
                 times[partition] = min(records[0].timestamp, now_ms)
-        # One that could not be told is read from its beginning: slower, not wrong.
+        # A partition without a timestamp is read from its beginning: slower, not wrong.
         return times
 
     def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
@@ -205,7 +205,7 @@ class ViewReader:
             if not is_newest:
                 self._counters.outdated_events += 1
                 return
-        self.feed.hand_on(
+        self.feed.dispatch(
             Arrival(
                 query_id,
                 record.partition,

@@ -176,7 +176,7 @@ def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> Non
         TopicPartition("orders", 7): "topic orders has no such partition",
         TopicPartition("gone", 0): "topic gone does not exist",
     }
-    assert plan.unplaced == {"new": []}
+    assert plan.without_position == {"new": []}
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:

@@ -124,7 +124,7 @@ class LiveServer:
         offset = self._offsets.get(partition, 0)
         self._offsets[partition] = offset + 1
         at_ms = event.measured_at if event is not None else 0
-        self.pipeline.view_reader.feed.hand_on(
+        self.pipeline.view_reader.feed.dispatch(
             Arrival(query_id, partition, offset, at_ms, event, document)
         )
 

@@ -109,7 +109,7 @@ class Instance:
             self.view.remove(arrival.query_id)
         else:
             self.view.put(Entry(arrival.event, arrival.document, 0.0))
-        self._feed.hand_on(arrival)
+        self._feed.dispatch(arrival)
 
     def knows(self) -> dict[str, int | None]:
         """Query id to lag."""

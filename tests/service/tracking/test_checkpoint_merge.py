@@ -106,7 +106,7 @@ def test_a_driver_that_is_behind_its_checkpoint_does_not_take_the_query_back(cau
     query = taken(spoken(4, 50), seen(6, 70), spoken(5, 60, 2_000, cause=cause))
     assert at(query) == (6, 70, "checkpoint")
     assert query.ended == (cause == "terminated")
-    assert query.heard_at_ms == 2_000
+    assert query.driver_seen_at_ms == 2_000
 
 
 def test_a_driver_that_is_ahead_of_its_checkpoint_leads() -> None:
@@ -215,7 +215,7 @@ def test_clocks_that_differ_do_not_silence_a_driver() -> None:
     # The service's clock is an hour ahead of the driver's.
     query = taken(seen(4, 50, 60 * MINUTE_MS), spoken(5, 60, 1_000), spoken(6, 70, 2_000))
     assert at(query) == (6, 70, "listener")
-    assert query.heard_at_ms == 2_000
+    assert query.driver_seen_at_ms == 2_000
 
 
 def test_an_observation_read_again_after_the_checkpoint_spoke_is_still_old() -> None:
@@ -276,20 +276,20 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
             batch_id=4,
             planned_batch_id=5,
             checkpoint_batch_id=4,
-            heard_at_ms=0,
+            driver_seen_at_ms=0,
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",), assigned={"orders": [0]}),
             run_id=None,
             query_id="group:default:billing",
             origin="group",
-            heard_at_ms=0,
+            driver_seen_at_ms=0,
         ),
     ],
     ids=["checkpoint", "group"],
 )
 def test_what_nobody_speaks_of_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_since_ms=query.observed_at_ms)
+    query = replace(query, run_seen_since_ms=query.observed_at_ms)
     assert restored(evaluated(query, said({0: 70}, {0: 0}))) == query
 
 

@@ -156,14 +156,14 @@ def test_a_restart_without_data_stands_where_the_last_run_stood() -> None:
 
 def test_a_restart_seen_by_a_new_instance_stands_where_the_view_says() -> None:
     tracker = Tracker()
-    tracker.observe(started(sources=[SourcePosition(source=0)]), remembered=lag_event())
+    tracker.observe(started(sources=[SourcePosition(source=0)]), last_event=lag_event())
     assert processed(tracker) == [{"orders": {0: 5}}]
 
 
 def test_a_start_without_a_known_position_names_its_topics() -> None:
     tracker = Tracker()
     tracker.observe(started())
-    assert not known(tracker).known
+    assert not known(tracker).has_position
     assert known(tracker).sources[0].watched_topics() == ["orders"]
 
 
@@ -237,8 +237,8 @@ def test_a_query_that_starts_again_has_not_ended() -> None:
 def test_a_silent_query_is_found_by_its_last_sign() -> None:
     tracker = Tracker()
     tracker.observe(observation(observed_at=1_000))
-    assert list(tracker.over(1_000)) == []
-    assert list(tracker.over(1_001)) == [QUERY_ID]
+    assert list(tracker.expired(1_000)) == []
+    assert list(tracker.expired(1_001)) == [QUERY_ID]
 
 
 def test_a_query_that_was_forgotten_is_adopted_once() -> None:
@@ -373,7 +373,7 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
             source({"fx": {0: 2}}, source=1, isolation_level="read_committed", topics=("fx",)),
             batch_id=3,
             processed_at_ms=900,
-            run_since_ms=1_000,
+            run_seen_since_ms=1_000,
         ),
         state(
             source(
@@ -384,21 +384,21 @@ def test_a_third_run_ends_the_quarrel_of_two() -> None:
                 cluster="east",
             ),
             source({"fx": {1: 2}}, source=3, topics=("fx",), cluster=None),
-            run_since_ms=1_000,
+            run_seen_since_ms=1_000,
             observation_offset=77,
             checkpoint_location="file:/checkpoints/orders",
         ),
-        state(source(None, topics=("orders", "returns")), run_since_ms=1_000),
-        state(source({}, topics=("orders",)), run_since_ms=1_000),
+        state(source(None, topics=("orders", "returns")), run_seen_since_ms=1_000),
+        state(source({}, topics=("orders",)), run_seen_since_ms=1_000),
         state(
             source({"orders": {0: 5}}, topics=("orders", "returns")),
-            run_since_ms=1_000,
+            run_seen_since_ms=1_000,
             ended=True,
             exception="boom",
         ),
         state(
             source({"orders": {0: 5}}, topics=("orders",)),
-            run_since_ms=1_000,
+            run_seen_since_ms=1_000,
             past_runs=(OTHER_RUN,),
             other_run_id=OTHER_RUN,
             other_run_at_ms=1_000,
@@ -415,7 +415,7 @@ def test_a_state_survives_its_way_through_an_event(query: QueryState) -> None:
 
 def test_a_state_survives_also_where_nothing_can_be_measured() -> None:
     query = state(
-        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")), run_since_ms=1_000
+        source({"orders": {0: 5, 1: 6}}, topics=("orders", "returns")), run_seen_since_ms=1_000
     )
     assert restored(evaluated(query, {})) == query
 
@@ -454,7 +454,7 @@ def test_over_any_sequence_the_time_of_a_query_only_rises_and_its_position_stays
             if before is None:
                 continue
             assert taken or after is before
-            assert after.known or not before.known
+            assert after.has_position or not before.has_position
             if after.sources != before.sources or after.run_id != before.run_id:
                 assert after.observed_at_ms > before.observed_at_ms
             assert after.observed_at_ms >= before.observed_at_ms

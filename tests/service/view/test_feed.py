@@ -45,7 +45,7 @@ def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from
     feed.begin({0: 3}, {0: 5})
     event = lag_event()
     for offset in (3, 4):
-        feed.hand_on(Arrival("a", 0, offset, 0, event, encode(event)))
+        feed.dispatch(Arrival("a", 0, offset, 0, event, encode(event)))
     assert (recorder.starts, recorder.offsets) == ({0: 3}, [3, 4])
     assert counters.followers_failed == 3
     assert len(logged(caplog)) == 1

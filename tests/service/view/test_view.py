@@ -81,11 +81,11 @@ def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> No
     view = View(LimitSettings(queries=2))
     view.put(sized("a", 10))
     view.put(sized("b", 10))
-    with pytest.raises(OverLimit, match="2 queries of 0 MB are known here"):
+    with pytest.raises(OverLimit, match="2 queries of 0 MB are in the view"):
         view.put(sized("c", 10))
     assert view.put(sized("a", 20))
     assert [known.event.query_id for known in view] == ["a", "b"]
-    assert view.held_bytes == 30
+    assert view.size_bytes == 30
 
 
 def test_those_that_ended_first_give_way_to_a_query_that_lives() -> None:
@@ -112,7 +112,7 @@ def test_an_event_that_grows_beyond_the_limit_is_known_without_its_numbers() -> 
     assert (found.event.status, found.event.topics) == ("UNKNOWN", [])
     assert "600,000 bytes has no room here (limits.view_mb)" in (found.event.reason or "")
     assert decode_lag_event(found.document) == found.event
-    assert view.held_bytes == 500_000 + len(found.document)
+    assert view.size_bytes == 500_000 + len(found.document)
     view.remove("a")
     view.remove("b")
-    assert view.held_bytes == 0
+    assert view.size_bytes == 0

@@ -1,4 +1,4 @@
-"""Sees to it that both topics of sparklag are there: at the start, and when one is deleted."""
+"""sparklag's own topics: created at the start, and again when one is deleted."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
 
 
-class TopicKeeper:
-    """Creates what is missing, where that is wanted, and says which settings would lose data."""
+class OwnTopics:
+    """Creates missing topics, where `create_topics` allows it; warns of configurations that would
+    lose data."""
 
     def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
-        self.ready: str | None = "the topics were not looked at yet"
+        self.ready: str | None = "the topics were not checked yet"
         """None once they are there, or why they are not."""
 
     async def until_ready(self) -> None:
-        """Return once both are there; Kafka is waited for."""
+        """Return once both exist; wait for Kafka."""
         while self.ready is not None:
             try:
                 await self._create()
-                await self._look()
+                await self._warn_of_problems()
             except (*KAFKA_FAILURES, SparklagError) as error:
                 reason = str(error)
                 if not isinstance(error, SparklagError):
@@ -42,8 +43,8 @@ class TopicKeeper:
             else:
                 self.ready = None
 
-    async def mend(self, failed: asyncio.Event) -> None:
-        """Create again what is deleted, until cancelled. It looks at once when `failed` is set."""
+    async def recreate(self, failed: asyncio.Event) -> None:
+        """Create deleted topics again, until cancelled; checks at once when `failed` is set."""
         while True:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(failed.wait(), self._settings.metadata_interval_s)
@@ -51,7 +52,7 @@ class TopicKeeper:
             try:
                 await self._create()
             except (*KAFKA_FAILURES, SparklagError) as error:
-                _log.debug("topics were not looked at: %s", error)
+                _log.debug("topics were not checked: %s", error)
             await asyncio.sleep(_RETRY_S)
 
     async def _create(self) -> None:
@@ -61,7 +62,7 @@ class TopicKeeper:
             for name in await create_missing(settings.access, topics):
                 _log.info("created topic %s", name)
 
-    async def _look(self) -> None:
+    async def _warn_of_problems(self) -> None:
         settings = self._settings
         topics = own_topics(settings)
         for problem in await find_problems(settings.access, topics):
