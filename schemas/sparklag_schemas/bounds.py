@@ -6,9 +6,10 @@ not checked where they are made.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 MAX_INT64: Final = 2**63 - 1
 MAX_EPOCH_MS: Final = 253_402_300_799_999
@@ -25,6 +26,9 @@ MAX_TOPIC_NAME: Final = 249
 MAX_PARTITION: Final = 2**31 - 1
 MAX_TEXT: Final = 10_000
 """Characters of what is said in sentences, of addresses and of patterns."""
+
+AGES: Final = Meta(extra={"ages": True})
+"""Marks a field of which a new value may say no more than that time has passed."""
 
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 Offset = Count
@@ -50,3 +54,9 @@ def bounded(count: int) -> int:
 def bounded_s(seconds: float | None) -> float | None:
     """A duration by which somebody divided next to nothing."""
     return None if seconds is None else min(seconds, MAX_DURATION_S)
+
+
+def facts(kind: type[Struct]) -> list[str]:
+    """The names of the fields that are not marked by `AGES`."""
+    metas = {field.name: get_args(field.type)[1:] for field in fields(kind)}
+    return [name for name, marks in metas.items() if AGES not in marks]

@@ -11,6 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparklag_schemas.bounds import (
+    AGES,
     Count,
     DurationS,
     EpochMs,
@@ -57,13 +58,14 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
         ),
     ] = None
     time_lag_s: Annotated[
-        DurationS | None, Meta(description="Age of the first unprocessed record, seconds.")
+        DurationS | None, AGES, Meta(description="Age of the first unprocessed record, seconds.")
     ] = None
     time_lag_method: Annotated[
         OpenTimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
     ] = None
     headroom_s: Annotated[
         DurationS | None,
+        AGES,
         Meta(
             description="Seconds until retention deletes the first unprocessed record, at the rate"
             " at which `earliest_offset` advances. Null: it does not advance, or is not known."
@@ -71,6 +73,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     ] = None
     measured_at: Annotated[
         EpochMs | None,
+        AGES,
         Meta(
             description="When `latest_offset` was read, epoch milliseconds, where that was not now:"
             " its leader does not answer. Null: at the event's `measured_at`."

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
-from sparklag_schemas.bounds import Count, EpochMs, Index, Name, TopicName
+from sparklag_schemas.bounds import EpochMs, Index, Name, TopicName
 from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenStatus
-from sparklag_schemas.lag_event import PartitionLag
+from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.query_message import BatchId, ProcessedAt, SchemaVersion
 
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
@@ -34,24 +36,34 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
         EpochMs, Meta(description="When `latest_offset` was read, epoch milliseconds.")
     ]
     query_status: Annotated[OpenStatus, Meta(description="State of the query.")]
-    schema_version: Annotated[
-        str,
-        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
-    ] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     query: Annotated[Name | None, Meta(description="The query's name. Null where it has none.")] = (
         None
     )
     run_id: Annotated[Name | None, Meta(description="Spark's run id. Null: not known.")] = None
-    batch_id: Annotated[
-        Count | None, Meta(description="The last completed batch. Null before the first.")
-    ] = None
-    processed_at: Annotated[
-        EpochMs | None,
-        Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
-    ] = None
+    batch_id: BatchId = None
+    processed_at: ProcessedAt = None
     cluster: Annotated[
         Name | None, Meta(description="Alias of the topic's Kafka cluster. Null: not configured.")
     ] = "default"
+
+
+_OWN = set(PartitionRecord.__struct_fields__) - set(PartitionLag.__struct_fields__)
+_OF_TOPIC = _OWN & set(TopicLag.__struct_fields__)
+_OF_EVENT = _OWN & set(LagEvent.__struct_fields__) - _OF_TOPIC
+
+
+def partition_record(event: LagEvent, topic: TopicLag, partition: PartitionLag) -> PartitionRecord:
+    """The record of one partition of a lag event: what the two share by name is copied."""
+    return PartitionRecord(
+        **{
+            **asdict(partition),
+            **{name: getattr(topic, name) for name in _OF_TOPIC},
+            **{name: getattr(event, name) for name in _OF_EVENT},
+            "measured_at": partition.measured_at or event.measured_at,
+            "query_status": event.status,
+        }
+    )
 
 
 def partition_key(query_id: str, source: int, topic: str, partition: int) -> str:

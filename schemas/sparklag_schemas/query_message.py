@@ -9,6 +9,17 @@ from msgspec import Meta, Struct, field
 from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Int64, Name, Text
 from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenOrigin
 
+SchemaVersion = Annotated[
+    str, Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$")
+]
+BatchId = Annotated[
+    Count | None, Meta(description="The last completed batch. Null before the first.")
+]
+ProcessedAt = Annotated[
+    EpochMs | None,
+    Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
+]
+
 
 class Batch(Struct, frozen=True, kw_only=True):
     """The completed micro-batch, by Spark's own account."""
@@ -72,10 +83,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
             " the driver's, or the service's that looked."
         ),
     ]
-    schema_version: Annotated[
-        str,
-        Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$"),
-    ] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     origin: Annotated[
         OpenOrigin, Meta(description="Who knew the position. `processed_at` says how old it is.")
     ] = "listener"
@@ -85,13 +93,8 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     cluster: Annotated[
         Name, Meta(description="Alias of the Kafka cluster the query reads from.")
     ] = "default"
-    batch_id: Annotated[
-        Count | None, Meta(description="The last completed batch. Null before the first.")
-    ] = None
-    processed_at: Annotated[
-        EpochMs | None,
-        Meta(description="When that batch completed, epoch milliseconds. Null before the first."),
-    ] = None
+    batch_id: BatchId = None
+    processed_at: ProcessedAt = None
     planned_batch_id: Annotated[
         Count | None,
         Meta(description="The batch planned and not completed, where its checkpoint says so."),

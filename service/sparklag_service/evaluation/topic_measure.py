@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import PartitionLag
+from sparklag_schemas import PartitionLag, Status
 from sparklag_schemas.bounds import bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
 from sparklag_service.enrichment.measure_time import Moment
@@ -82,11 +82,17 @@ class TopicMeasure:
         processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
         arrived = moved = 0
         found: list[PartitionLag] = []
+        end: int | None
+        lag: int | None
+        age_s: float | None
+        method: str | None
+        status: Status
         olds = aligned(self._before.partitions, numbers)
         for number, old in zip(numbers, olds, strict=True):
             read = latest.get(number)
             first = earliest.get(number)
             at = processed.get(number)
+            plan = planned.get(number) if planned else None
             # Most partitions, most of the time: nothing is to say but the lag, nor was before, and
             # the query did not go back.
             if (
@@ -105,20 +111,26 @@ class TopicMeasure:
                     )
                 )
             ):
-                found.append(self._partition_lag(number, at, read, first, old))
-                continue
-            end = read.offset
-            plan = planned.get(number) if planned else None
-            stands = old if old is not None and old.processed_offset == at else None
-            if old is not None:
-                if old.latest_offset is not None and end > old.latest_offset:
-                    arrived += end - old.latest_offset
-                if stands is None and old.processed_offset is not None:
-                    moved += at - old.processed_offset
-            age_s: float | None = 0.0
-            method: str | None = None
-            if end == at:
-                if (
+                rewound_from = _rewound_from(at, old)
+                partition = TopicPartition(self._name, number)
+                finding = self._judge(partition, at, read, first, rewound_from)
+                self._count(at, finding, old)
+                status, reason, end, lag, measured_at_ms, lost = finding
+                age_s, method = self._age(number, at if at is not None else first, read, lag, old)
+            else:
+                rewound_from = measured_at_ms = lost = None
+                end = read.offset
+                lag = end - at
+                stands = old if old is not None and old.processed_offset == at else None
+                if old is not None:
+                    if old.latest_offset is not None and end > old.latest_offset:
+                        arrived += end - old.latest_offset
+                    if stands is None and old.processed_offset is not None:
+                        moved += at - old.processed_offset
+                age_s, method = 0.0, None
+                if lag:
+                    age_s, method = age_of(number, at, read, stands)
+                elif (
                     stands is not None
                     and stands.latest_offset == end
                     and stands.earliest_offset == first
@@ -127,9 +139,9 @@ class TopicMeasure:
                 ):
                     found.append(stands)
                     continue
-            else:
-                age_s, method = age_of(number, at, read, stands)
-            flag = flags.get(number) if flags else None
+                status, reason = "OK", None
+            if flags and status == "OK" and number in flags:
+                status, reason = flags[number].status, flags[number].reason
             found.append(
                 PartitionLag(
                     partition=number,
@@ -137,52 +149,20 @@ class TopicMeasure:
                     planned_offset=plan,
                     latest_offset=end,
                     earliest_offset=first,
-                    lag=end - at,
+                    lag=lag,
                     time_lag_s=age_s,
                     time_lag_method=method,
                     headroom_s=self._headroom_s(number, at, first, end) if advances else None,
-                    status="OK" if flag is None else flag.status,
-                    reason=None if flag is None else flag.reason,
+                    measured_at=measured_at_ms,
+                    lost_records=lost,
+                    rewound_from=rewound_from,
+                    status=status,
+                    reason=reason,
                 )
             )
         self.arrived += arrived
         self.moved += moved
         return found
-
-    def _partition_lag(
-        self,
-        number: int,
-        processed: int | None,
-        latest: Latest | None,
-        earliest: int | None,
-        old: PartitionLag | None,
-    ) -> PartitionLag:
-        rewound_from = _rewound_from(processed, old)
-        partition = TopicPartition(self._name, number)
-        found = self._judge(partition, processed, latest, earliest, rewound_from)
-        if found.status == "OK":
-            found = self._before.flags.get(number, found)._replace(
-                latest=found.latest, lag=found.lag, measured_at_ms=found.measured_at_ms
-            )
-        self._count(processed, found, old)
-        at = processed if processed is not None else earliest
-        age_s, method = self._age(number, at, latest, found, old)
-        return PartitionLag(
-            partition=number,
-            processed_offset=processed,
-            planned_offset=self._planned.get(number),
-            latest_offset=found.latest,
-            earliest_offset=earliest,
-            lag=found.lag,
-            time_lag_s=age_s,
-            time_lag_method=method,
-            headroom_s=self._headroom_s(number, at, earliest, found.latest),
-            measured_at=found.measured_at_ms,
-            lost_records=found.lost,
-            rewound_from=rewound_from,
-            status=found.status,
-            reason=found.reason,
-        )
 
     def _count(self, processed: int | None, found: Finding, old: PartitionLag | None) -> None:
         if old is None:
@@ -198,13 +178,13 @@ class TopicMeasure:
         number: int,
         at: int | None,
         latest: Latest | None,
-        found: Finding,
+        lag: int | None,
         old: PartitionLag | None,
     ) -> tuple[float | None, str | None]:
         """Of the first record that is not processed: what is not known has none."""
-        if found.lag is None or at is None or latest is None:
+        if lag is None or at is None or latest is None:
             return None, None
-        if found.lag == 0:
+        if lag == 0:
             return 0.0, None
         stands = old if old is not None and old.processed_offset == at else None
         return self._ages.age(number, at, latest, stands)
@@ -214,6 +194,7 @@ class TopicMeasure:
     ) -> float | None:
         """Until the log's start, at its rate, is where the query is: see `Advances`."""
         advances = self._advances.get(TopicPartition(self._name, number))
+        at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
         rate = advances.rate(self._moment.now_s)

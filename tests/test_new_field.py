@@ -1,0 +1,140 @@
+"""A new field of a lag event needs its type, the `.avsc` files and the line that computes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("schemas/sparklag_schemas", "service/sparklag_service", "scripts")
+FIELD = """\
+    mood: Annotated[Name | None, Meta(description="How the partition feels.")] = None
+"""
+IN_AVRO = {"name": "mood", "type": ["null", "string"], "default": None}
+IN_AVRO |= {"doc": "How the partition feels."}
+
+WHERE_IT_ARRIVES = """
+import asyncio
+import json
+from io import BytesIO
+
+import fastavro
+import httpx
+from msgspec.structs import replace
+
+from scripts.reference_pages import pages
+from sparklag_schemas import LagEvent, PartitionRecord, Settings, decode_lag_event, encode
+from sparklag_schemas.avro.schema import schema_of
+from sparklag_schemas.codec import converted
+from sparklag_schemas.documents import json_schema
+from sparklag_service.publishing.cadence import partition_changed
+from sparklag_service.publishing.partition_changes import PartitionChanges
+from sparklag_service.rest.app import create_app
+from sparklag_service.view.view import Entry
+from tests.service.pipelines import pipeline_of
+from tests.service.states import evaluated, only, said, state
+
+
+def through_avro(message):
+    buffer = BytesIO()
+    parsed = schema_of(type(message)).parsed
+    fastavro.schemaless_writer(buffer, parsed, json.loads(encode(message)))
+    buffer.seek(0)
+    return converted(fastavro.schemaless_reader(buffer, parsed, None), type(message))
+
+
+event = evaluated(state(), said({0: 70}))
+(change,) = PartitionChanges(60.0).due(event, 0.0)
+
+
+async def answered():
+    pipeline = pipeline_of(Settings())
+    pipeline.view.put(Entry(event, encode(event), 0.0))
+    transport = httpx.ASGITransport(create_app(pipeline.state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+        return (await client.get("/lag/orders")).json()
+
+
+document = asyncio.run(answered())
+print(json.dumps({
+    "evaluation": only(event).mood,
+    "JSON": only(decode_lag_event(encode(event))).mood,
+    "Avro": only(through_avro(event)).mood,
+    "partition record": change.record.mood,
+    "partition record in Avro": through_avro(change.record).mood,
+    "a change is noticed": partition_changed(only(event), replace(only(event), mood="other")),
+    "REST": document["topics"][0]["partitions"][0]["mood"],
+    "JSON Schema": json_schema(LagEvent)["$defs"]["PartitionLag"]["properties"]["mood"],
+    "its page": "How the partition feels." in pages()["lag_event.md"],
+    "the record's page": "How the partition feels." in pages()["partition_record.md"],
+}))
+"""
+
+
+@pytest.fixture
+def changed_packages(tmp_path: Path) -> Path:
+    """Copies of the packages, with the field added as CONTRIBUTING says."""
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    schemas = tmp_path / "schemas" / "sparklag_schemas"
+    insert(schemas / "lag_event.py", "\n\nclass TopicLag(", before=FIELD)
+    edit_avro(schemas / "avro" / "lag_event.avsc", "PartitionLag")
+    edit_avro(schemas / "avro" / "partition_record.avsc", "PartitionRecord")
+    service = tmp_path / "service" / "sparklag_service"
+    insert(
+        service / "evaluation" / "topic_measure.py",
+        "partition=number,",
+        before='mood=f"calm at {at}",\n',
+    )
+    return tmp_path
+
+
+def insert(file: Path, place: str, *, before: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count(place) == 1
+    file.write_text(text.replace(place, before + place), encoding="utf-8")
+
+
+def edit_avro(file: Path, record: str) -> None:
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    for found in records(schema):
+        if found["name"] == record:
+            found["fields"].append(IN_AVRO)
+    file.write_text(json.dumps(schema), encoding="utf-8")
+
+
+def records(node: Any) -> list[dict[str, Any]]:
+    match node:
+        case {"type": "record", "fields": fields}:
+            return [node, *(found for field in fields for found in records(field["type"]))]
+        case {"type": "array", "items": items}:
+            return records(items)
+        case list():
+            return [found for inner in node for found in records(inner)]
+    return []
+
+
+def test_a_new_field_of_a_partition_arrives_everywhere(changed_packages: Path) -> None:
+    copies = [changed_packages / Path(folder).parent for folder in COPIED]
+    path = os.pathsep.join(map(str, (*copies, ROOT)))
+    found = subprocess.run(
+        [sys.executable, "-c", WHERE_IT_ARRIVES],
+        cwd=changed_packages,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    values = json.loads(found.stdout)
+    schema = values.pop("JSON Schema")
+    assert schema["description"] == "How the partition feels."
+    for place, value in values.items():
+        assert value in ("calm at 5", True), place
