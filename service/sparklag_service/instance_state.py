@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sparklag_schemas import ResolvedSettings
@@ -11,7 +11,8 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.history.history import History
-from sparklag_service.intakes import Delivery, Intake, Watcher
+from sparklag_service.intakes import Delivery, Intake
+from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publishing.lag_publisher import LagPublisher
@@ -37,7 +38,7 @@ class InstanceState:
     queue: NewestQueue[Delivery]
     tracked: TrackedQueries
     intake: Intake
-    watchers: Sequence[Watcher]
+    watchers: Watchers
     enricher: Enricher
     publisher: LagPublisher
     publishing: Publishing
@@ -89,7 +90,7 @@ class InstanceState:
             reasons["messages"] = refused
         if (near := near_limits(self.limit_shares)) is not None:
             reasons["limits"] = near
-        for part in (*self.watchers, self.recording, self.mirror):
+        for part in (self.watchers, self.recording, self.mirror):
             if part is not None:
                 reasons.update(part.failing)
         return reasons
@@ -104,7 +105,7 @@ class InstanceState:
             queue_size=self.queue.qsize(),
             unpublished_queries=self.unpublished,
             intake_behind=self.intake.behind,
-            unreadable=sum(len(watcher.failing) for watcher in self.watchers),
+            unreadable=len(self.watchers.failing),
             mirror_failing=None if self.mirror is None else len(self.mirror.failing),
             intake_age_seconds=None if caught_up_s is None else time.monotonic() - caught_up_s,
             stream_readers=self.live.reading,

@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
 
 from sparklag_schemas import MeasuredBy, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.runtime.tasks import end, run_in_layers, run_together
+from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.stage import Evaluation
@@ -22,7 +21,7 @@ from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes import Delivery, Intake, delivery_queue
-from sparklag_service.intakes.watchers import make_watchers
+from sparklag_service.intakes.sources import SourceContext, Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership
@@ -37,8 +36,6 @@ from sparklag_service.tracking.tracked_queries import TrackedQueries
 from sparklag_service.view.feed import Feed
 from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
-
-_CANCEL_AGAIN_S: Final = 3.0
 
 MakeIntake = Callable[[NewestQueue[Delivery], Counters, MessageFormats], Intake]
 Run = Callable[[], Awaitable[None]]
@@ -60,8 +57,9 @@ class Pipeline:
         self.intake = make_intake(self.queue, counters, formats)
         self.tracked = TrackedQueries(settings, self.queue, counters)
         assignment = Assignment(settings, self.intake, self.tracked, self.view, measured_by)
-        self.watchers = make_watchers(
-            settings, self.queue, assignment.watches, self.tracked.queries
+        self.watchers = Watchers(
+            SourceContext(settings, self.queue, assignment.watches, self.tracked.queries),
+            self.supervisor,
         )
         self.recording = make_recording(settings, measured_by, counters, formats)
 
@@ -144,7 +142,6 @@ class Pipeline:
             self.recording,
             self.mirror,
         )
-        self._watching: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `state.not_ready` says why."""
@@ -174,7 +171,7 @@ class Pipeline:
                 "tracker": after_view(self.tracking.run),
                 "refresh": after_view(self.ownership.refresh),
                 "evaluator": after_view(self.evaluation.run),
-                "watchers": after_view(self._watch),
+                "watchers": after_view(self.watchers.run),
                 "history refill": after_view(self.refill.run),
             },
             {} if self.recording is None else {"recording": self.recording.run},
@@ -187,8 +184,7 @@ class Pipeline:
     async def drain(self, timeout_s: float) -> bool:
         """Take nothing more in, publish what was; whether that was done in time."""
         self.intake.pause()
-        if self._watching is not None:
-            await end(self._watching, patience_s=_CANCEL_AGAIN_S)
+        await self.watchers.stop()
         try:
             await asyncio.wait_for(self.queue.join(), timeout_s)
         except asyncio.TimeoutError:
@@ -199,15 +195,3 @@ class Pipeline:
         """A query that restarts without data is where the view says it is: that comes first."""
         await self.view_reader.caught_up.wait()
         await run()
-
-    async def _watch(self) -> None:
-        """Run the watchers until draining begins."""
-        watchers = (self.supervisor.keep(watcher.name, watcher.run) for watcher in self.watchers)
-        self._watching = asyncio.create_task(run_together(*watchers, patience_s=_CANCEL_AGAIN_S))
-        try:
-            await asyncio.wait({self._watching})
-            if not self._watching.cancelled():
-                self._watching.result()
-        finally:
-            await end(self._watching, patience_s=_CANCEL_AGAIN_S)
-        await asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Intakes: everything that knows where a query is. A new kind of source is one new file here."""
+"""Intakes: everything that observes the positions of queries. See `sources` for a new kind."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sparklag_service.counters import Counters
 
 @dataclass(frozen=True)
 class Delivery:
-    """An observation, and what to call once the lag event it caused is safe."""
+    """An observation, and what to call once the lag event it caused is acknowledged."""
 
     observation: Observation
     done: Callable[[], None]
     offset: int | None = None
-    """Its place on the topic. None: it comes straight from where it was made, once."""
+    """Of its record on the topic. None: it comes straight from its source."""
 
 
 def nothing_to_do() -> None:
-    """What to call for an observation that nobody waits for: it is made again."""
+    """The `done` of an observation that is made again anyway."""
 
 
 def delivery_queue(limit: int, counters: Counters) -> NewestQueue[Delivery]:
@@ -76,18 +76,38 @@ class Intake(Protocol):
         that this intake owns change."""
 
 
-class Watcher(Protocol):
-    """An intake beside that: it looks by itself where queries are, at those this instance owns.
+class TrackedQuery(Protocol):
+    """What a watcher may know of a tracked query."""
 
-    A query that it finds where it was is said again at each heartbeat: so it still is there.
+    @property
+    def run_id(self) -> str | None:
+        """None: no driver reports it."""
+
+    @property
+    def cluster(self) -> str:
+        """The alias its driver gives."""
+
+    @property
+    def checkpoint_location(self) -> str | None:
+        """As its driver reports it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was stopped, or failed."""
+
+
+class Watcher(Protocol):
+    """An intake beside that: it reads the positions of queries that this instance owns.
+
+    A query that has not moved is observed again at each heartbeat: so it is alive.
     """
 
     name: str
-    """Of its task."""
+    """Of its task, unique."""
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What cannot be looked at, and why."""
+        """What cannot be read, and why."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Read until cancelled."""

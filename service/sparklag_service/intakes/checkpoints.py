@@ -26,9 +26,8 @@ from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
-from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes import Delivery, TrackedQuery, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of
-from sparklag_service.tracking.query_state import QueryState
 
 _log = logging.getLogger(__name__)
 _FOLLOW_INTERVAL_S = 1.0
@@ -51,7 +50,7 @@ class CheckpointIntake:
         settings: Settings,
         queue: NewestQueue[Delivery],
         owns: Callable[[str], bool],
-        queries: Mapping[str, QueryState],
+        queries: Mapping[str, TrackedQuery],
     ) -> None:
         """`queries`: those tracked here; their drivers report where their checkpoints are."""
         self.name = "checkpoints"

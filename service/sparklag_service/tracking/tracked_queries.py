@@ -9,7 +9,7 @@ from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery
-from sparklag_service.intakes.watchers import longest_interval_s
+from sparklag_service.intakes.sources import longest_interval_s
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.liveness import Liveness
 from sparklag_service.tracking.pending_observations import PendingObservations

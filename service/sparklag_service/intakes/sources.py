@@ -1,0 +1,137 @@
+"""The kinds of sources beside the topic; each makes the watchers that the settings ask for.
+
+A new kind is one file: its watcher, and a call of `register_source`, with the traits of its origin.
+A file of another distribution names its module as an entry point of the group `sparklag.sources`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Final
+
+from sparklag_schemas import ResolvedSettings
+from sparklag_schemas.origins import OriginTraits, register_origin
+from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.tasks import end, run_together
+from sparklag_service.intakes import Delivery, TrackedQuery, Watcher
+from sparklag_service.supervision import Supervisor
+
+_CANCEL_AGAIN_S: Final = 3.0
+_ENTRY_POINTS: Final = "sparklag.sources"
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a watcher may use."""
+
+    settings: ResolvedSettings
+    queue: NewestQueue[Delivery]
+    """Takes its observations."""
+    owns: Callable[[str], bool]
+    """Whether this instance reads the position of a query id."""
+    queries: Mapping[str, TrackedQuery]
+    """The queries that this instance tracks, as they change."""
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """A kind of source."""
+
+    origin: str
+    """In its observations."""
+    make_watchers: Callable[[SourceContext], Iterable[Watcher]]
+    """None where the settings ask for none."""
+    interval_s: Callable[[ResolvedSettings], float]
+    """Within which each of its queries is observed again, unless it cannot be read."""
+    traits: OriginTraits | None = None
+    """Of the origin, where they are not in the table of origins already."""
+
+
+def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
+    if context.settings.checkpoint_patterns or context.settings.checkpoints.follow:
+        # Importing what reads every store takes time.
+        from sparklag_service.intakes.checkpoints import CheckpointIntake
+
+        yield CheckpointIntake(context.settings, context.queue, context.owns, context.queries)
+
+
+def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
+    for alias, cluster in context.settings.every_cluster.items():
+        if cluster.groups.allow:
+            from sparklag_service.intakes.groups import GroupIntake
+
+            yield GroupIntake(
+                alias,
+                cluster.access,
+                cluster.groups,
+                context.settings.heartbeat_s,
+                context.queue,
+                context.owns,
+                remembered=lambda: [i for i, query in context.queries.items() if not query.ended],
+            )
+
+
+def _longest_group_interval_s(settings: ResolvedSettings) -> float:
+    return max(cluster.groups.interval_s for cluster in settings.every_cluster.values())
+
+
+_SOURCES: dict[str, SourceKind] = {}
+
+
+def register_source(kind: SourceKind) -> None:
+    """Add a kind of source, or replace the one of its origin. Raises ValueError where the origin
+    has other traits already."""
+    if kind.traits is not None:
+        register_origin(kind.origin, kind.traits)
+    _SOURCES[kind.origin] = kind
+
+
+register_source(
+    SourceKind("checkpoint", _checkpoint_watchers, lambda settings: settings.checkpoints.interval_s)
+)
+register_source(SourceKind("group", _group_watchers, _longest_group_interval_s))
+
+
+class Watchers:
+    """The watchers of every kind, as one task that can be stopped before the others."""
+
+    def __init__(self, context: SourceContext, supervisor: Supervisor) -> None:
+        for entry_point in entry_points(group=_ENTRY_POINTS):
+            entry_point.load()
+        self._watchers = [w for kind in _SOURCES.values() for w in kind.make_watchers(context)]
+        self._supervisor = supervisor
+        self._running: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """What cannot be read, and why."""
+        return {what: why for watcher in self._watchers for what, why in watcher.failing.items()}
+
+    async def run(self) -> None:
+        """Read until cancelled, or stopped."""
+        keep = self._supervisor.keep
+        watchers = (keep(watcher.name, watcher.run) for watcher in self._watchers)
+        self._running = asyncio.create_task(run_together(*watchers, patience_s=_CANCEL_AGAIN_S))
+        try:
+            await asyncio.wait({self._running})
+            if not self._running.cancelled():
+                self._running.result()
+        finally:
+            await self.stop()
+        await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """Read nothing more."""
+        if self._running is not None:
+            await end(self._running, patience_s=_CANCEL_AGAIN_S)
+
+
+def longest_interval_s(settings: ResolvedSettings) -> float:
+    """Within which every watched query that can be read is observed again."""
+    return max(settings.heartbeat_s, *(kind.interval_s(settings) for kind in _SOURCES.values()))
