@@ -14,9 +14,9 @@ from typing import Final
 
 from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
@@ -86,7 +86,7 @@ class _Ours(_Course):
     def __init__(self, one_in: int | None) -> None:
         super().__init__(one_in)
         self._said = ClusterOffsets()
-        self._offsets: Offsets = {"default": self._said}
+        self._offsets: OffsetsByCluster = {"default": self._said}
         self._evaluator = Evaluator("service", 60.0)
         self._last: list[Evaluated | None] = [None] * _QUERIES
         for query in range(_QUERIES):
@@ -101,7 +101,7 @@ class _Ours(_Course):
             for name in _topics(query):
                 numbers = range(_PARTITIONS_EACH)
                 self._said.latest["read_uncommitted"][name] = {
-                    number: Latest(self.end, now_s) for number in numbers
+                    number: LatestOffset(self.end, now_s) for number in numbers
                 }
                 self._said.earliest[name] = dict.fromkeys(numbers, 0)
         states = [self._state(query) for query in range(_QUERIES)]
@@ -109,7 +109,7 @@ class _Ours(_Course):
         began_s = time.process_time()
         for query, state in enumerate(states):
             for name in _topics(query):
-                self._said.note_ends("read_uncommitted", name, now_s, 1.0)
+                self._said.record_log_ends("read_uncommitted", name, now_s, 1.0)
             self._last[query] = self._evaluator.evaluate(
                 state,
                 self._offsets,

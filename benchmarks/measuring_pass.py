@@ -190,7 +190,7 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
                 _ask(enricher, states)
                 async for measured in _all_measured(enricher, len(states)):
                     for state in measured.states:
-                        moment = Moment(epoch_ms(), time.monotonic(), measured.asked_s)
+                        moment = Moment(epoch_ms(), time.monotonic(), measured.requested_s)
                         evaluator.evaluate(
                             state,
                             enricher.offsets,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from sparklag_kafka.brokers.leader_channel import Hold
+from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import Settings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.enricher import Enricher
@@ -72,9 +72,9 @@ async def enriching(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Enri
 async def ask(cluster: WatchedCluster, state: QueryState) -> None:
     """Ask the cluster for what `state` needs, and wait as the enricher does."""
     measured = asyncio.Event()
-    hold = Hold(measured.set)
-    cluster.ask(state, hold)
-    hold.release()
+    wait_group = WaitGroup(measured.set)
+    cluster.request(state, wait_group)
+    wait_group.done()
     await measured.wait()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
 from sparklag_service.evaluation.query_history import resumed
 from sparklag_service.tracking.query_state import QueryState, SourceState
@@ -74,8 +74,8 @@ def said(
     missing: str | None = None,
     gone: bool = False,
     cluster: str = "default",
-    beside: Offsets | None = None,
-) -> Offsets:
+    beside: OffsetsByCluster | None = None,
+) -> OffsetsByCluster:
     """What Kafka said of one topic by partition, `beside` what it said of others.
 
     The topic has as many partitions as are named, unless `partitions` says otherwise.
@@ -88,7 +88,7 @@ def said(
         None if missing else topic_id, tuple(range(partitions)), missing, gone
     )
     answer.latest[level].setdefault(topic, {}).update(
-        {number: Latest(offset, asked_s) for number, offset in latest.items()}
+        {number: LatestOffset(offset, asked_s) for number, offset in latest.items()}
     )
     answer.earliest.setdefault(topic, {}).update(earliest or {})
     answer.unknown.update({partition(n, topic): why for n, why in (unknown or {}).items()})
@@ -97,7 +97,7 @@ def said(
 
 def evaluated(
     query: QueryState,
-    offsets: Offsets,
+    offsets: OffsetsByCluster,
     at: Moment | None = None,
     previous: LagEvent | None = None,
     *,
@@ -152,7 +152,7 @@ class Follower:
         return self.tracker.observe(observation, self.last, self.offset)
 
     def measure(
-        self, offsets: Offsets, at: Moment | None = None, *, silent: bool = False
+        self, offsets: OffsetsByCluster, at: Moment | None = None, *, silent: bool = False
     ) -> LagEvent:
         """Measure the query where it is now."""
         at = at or moment()

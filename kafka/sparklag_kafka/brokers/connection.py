@@ -27,6 +27,7 @@ class BrokerConnection:
         self, address: Address, options: dict[str, Any], trusted: TrustedBrokers, timeout_s: float
     ) -> None:
         self.address = address
+        self.timeout_s = timeout_s
         self._trusted = trusted
         self._options = {
             **options,

@@ -1,6 +1,5 @@
-"""What is asked of one leader: in rounds, one at a time, and no longer waited for than it deserves.
-
-What is asked while a round is under way goes together in the next.
+"""Requests the offsets of one leader's partitions in rounds: what is requested during a round goes
+together into the next one. No round is waited for much longer than that leader usually takes.
 """
 
 from __future__ import annotations
@@ -8,227 +7,229 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.list_offsets import Moment, OffsetsRequest, TopicPart, slices
+from sparklag_kafka.protocol.list_offsets import OffsetSpec, OffsetsRequest, TopicPart, slices
 from sparklag_kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from sparklag_schemas import IsolationLevel
 
 _log = logging.getLogger(__name__)
 
 _SLICE: Final = 1_000
-"""Partitions in one request: reading its answer holds the loop for about a millisecond."""
-_LEAST_PATIENCE_S: Final = 1.0
+"""Partitions in one request: reading its response holds the loop for about a millisecond."""
+_SHORTEST_TIMEOUT_S: Final = 1.0
 _TIMES_USUAL: Final = 3.0
 _NEWEST_SHARE: Final = 0.25
 
 
-class Patience:
-    """How long a leader is waited for: some multiple of what its rounds usually take."""
+class AdaptiveTimeout:
+    """How long a leader is waited for: a multiple of what its rounds usually take."""
 
-    def __init__(self, most_s: float) -> None:
-        self._most_s = most_s
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._usual_s: float | None = None
 
     @property
     def seconds(self) -> float:
         usual_s = self._usual_s or 0.0
-        return min(self._most_s, max(_LEAST_PATIENCE_S, _TIMES_USUAL * usual_s))
+        return min(self._longest_s, max(_SHORTEST_TIMEOUT_S, _TIMES_USUAL * usual_s))
 
-    def learn(self, took_s: float) -> bool:
-        """Take a round into account; whether it kept within the patience there was."""
-        in_time = took_s <= self.seconds
+    def record(self, elapsed_s: float) -> bool:
+        """Take a round into account; whether it kept within the timeout before it."""
+        in_time = elapsed_s <= self.seconds
         if self._usual_s is None:
-            self._usual_s = took_s
+            self._usual_s = elapsed_s
         else:
-            self._usual_s += _NEWEST_SHARE * (took_s - self._usual_s)
+            self._usual_s += _NEWEST_SHARE * (elapsed_s - self._usual_s)
         return in_time
 
 
-class Hold:
-    """Calls `done` once everybody who took it has released it; who makes it has taken it once."""
+class WaitGroup:
+    """Calls `on_done` once `done` was called as often as `add`, and once more by its creator."""
 
-    def __init__(self, done: Callable[[], None]) -> None:
-        self._done = done
-        self._taken = 1
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self._on_done = on_done
+        self._pending = 1
 
-    def take(self) -> None:
-        self._taken += 1
+    def add(self) -> None:
+        self._pending += 1
 
-    def release(self) -> None:
-        self._taken -= 1
-        if self._taken == 0:
-            self._done()
+    def done(self) -> None:
+        self._pending -= 1
+        if self._pending == 0:
+            self._on_done()
 
 
-class AnswerTaker(Protocol):
-    """Who keeps what the leader says. A round's parts come back in several answers."""
+class OffsetsReceiver:
+    """Takes a leader's responses. The parts of a round come back in several."""
 
-    def answered(
-        self, level: IsolationLevel, parts: list[TopicPart], answer: bytes, asked_s: float
+    def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
+        """For several parts of a topic that are requested together."""
+        return TopicPart(topic, numbers)
+
+    def received(
+        self, level: IsolationLevel, parts: list[TopicPart], response: bytes, requested_s: float
     ) -> set[str]:
-        """The topics that may have been created anew since they were last asked for."""
+        """The topics that may have been recreated since the last response: of these the leader is
+        asked for metadata."""
+        raise NotImplementedError
 
     def confirmed(
         self,
         level: IsolationLevel,
         parts: list[TopicPart],
-        answer: bytes,
-        asked_s: float,
+        response: bytes,
+        requested_s: float,
         metadata: MetadataResponse,
     ) -> None:
-        """What the leader says of those, after it has said their offsets."""
+        """The leader's metadata of those, read after the offsets in `response`."""
 
-    def failed(self, parts: list[TopicPart], reason: str, asked_s: float) -> None: ...
+    def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
+        """There is no response."""
 
     def late(self, parts: Iterable[TopicPart]) -> None:
-        """The leader is not waited for any more, and may yet answer."""
+        """The leader is not waited for any longer, and may yet respond."""
 
 
 class _Round:
-    """What is asked together, and who waits for it."""
+    """What is requested together, and who waits for it."""
 
     def __init__(self) -> None:
         self.parts: dict[IsolationLevel, dict[str, TopicPart]] = {}
-        self.waiting: list[Hold] = []
+        self.waiting: list[WaitGroup] = []
 
-    def every_part(self) -> Iterable[TopicPart]:
-        return (part for by_topic in self.parts.values() for part in by_topic.values())
+    def every_part(self) -> list[TopicPart]:
+        return [part for by_topic in self.parts.values() for part in by_topic.values()]
+
+    def release(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for wait_group in waiting:
+            wait_group.done()
 
 
 class LeaderChannel:
-    """Asks the leader with id `node` for its latest, or its earliest, offsets.
+    """Requests the latest, or the earliest, offsets of broker `node_id`.
 
-    Who shares a `turn` reads one answer at a time.
+    Channels that share `reading` read one response at a time. `connection` is the channel's own.
     """
 
     def __init__(
         self,
-        node: int,
+        node_id: int,
         connection: BrokerConnection,
-        moment: Moment,
-        timeout_s: float,
-        taker: AnswerTaker,
-        turn: asyncio.Lock,
+        spec: OffsetSpec,
+        receiver: OffsetsReceiver,
+        reading: asyncio.Lock,
     ) -> None:
         self.connection = connection
         self.slow = False
-        """It has missed the patience; nobody waits for it until it answers in time again."""
-        self._node = node
-        self._moment = moment
-        self._timeout_s = timeout_s
-        self._taker = taker
-        self._turn = turn
-        self._patience = Patience(timeout_s)
+        """The last round took too long: nobody waits until one is in time again."""
+        self._node_id = node_id
+        self._spec = spec
+        self._receiver = receiver
+        self._reading = reading
+        self._timeout = AdaptiveTimeout(connection.timeout_s)
         self._next = _Round()
-        self._under_way = _Round()
+        self._in_flight = _Round()
         self._task: asyncio.Task[None] | None = None
 
-    def want(self, level: IsolationLevel, part: TopicPart, merge: Callable[..., TopicPart]) -> None:
-        """Ask for these in the next round, together with what others want of the topic."""
+    def request(self, level: IsolationLevel, part: TopicPart) -> None:
+        """Put `part` into the next round, merged with what is there of its topic."""
         by_topic = self._next.parts.setdefault(level, {})
-        also = by_topic.get(part.topic)
-        if also is not None and also.numbers != part.numbers:
-            part = merge(part.topic, tuple(sorted({*also.numbers, *part.numbers})))
+        other = by_topic.get(part.topic)
+        if other is not None and other.numbers != part.numbers:
+            numbers = tuple(sorted({*other.numbers, *part.numbers}))
+            part = self._receiver.part(part.topic, numbers)
         by_topic[part.topic] = part
         if self._task is None:
             self._task = asyncio.create_task(self._run_rounds())
 
-    def wait(self, hold: Hold) -> None:
-        """Take `hold` until the round that is next is over, or is not waited for any more."""
+    def join(self, wait_group: WaitGroup) -> None:
+        """Add to `wait_group` until the next round is over, or is not waited for any longer."""
         if not self.slow:
-            hold.take()
-            self._next.waiting.append(hold)
+            wait_group.add()
+            self._next.waiting.append(wait_group)
 
     async def aclose(self) -> None:
-        """End the round under way. The connection is closed by who made it."""
+        """Cancel the round in flight, and close the connection."""
+        closing: list[Awaitable[None]] = [self.connection.aclose()]
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            closing.append(self._task)
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def _run_rounds(self) -> None:
         try:
             while self._next.parts:
-                self._under_way, self._next = self._next, _Round()
-                losing = asyncio.get_running_loop().call_later(
-                    self._patience.seconds, self._lose_patience
+                self._in_flight, self._next = self._next, _Round()
+                timer = asyncio.get_running_loop().call_later(
+                    self._timeout.seconds, self._stop_waiting
                 )
                 try:
-                    await self._run_round(self._under_way)
+                    await self._run_round(self._in_flight)
                 except Exception:
-                    _log.exception("a round of broker %s was given up", self._node)
+                    _log.exception("reading offsets from broker %s failed", self._node_id)
                 finally:
-                    losing.cancel()
-                    _release(self._under_way)
+                    timer.cancel()
+                    self._in_flight.release()
         finally:
             self._task = None
-            _release(self._next)
+            self._next.release()
 
-    async def _run_round(self, asked: _Round) -> None:
+    async def _run_round(self, in_flight: _Round) -> None:
         began_s = time.monotonic()
         try:
             connection = await self.connection.connect()
         except KAFKA_FAILURES as error:
-            self._fail(list(asked.every_part()), error, began_s)
+            self._fail(in_flight.every_part(), error, began_s)
             return
-        asked_s = time.monotonic()
-        requests = [
-            (level, parts)
-            for level, by_topic in asked.parts.items()
-            for parts in slices(by_topic.values(), _SLICE)
-        ]
-        # All are sent before the first is answered.
+        requested_s = time.monotonic()
+        # All are sent before the first response.
         errors = await asyncio.gather(
-            *(self._ask(connection, level, parts, asked_s) for level, parts in requests)
+            *(
+                self._send(connection, level, parts, requested_s)
+                for level, by_topic in in_flight.parts.items()
+                for parts in slices(by_topic.values(), _SLICE)
+            )
         )
         if any(isinstance(error, asyncio.TimeoutError) for error in errors):
             self.slow = True
             self.connection.drop(connection)
         elif all(error is None for error in errors):
-            self.slow = not self._patience.learn(time.monotonic() - asked_s)
+            self.slow = not self._timeout.record(time.monotonic() - requested_s)
 
-    async def _ask(
-        self, connection: Any, level: IsolationLevel, parts: list[TopicPart], asked_s: float
+    async def _send(
+        self, connection: Any, level: IsolationLevel, parts: list[TopicPart], requested_s: float
     ) -> BaseException | None:
-        request = OffsetsRequest(level, parts, self._moment)
+        awaited = parts
         try:
-            answer = await connection.send(request)
-        except KAFKA_FAILURES as error:
-            self._fail(parts, error, asked_s)
-            return error
-        # Answers that came together are not read together: the loop goes round in between.
-        async with self._turn:
-            doubtful = self._taker.answered(level, parts, answer, asked_s)
-            await asyncio.sleep(0)
-        if not doubtful:
-            return None
-        doubted = [part for part in parts if part.topic in doubtful]
-        try:
-            # A broker answers in the order it was asked on one connection: not before its log is
-            # the new one does it say the old id.
+            response = await connection.send(OffsetsRequest(level, parts, self._spec))
+            # Responses that arrive together are not read together: others run in between.
+            async with self._reading:
+                doubtful = self._receiver.received(level, parts, response, requested_s)
+                await asyncio.sleep(0)
+            if not doubtful:
+                return None
+            awaited = [part for part in parts if part.topic in doubtful]
+            # A broker handles the requests of a connection in order: once its log is the new
+            # topic's, it does not name the old topic's id any more.
             metadata = await connection.send(MetadataRequest(sorted(doubtful)))
         except KAFKA_FAILURES as error:
-            self._fail(doubted, error, asked_s)
+            self._fail(awaited, error, requested_s)
             return error
-        async with self._turn:
-            self._taker.confirmed(level, doubted, answer, asked_s, metadata)
+        async with self._reading:
+            self._receiver.confirmed(level, awaited, response, requested_s, metadata)
         return None
 
-    def _fail(self, parts: list[TopicPart], error: BaseException, asked_s: float) -> None:
-        reason = broker_error_text(self._node, error, self._timeout_s)
-        self._taker.failed(parts, reason, asked_s)
+    def _fail(self, parts: list[TopicPart], error: BaseException, requested_s: float) -> None:
+        reason = broker_error_text(self._node_id, error, self.connection.timeout_s)
+        self._receiver.failed(parts, reason, requested_s)
 
-    def _lose_patience(self) -> None:
+    def _stop_waiting(self) -> None:
         self.slow = True
-        _release(self._under_way)
-        _release(self._next)
-        self._taker.late(self._under_way.every_part())
-
-
-def _release(asked: _Round) -> None:
-    waiting, asked.waiting = asked.waiting, []
-    for hold in waiting:
-        hold.release()
+        self._in_flight.release()
+        self._next.release()
+        self._receiver.late(self._in_flight.every_part())

@@ -1,4 +1,4 @@
-"""Kafka's words as bytes, in the older form and the newer, with tags. Pure."""
+"""Primitives of the Kafka protocol: fixed lengths, and the flexible versions with tags. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_schemas import IsolationLevel
 
 Versions = dict[int, tuple[int, int]]
+"""The lowest and the highest version that a broker supports, by API key."""
 
-CONSUMER: Final = -1
-"""The replica id of one that is no replica."""
-UP_TO: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
-"""How far it reads."""
+CONSUMER_REPLICA_ID: Final = -1
+ISOLATION_CODES: Final[Mapping[IsolationLevel, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 _VARINT_BITS: Final = 35
 
 
 class PreparedRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
-    """A request as an aiokafka connection sends it. `answer` takes the answer's bytes.
+    """A request as an aiokafka connection sends it. `make_response` takes the response's bytes.
 
-    It must not read them: what it raised would cost the connection.
+    It must not decode them: an exception there would close the connection.
     """
 
     API_KEY = API_VERSION = -1
@@ -36,35 +35,40 @@ class PreparedRequest(RequestStruct):  # type: ignore[misc]  # aiokafka has no t
     RESPONSE_TYPE: Any = None
 
     def __init__(
-        self, key: int, version: int, body: bytes, flexible: bool, answer: Callable[[bytes], Any]
+        self,
+        key: int,
+        version: int,
+        body: bytes,
+        flexible: bool,
+        make_response: Callable[[bytes], Any],
     ) -> None:
         self.API_KEY = key
         self.API_VERSION = version
         self.FLEXIBLE_VERSION = flexible
-        self.RESPONSE_TYPE = _AnswerType(answer)
+        self.RESPONSE_TYPE = _ResponseType(make_response)
         self._body = body
 
     def encode(self) -> bytes:
         return self._body
 
 
-class _AnswerType:
-    """Stands where aiokafka has the class of an answer."""
+class _ResponseType:
+    """In the place of aiokafka's response class."""
 
-    def __init__(self, answer: Callable[[bytes], Any]) -> None:
-        self._answer = answer
+    def __init__(self, make_response: Callable[[bytes], Any]) -> None:
+        self._make_response = make_response
 
     def decode(self, data: BytesIO) -> Any:
-        return self._answer(data.read())
+        return self._make_response(data.read())
 
 
-def newest(versions: Versions, key: int, known: Iterable[int]) -> int:
-    """The first of `known` that the broker speaks. Raises IncompatibleBrokerVersion."""
+def newest(versions: Versions, key: int, candidates: Iterable[int]) -> int:
+    """The first of `candidates` that the broker supports. Raises IncompatibleBrokerVersion."""
     lowest, highest = versions.get(key, (0, -1))
-    for version in known:
+    for version in candidates:
         if lowest <= version <= highest:
             return version
-    raise IncompatibleBrokerVersion("it is older than Kafka 0.11")
+    raise IncompatibleBrokerVersion("the broker is older than Kafka 0.11")
 
 
 def string(text: str) -> bytes:
@@ -87,7 +91,7 @@ def varint(value: int) -> bytes:
 
 
 class Reader:
-    """A place in an answer, in either form. Past the answer's end it raises ResponseUnreadable."""
+    """A cursor in a response of either form. Raises ResponseUnreadable past the response's end."""
 
     def __init__(self, data: bytes, flexible: bool) -> None:
         self.data = data
@@ -95,11 +99,11 @@ class Reader:
         self.flexible = flexible
 
     def skip(self, size: int) -> int:
-        """Pass over `size` bytes; where they began."""
+        """Skip `size` bytes; returns where they began."""
         began = self.at
         self.at += size
         if size < 0 or self.at > len(self.data):
-            raise ResponseUnreadable("its answer ends in the middle")
+            raise ResponseUnreadable("the response is truncated")
         return began
 
     def int16(self) -> int:
@@ -118,29 +122,29 @@ class Reader:
             if byte < 0x80:
                 return value
             shift += 7
-        raise ResponseUnreadable("its answer has a number without an end")
+        raise ResponseUnreadable("the response has a varint that is too long")
 
     def length(self, item_size: int) -> int:
-        """Of an array whose items take at least `item_size` bytes each; one that is null has none.
+        """Of an array whose items take at least `item_size` bytes each; 0 for a null array.
 
-        So an answer that promises more than it holds is found out before it is read.
+        A length that the response cannot hold is refused before anything is allocated for it.
         """
         length = max(self.varint() - 1 if self.flexible else self.int32(), 0)
         if length * item_size > len(self.data) - self.at:
-            raise ResponseUnreadable("its answer ends in the middle")
+            raise ResponseUnreadable("the response is truncated")
         return length
 
     def string(self) -> str:
-        """One that is null is empty."""
+        """A null string is returned as an empty one."""
         size = max(self.varint() - 1 if self.flexible else self.int16(), 0)
         began = self.skip(size)
         try:
             return self.data[began : self.at].decode()
         except UnicodeDecodeError as error:
-            raise ResponseUnreadable("its answer has a name that is no text") from error
+            raise ResponseUnreadable("the response has a string that is not UTF-8") from error
 
     def tags(self) -> None:
-        """Pass over what newer brokers may add."""
+        """Skip the tagged fields, which newer brokers may add."""
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()

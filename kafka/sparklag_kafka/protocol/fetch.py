@@ -10,8 +10,8 @@ from aiokafka.errors import NoError, for_code
 
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
-    CONSUMER,
-    UP_TO,
+    CONSUMER_REPLICA_ID,
+    ISOLATION_CODES,
     PreparedRequest,
     Reader,
     Versions,
@@ -74,7 +74,9 @@ class FetchRequest:
     def __init__(
         self, level: IsolationLevel, places: Mapping[str, Iterable[Place]], most_bytes: int
     ) -> None:
-        self._head = _HEAD.pack(CONSUMER, _AT_ONCE, _AT_ONCE, most_bytes, UP_TO[level])
+        self._head = _HEAD.pack(
+            CONSUMER_REPLICA_ID, _AT_ONCE, _AT_ONCE, most_bytes, ISOLATION_CODES[level]
+        )
         self._places = places
 
     def prepare(self, versions: Versions) -> PreparedRequest:

@@ -1,6 +1,6 @@
-"""Kafka's ListOffsets as bytes, written and read by hand. Pure.
+"""Kafka's ListOffsets, encoded and decoded by hand. Pure.
 
-aiokafka reads an answer field by field and whole, which holds the loop ten times as long.
+aiokafka decodes a response field by field and whole, which holds the loop ten times as long.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
-    CONSUMER,
-    UP_TO,
+    CONSUMER_REPLICA_ID,
+    ISOLATION_CODES,
     PreparedRequest,
     Versions,
     newest,
@@ -22,38 +22,37 @@ from sparklag_kafka.protocol.encoding import (
 )
 from sparklag_schemas import IsolationLevel
 
-Moment = Literal[-1, -2]
+OffsetSpec = Literal[-1, -2]
+"""Which offset of a log: the log end offset, or the log start offset."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 
 _LIST_OFFSETS: Final = 2
 
 _INT16, _INT32 = Struct(">h"), Struct(">i")
-_OFFSETS_HEAD = Struct(">ibi")
-_ASKED = Struct(">iq")
-_ANSWERED = Struct(">ihqq")
+_HEADER = Struct(">ibi")
+_REQUESTED = Struct(">iq")
+_RETURNED = Struct(">ihqq")
 
 
 class TopicPart:
-    """Partitions of one topic that are asked of one leader."""
+    """Partitions of one topic that have one leader."""
 
-    __slots__ = ("_encoded", "earliest_asked", "numbers", "partitions", "topic")
+    __slots__ = ("_encoded", "earliest_requested", "numbers", "partitions", "topic")
 
     def __init__(self, topic: str, numbers: tuple[int, ...]) -> None:
         self.topic = topic
         self.numbers = numbers
         self.partitions = {number: TopicPartition(topic, number) for number in numbers}
-        self.earliest_asked = False
-        self._encoded: dict[Moment, bytes] = {}
+        self.earliest_requested = False
+        self._encoded: dict[OffsetSpec, bytes] = {}
 
-    def encoded(self, moment: Moment) -> bytes:
-        """Its place in a ListOffsets request. Kept: it is asked for every second."""
-        known = self._encoded.get(moment)
-        if known is None:
-            asked = (_ASKED.pack(number, moment) for number in self.numbers)
-            known = b"".join((string(self.topic), _INT32.pack(len(self.numbers)), *asked))
-            self._encoded[moment] = known
-        return known
+    def encoded(self, spec: OffsetSpec) -> bytes:
+        """Its bytes in a ListOffsets request. Cached: it is requested every second."""
+        cached = self._encoded.get(spec)
+        if cached is None:
+            cached = self._encoded[spec] = _encode(self.topic, dict.fromkeys(self.numbers, spec))
+        return cached
 
     def cut(self, size: int) -> Sequence[TopicPart]:
         """The same in parts of at most `size` partitions."""
@@ -65,71 +64,68 @@ class TopicPart:
 
 def slices(parts: Iterable[TopicPart], size: int) -> Iterator[list[TopicPart]]:
     """The parts in requests of at most `size` partitions; a topic is in each at most once."""
-    some: list[TopicPart] = []
+    filling: list[TopicPart] = []
     room = size
     for part in parts:
         for piece in part.cut(size):
             if len(piece.numbers) > room:
-                yield some
-                some, room = [], size
-            some.append(piece)
+                yield filling
+                filling, room = [], size
+            filling.append(piece)
             room -= len(piece.numbers)
-    if some:
-        yield some
+    if filling:
+        yield filling
 
 
 class OffsetsRequest:
-    """ListOffsets, of one leader. The answer is what `read_offsets` reads."""
+    """ListOffsets to one leader. `read_offsets` reads the response."""
 
-    def __init__(self, level: IsolationLevel, parts: Sequence[TopicPart], moment: Moment) -> None:
-        head = _OFFSETS_HEAD.pack(CONSUMER, UP_TO[level], len(parts))
-        self._body = b"".join((head, *(part.encoded(moment) for part in parts)))
+    def __init__(self, level: IsolationLevel, parts: Sequence[TopicPart], spec: OffsetSpec) -> None:
+        self._body = _body(level, [part.encoded(spec) for part in parts])
 
     def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that speaks `versions`."""
+        """The request for a broker that supports `versions`."""
         version = newest(versions, _LIST_OFFSETS, (3, 2))
         return PreparedRequest(_LIST_OFFSETS, version, self._body, False, bytes)
 
 
 class OffsetsAtRequest(OffsetsRequest):
-    """The same at times, epoch milliseconds, by topic and partition: asked for is the first offset
-    whose record has that time or a later one; -1 where there is none."""
+    """The same by timestamps, epoch milliseconds, by topic and partition: returned is the first
+    offset whose record has that timestamp or a later one; -1 where there is none."""
 
     def __init__(self, level: IsolationLevel, times: Mapping[str, Mapping[int, int]]) -> None:
-        topics = (
-            b"".join(
-                (
-                    string(topic),
-                    _INT32.pack(len(some)),
-                    *(_ASKED.pack(number, at_ms) for number, at_ms in some.items()),
-                )
-            )
-            for topic, some in times.items()
-        )
-        self._body = b"".join((_OFFSETS_HEAD.pack(CONSUMER, UP_TO[level], len(times)), *topics))
+        self._body = _body(level, [_encode(topic, by_number) for topic, by_number in times.items()])
 
 
-Answered = tuple[int, int, int, int]
+def _body(level: IsolationLevel, topics: Sequence[bytes]) -> bytes:
+    head = _HEADER.pack(CONSUMER_REPLICA_ID, ISOLATION_CODES[level], len(topics))
+    return b"".join((head, *topics))
 
 
-def read_offsets(answer: bytes) -> Iterator[tuple[str, Iterator[Answered]]]:
-    """Each topic with the partition, error code, timestamp and offset of its partitions.
+def _encode(topic: str, timestamps: Mapping[int, int]) -> bytes:
+    requested = (_REQUESTED.pack(number, timestamp) for number, timestamp in timestamps.items())
+    return b"".join((string(topic), _INT32.pack(len(timestamps)), *requested))
 
-    Raises ResponseUnreadable.
-    """
+
+PartitionOffset = tuple[int, int, int, int]
+"""Partition, error code, timestamp and offset."""
+
+
+def read_offsets(response: bytes) -> Iterator[tuple[str, Iterator[PartitionOffset]]]:
+    """Each topic with its partitions. Raises ResponseUnreadable."""
     try:
-        (topics,) = _INT32.unpack_from(answer, 4)  # behind the throttle time
-        at = 8
+        (topics,) = _INT32.unpack_from(response, 4)  # behind the throttle time
+        position = 8
         for _ in range(topics):
-            (length,) = _INT16.unpack_from(answer, at)
-            at += 2
-            topic = answer[at : at + length].decode()
-            (partitions,) = _INT32.unpack_from(answer, at + length)
-            at += length + 4
-            end = at + partitions * _ANSWERED.size
-            if min(length, partitions) < 0 or end > len(answer):
-                raise ResponseUnreadable("its answer ends in the middle")
-            yield topic, _ANSWERED.iter_unpack(answer[at:end])
-            at = end
-    except (error, UnicodeDecodeError) as cut:
-        raise ResponseUnreadable("its answer ends in the middle") from cut
+            (length,) = _INT16.unpack_from(response, position)
+            position += 2
+            topic = response[position : position + length].decode()
+            (partitions,) = _INT32.unpack_from(response, position + length)
+            position += length + 4
+            end = position + partitions * _RETURNED.size
+            if min(length, partitions) < 0 or end > len(response):
+                raise ResponseUnreadable("the response is truncated")
+            yield topic, _RETURNED.iter_unpack(response[position:end])
+            position = end
+    except (error, UnicodeDecodeError) as cause:
+        raise ResponseUnreadable("the response is truncated") from cause

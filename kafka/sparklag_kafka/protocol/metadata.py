@@ -1,4 +1,4 @@
-"""Kafka's Metadata as bytes, written and read by hand: aiokafka's knows no topic ids. Pure."""
+"""Kafka's Metadata, encoded and decoded by hand: aiokafka's has no topic ids. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _METADATA: Final = 3
 _IDS_VERSION: Final = 11
 """With topic ids, of Kafka 2.8."""
 _OLD_VERSION: Final = 4
-"""That can be told not to create topics, of Kafka 0.11."""
-_LEAST_BYTES: Final = 8
-"""Of a broker, and of a topic."""
+"""The first that can leave topics uncreated, of Kafka 0.11."""
+_MIN_ITEM_SIZE: Final = 8
+"""Bytes of a broker, or of a topic."""
 
 _INT32 = Struct(">i")
 _PARTITION = {True: Struct(">hiii"), False: Struct(">hii")}
@@ -35,13 +35,13 @@ Address = tuple[str, int]
 
 
 class MetadataRequest:
-    """Metadata of these topics alone, none of which is created. The answer: `MetadataResponse`."""
+    """Metadata of these topics alone, none of which is created. See `MetadataResponse`."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
 
     def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that speaks `versions`: with topic ids, if it has them."""
+        """The request for a broker that supports `versions`: with topic ids, if it has them."""
         version = newest(versions, _METADATA, (_IDS_VERSION, _OLD_VERSION))
         flexible = version == _IDS_VERSION
         if flexible:
@@ -50,8 +50,8 @@ class MetadataRequest:
             body = b"".join((varint(len(self._topics) + 1), *names, b"\0\0\0"))
         else:
             body = b"".join((_INT32.pack(len(self._topics)), *map(string, self._topics), b"\0"))
-        answer = partial(MetadataResponse, flexible=flexible)
-        return PreparedRequest(_METADATA, version, body, flexible, answer)
+        make_response = partial(MetadataResponse, flexible=flexible)
+        return PreparedRequest(_METADATA, version, body, flexible, make_response)
 
 
 class TopicMetadata(NamedTuple):
@@ -64,18 +64,18 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """An answer as it came; `flexible` is its newer form."""
+    """A response, not decoded yet; `flexible` is its newer form."""
 
     data: bytes
     flexible: bool
 
     def read(self) -> tuple[dict[int, Address], Iterator[TopicMetadata]]:
-        """The brokers by id, and the topics, each read when it is taken: either may raise
+        """Decode the brokers, by node id, and the topics, each when it is iterated: both may raise
         ResponseUnreadable."""
         reader = _MetadataReader(self.data, self.flexible)
         reader.skip(4)  # the throttle time
         brokers = {}
-        for _ in range(reader.length(_LEAST_BYTES)):
+        for _ in range(reader.length(_MIN_ITEM_SIZE)):
             node = reader.int32()
             host = reader.string()
             brokers[node] = (host, reader.int32())
@@ -83,15 +83,15 @@ class MetadataResponse(NamedTuple):
             reader.tags()
         reader.string()  # the cluster's id
         reader.skip(4)  # the controller
-        return brokers, (reader.topic() for _ in range(reader.length(_LEAST_BYTES)))
+        return brokers, (reader.topic() for _ in range(reader.length(_MIN_ITEM_SIZE)))
 
 
 class _MetadataReader(Reader):
     def topic(self) -> TopicMetadata:
         try:
             return self._topic()
-        except (error, IndexError) as cut:
-            raise ResponseUnreadable("its answer ends in the middle") from cut
+        except (error, IndexError) as cause:
+            raise ResponseUnreadable("the response is truncated") from cause
 
     def _topic(self) -> TopicMetadata:
         data, flexible, partition = self.data, self.flexible, _PARTITION[self.flexible]
@@ -108,7 +108,7 @@ class _MetadataReader(Reader):
             _, number, leader, *_ = partition.unpack_from(data, self.at)
             leaders[number] = leader
             at = self.at + partition.size
-            # Replicas, those in sync and those offline, and tags: nearly always of a few bytes.
+            # The fast path: short arrays of replicas, in sync and offline ones, and no tags.
             for _ in range(3 if flexible else 0):
                 count = data[at]
                 if not 0 < count < 0x80:
@@ -130,7 +130,7 @@ class _MetadataReader(Reader):
         return TopicMetadata(name, error_code, topic_id, leaders)
 
     def _numbers(self) -> None:
-        """Pass over an array of int32."""
+        """Skip an array of int32."""
         self.skip(4 * self.length(4))
 
 

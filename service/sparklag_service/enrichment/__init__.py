@@ -1,1 +1,1 @@
-"""Latest and earliest offsets of each cluster, read from the partition leaders."""
+"""LatestOffset and earliest offsets of each cluster, read from the partition leaders."""

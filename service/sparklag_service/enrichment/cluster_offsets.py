@@ -1,22 +1,23 @@
-"""What Kafka said of the topics: read by the enricher, judged by the evaluator. Only values."""
+"""The offsets of one cluster: read by the enricher, judged by the evaluator. Only values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
-from sparklag_service.enrichment.offset_times import Latest, OffsetTimes
-from sparklag_service.enrichment.retention import Advances
+from sparklag_service.enrichment.log_end_history import LatestOffset, LogEndHistory
 from sparklag_service.tracking.query_state import QueryState
 
-_NOTED: Final = 0.9
+_MIN_SPACING: Final = 0.9
 """Times the interval: measurements on events do not shift the next row."""
+_STEPS: Final = 6
+"""Advances that are remembered of a partition."""
 
 
 class RecordTime(Struct, frozen=True, gc=False):
@@ -24,6 +25,31 @@ class RecordTime(Struct, frozen=True, gc=False):
 
     offset: int
     timestamp_ms: int
+
+
+class Advances(NamedTuple):
+    """The last advances of one partition's earliest offset: how fast unread records are deleted.
+
+    Kafka deletes whole segments, so a log start offset stays for hours and then jumps.
+    """
+
+    steps: tuple[tuple[float, int], ...] = ()
+    """`time.monotonic()` of each and the offset after it, oldest first. How far the first one went
+    is unknown."""
+
+    def with_step(self, at_s: float, earliest: int) -> Advances:
+        """With one more advance, to the offset `earliest`."""
+        return Advances((*self.steps, (at_s, earliest))[-_STEPS:])
+
+    def rate(self, now_s: float) -> float | None:
+        """Offsets deleted a second. None: fewer than two advances were seen."""
+        first_s, first = self.steps[0]
+        last_s, last = self.steps[-1]
+        if last_s <= first_s:
+            return None
+        # A pause longer than every one before it means that deletion has slowed down.
+        longest_s = max(b - a for (a, _), (b, _) in zip(self.steps, self.steps[1:], strict=False))
+        return (last - first) / max(last_s - first_s, now_s - first_s - longest_s)
 
 
 @dataclass(frozen=True)
@@ -35,7 +61,7 @@ class Topic:
     partitions: tuple[int, ...] = ()
     missing: str | None = None
     gone: bool = False
-    """Kafka says that there is no such topic; without it, `missing` may pass."""
+    """Kafka reports that there is no such topic. Where False, `missing` may be temporary."""
 
     @cached_property
     def numbers(self) -> frozenset[int]:
@@ -45,53 +71,56 @@ class Topic:
 
 @dataclass
 class ClusterOffsets:
-    """What one cluster said last. Each value stays until a newer one comes, with its age."""
+    """The newest offsets of one cluster. A failed read leaves the last value, with its age."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
-    latest: dict[IsolationLevel, dict[str, dict[int, Latest]]] = field(
+    latest: dict[IsolationLevel, dict[str, dict[int, LatestOffset]]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
-    """By topic and partition number, for there is one of each."""
+    """By topic and partition number."""
     earliest: dict[str, dict[int, int]] = field(default_factory=dict)
     unknown: dict[TopicPartition, str] = field(default_factory=dict)
-    """Why the newest attempt to read a partition's latest offset came to nothing."""
-    times: dict[IsolationLevel, dict[str, OffsetTimes]] = field(
+    """Why the newest attempt to read a partition's latest offset failed."""
+    log_ends: dict[IsolationLevel, dict[str, LogEndHistory]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
-    """When the logs of each topic ended where."""
+    """Earlier latest offsets of each topic."""
     advances: dict[TopicPartition, Advances] = field(default_factory=dict)
     """Of the partitions whose earliest offset was seen to advance."""
     record_times: dict[TopicPartition, RecordTime] = field(default_factory=dict)
-    """What was read of the log itself: of the first record that a query has not processed."""
+    """Read from the log itself: of the first record that a query has not processed."""
 
-    def times_of(self, level: IsolationLevel, topic: str) -> OffsetTimes:
-        """The rows of a topic, to be added to."""
-        return self.times[level].setdefault(topic, OffsetTimes())
+    def log_ends_of(self, level: IsolationLevel, topic: str) -> LogEndHistory:
+        """The history of a topic, created where it is missing."""
+        return self.log_ends[level].setdefault(topic, LogEndHistory())
 
-    def note_ends(
-        self, level: IsolationLevel, topic: str, asked_s: float, interval_s: float
+    def record_log_ends(
+        self, level: IsolationLevel, topic: str, requested_s: float, interval_s: float
     ) -> None:
-        """Remember where a topic's logs ended, as read at `asked_s`; once in `interval_s`."""
-        known = self.topics.get(topic)
-        times = self.times_of(level, topic)
-        last_s = times.last_s
-        if known is None or (last_s is not None and asked_s - last_s < _NOTED * interval_s):
+        """Add a topic's latest offsets, requested at `requested_s`, to its history; at most once
+        in `interval_s`."""
+        described = self.topics.get(topic)
+        history = self.log_ends_of(level, topic)
+        last_s = history.last_s
+        if described is None or (
+            last_s is not None and requested_s - last_s < _MIN_SPACING * interval_s
+        ):
             return
         latest = self.latest[level].get(topic, {})
-        numbers = range(known.partitions[-1] + 1) if known.partitions else ()
-        times.take(asked_s, list(map(latest.get, numbers)), interval_s)
+        numbers = range(described.partitions[-1] + 1) if described.partitions else ()
+        history.append(requested_s, list(map(latest.get, numbers)), interval_s)
 
 
-Offsets = Mapping[str, ClusterOffsets]
+OffsetsByCluster = Mapping[str, ClusterOffsets]
 """By the alias of the cluster."""
 
 
-def measured_partitions(state: QueryState, offsets: Offsets) -> int:
-    """Partitions that are to be measured for a query, at most."""
+def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:
+    """How many partitions are measured for a query, at most."""
     return sum(_of_sources(state, offsets))
 
 
-def _of_sources(state: QueryState, offsets: Offsets) -> Iterator[int]:
+def _of_sources(state: QueryState, offsets: OffsetsByCluster) -> Iterator[int]:
     for source in state.sources:
         cluster = offsets.get(source.cluster) if source.cluster is not None else None
         for name in source.watched_topics():

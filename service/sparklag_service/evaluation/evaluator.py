@@ -18,7 +18,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.origins import traits_of
-from sparklag_service.enrichment.cluster_offsets import Offsets
+from sparklag_service.enrichment.cluster_offsets import OffsetsByCluster
 from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.burrow import Window, window_of
 from sparklag_service.evaluation.finding import FLAGS, Finding
@@ -55,7 +55,7 @@ class Evaluator:
     def evaluate(
         self,
         state: QueryState,
-        offsets: Offsets,
+        offsets: OffsetsByCluster,
         moment: Moment,
         *,
         event_id: str,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.bounds import bounded
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
 from sparklag_service.enrichment.measure_time import Moment
 from sparklag_service.evaluation.finding import Finding
 from sparklag_service.evaluation.query_history import QueryHistory
@@ -23,7 +23,7 @@ class QueryMeasure:
     def __init__(
         self,
         state: QueryState,
-        offsets: Offsets,
+        offsets: OffsetsByCluster,
         moment: Moment,
         max_age_s: float,
         course: QueryHistory,

@@ -61,7 +61,9 @@ class Evaluation:
             measured = await self._enricher.next_measured()
             for state in measured.states:
                 if self._is_current(state):
-                    self._evaluate(state, Moment(epoch_ms(), time.monotonic(), measured.asked_s))
+                    self._evaluate(
+                        state, Moment(epoch_ms(), time.monotonic(), measured.requested_s)
+                    )
                 await asyncio.sleep(0)
 
     def last_event(self, query_id: str) -> LagEvent | None:

@@ -8,8 +8,8 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
 from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.enrichment.offset_times import Bracket, Latest, OffsetTimes
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
 """A timestamp so much earlier than the record itself says when something happened, not when it
@@ -20,7 +20,7 @@ _NEVER_S: Final = 1e9
 """No age that was measured: it is not gone on from."""
 _LOOK_AGAIN_S: Final = 10.0
 """How often more may be known of what was there before anyone looked."""
-_UNSEEN: Final = OffsetTimes()
+_UNSEEN: Final = LogEndHistory()
 
 
 class TopicAges:
@@ -41,7 +41,7 @@ class TopicAges:
     ) -> None:
         """`since_s`: how long ago the topic was measured before."""
         self._name = name
-        self._times = said.times[level].get(name, _UNSEEN)
+        self._times = said.log_ends[level].get(name, _UNSEEN)
         self._sampled = said.record_times
         self._moment = moment
         self._now_s = now_s = moment.now_s
@@ -50,7 +50,7 @@ class TopicAges:
         self._bracket: Bracket | None = None
 
     def age(
-        self, number: int, offset: int, latest: Latest, stands: PartitionLag | None
+        self, number: int, offset: int, latest: LatestOffset, stands: PartitionLag | None
     ) -> tuple[float, str]:
         """Of the record at `offset`, which is before `latest`: seconds, and how they were found.
 

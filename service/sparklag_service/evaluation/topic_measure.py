@@ -10,8 +10,8 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import PartitionLag, Status
 from sparklag_schemas.bounds import bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.enrichment.offset_times import Latest
 from sparklag_service.evaluation.aligned import aligned
 from sparklag_service.evaluation.finding import FLAGS, Finding
 from sparklag_service.evaluation.time_lag import TopicAges
@@ -99,7 +99,7 @@ class TopicMeasure:
                 read is None
                 or at is None
                 or obstacle is not None
-                or read.asked_s < asked_s
+                or read.requested_s < asked_s
                 or read.offset < at
                 or (first is not None and first > at)
                 or (
@@ -177,7 +177,7 @@ class TopicMeasure:
         self,
         number: int,
         at: int | None,
-        latest: Latest | None,
+        latest: LatestOffset | None,
         lag: int | None,
         old: PartitionLag | None,
     ) -> tuple[float | None, str | None]:
@@ -204,13 +204,13 @@ class TopicMeasure:
         self,
         partition: TopicPartition,
         processed: int | None,
-        read: Latest | None,
+        read: LatestOffset | None,
         earliest: int | None,
         rewound_from: int | None,
     ) -> Finding:
         if self._obstacle is not None:
             return self._obstacle
-        fresh = read is not None and read.asked_s >= self._moment.asked_s
+        fresh = read is not None and read.requested_s >= self._moment.asked_s
         if self._existing and partition.partition not in self._existing and not fresh:
             return Finding("GONE", f"topic {self._name} has no partition {partition.partition}")
         trouble = self._unknown.get(partition) or self._topic.missing
@@ -218,7 +218,7 @@ class TopicMeasure:
             return Finding("UNKNOWN", trouble or "not measured yet")
         measured_at_ms = None
         if not fresh:
-            age_s = self._moment.now_s - read.asked_s
+            age_s = self._moment.now_s - read.requested_s
             too_old = age_s > self._max_age_s
             if trouble is not None or too_old:
                 trouble = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"

@@ -56,7 +56,7 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
                 # All this took less than one wait for the broker's answer would have.
                 assert time.monotonic() - frozen_s < timeout_s
                 kept = enricher.offsets["default"].latest["read_uncommitted"]
-                assert kept["there"][0].asked_s < frozen_s
+                assert kept["there"][0].requested_s < frozen_s
             client.produce("there", [b"x"], partition=0)
 
             async def fresh() -> bool:
@@ -123,7 +123,7 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         enricher.request(nowhere, elsewhere)
         told = await enricher.next_measured()
         assert told.states == [nowhere, elsewhere]
-        assert began_s <= told.asked_s <= time.monotonic()
+        assert began_s <= told.requested_s <= time.monotonic()
         assert enricher.offsets["default"].topics == {}
 
 
@@ -144,7 +144,7 @@ async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(
         await eventually(measured, "it is measured")
         await asyncio.sleep(0.05)
         told = await enricher.next_measured()
-        assert told.asked_s >= last_s
+        assert told.requested_s >= last_s
         assert {id(state) for state in told.states} == {id(new), id(nowhere)}
 
 

@@ -10,11 +10,11 @@ from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.offset import OffsetRequest, OffsetResponse_v3
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.leader_channel import Hold, Patience
+from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout, WaitGroup
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
 from sparklag_kafka.protocol.metadata import MetadataResponse, TopicMetadata
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
-from sparklag_service.enrichment.offset_times import Latest
 from tests.service.asking import of_sources, query, source
 
 _ORDERS = TopicPartition("orders", 0)
@@ -24,8 +24,8 @@ _NOT_LEADER = 6
 def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
     """A table that knows one broker and the topic `orders`."""
     made = OffsetTable("default")
-    made.place_brokers({1: ("broker", 9092)})
-    made.place(found(topic_id, partitions), 0.0, 0.0)
+    made.update_brokers({1: ("broker", 9092)})
+    made.update_topic(found(topic_id, partitions), 0.0, 0.0)
     return made
 
 
@@ -61,7 +61,7 @@ def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() ->
     made = table()
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
-    assert made.offsets.latest["read_uncommitted"]["orders"][0] == Latest(5, 1.0)
+    assert made.offsets.latest["read_uncommitted"]["orders"][0] == LatestOffset(5, 1.0)
     assert made.offsets.unknown == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
@@ -78,7 +78,7 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     take(made, said(5), 2.0)
     take(made, said(-1, error=_NOT_LEADER), 2.0)
     made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
-    assert made.offsets.latest["read_uncommitted"] == {"orders": {0: Latest(7, 3.0)}}
+    assert made.offsets.latest["read_uncommitted"] == {"orders": {0: LatestOffset(7, 3.0)}}
     assert made.offsets.unknown == {}
 
 
@@ -90,8 +90,8 @@ def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_conf
     stale, doubtful = made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0)
     assert (stale, doubtful) == (set(), {"orders"})
     assert latest(made) == {TopicPartition("orders", 0): 500_000}
-    assert not made.is_other(found("first"))
-    assert made.is_other(found("second"))
+    assert not made.is_recreated(found("first"))
+    assert made.is_recreated(found("second"))
     made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0, {"orders"})
     take(made, said(2_000_000), 2.5)
     stale, doubtful = made.take_latest("read_uncommitted", [part], said(2_000_001), 3.0, 3.0)
@@ -106,7 +106,7 @@ def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again(
     assert take(made, said(2), 3.0) == {"orders"}
     assert latest(made) == {_ORDERS: 9}
     assert _ORDERS in made.offsets.unknown
-    made.place(found("first"), 4.0, 4.1)
+    made.update_topic(found("first"), 4.0, 4.1)
     take(made, said(2), 5.0)
     assert latest(made) == {_ORDERS: 2}
     assert made.offsets.unknown == {}
@@ -125,7 +125,7 @@ def test_nothing_of_a_topic_stays_that_was_created_anew(
     made.take_earliest([part], said(4, 4), 1.0)
     epoch = made.epoch
     # A broker without ids shows it by a partition that is gone.
-    made.place(found(new_id, partitions=1), 2.0, 2.5)
+    made.update_topic(found(new_id, partitions=1), 2.0, 2.5)
     assert latest(made) == {}
     assert made.offsets.earliest == {}
     assert made.epoch > epoch
@@ -141,7 +141,7 @@ def test_nothing_of_a_topic_stays_that_was_created_anew(
 def test_partitions_that_are_added_leave_the_values_there_are() -> None:
     made = table(None)
     take(made, said(9), 1.0)
-    made.place(found(None, partitions=3), 2.0, 2.1)
+    made.update_topic(found(None, partitions=3), 2.0, 2.1)
     assert latest(made) == {_ORDERS: 9}
     assert made.offsets.topics["orders"].partitions == (0, 1, 2)
 
@@ -149,19 +149,19 @@ def test_partitions_that_are_added_leave_the_values_there_are() -> None:
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)
-    assert not made.place(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
+    assert not made.update_topic(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
     topic = made.offsets.topics["orders"]
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
-    made.place(found("second"), 3.0, 3.1)
+    made.update_topic(found("second"), 3.0, 3.1)
     assert latest(made) == {}
 
 
 def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> None:
     made = OffsetTable("default")
-    made.place_brokers({1: ("a", 1), 2: ("b", 2)})
-    made.place(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
-    made.place(TopicMetadata("gone", 3, None, {}), 0.0, 0.0)
+    made.update_brokers({1: ("a", 1), 2: ("b", 2)})
+    made.update_topic(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
+    made.update_topic(TopicMetadata("gone", 3, None, {}), 0.0, 0.0)
     plan = made.plan(
         of_sources(
             "query",
@@ -176,17 +176,17 @@ def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> Non
         TopicPartition("orders", 7): "topic orders has no such partition",
         TopicPartition("gone", 0): "topic gone does not exist",
     }
-    assert plan.without_position == {"new": []}
+    assert plan.undescribed == {"new": []}
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:
     made = table(partitions=2)
     take(made, said(5, 5), 1.0, partitions=2)
     made.take_earliest([TopicPart("orders", (0, 1))], said(0, 0), 1.0)
-    made.keep_only([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))], 2.0)
+    made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))], 2.0)
     assert latest(made) == {_ORDERS: 5}
     assert made.offsets.earliest == {"orders": {0: 0}}
-    made.keep_only([], 3.0)
+    made.retain([], 3.0)
     take(made, said(5, 5), 2.5, partitions=2)
     assert made.offsets.topics == {}
     assert latest(made) == {}
@@ -234,27 +234,27 @@ def test_slices_hold_everything_once_and_no_topic_twice(size: int) -> None:
 
 
 def test_patience_follows_a_far_leader_and_has_bounds() -> None:
-    patience = Patience(5.0)
-    assert patience.seconds == 1.0
-    assert patience.learn(0.7)
-    assert patience.seconds == pytest.approx(2.1)
-    assert patience.learn(0.7)
-    slow = Patience(5.0)
+    timeout = AdaptiveTimeout(5.0)
+    assert timeout.seconds == 1.0
+    assert timeout.record(0.7)
+    assert timeout.seconds == pytest.approx(2.1)
+    assert timeout.record(0.7)
+    slow = AdaptiveTimeout(5.0)
     for _ in range(10):
-        slow.learn(0.005)
-    kept = [slow.learn(1.5) for _ in range(5)]
+        slow.record(0.005)
+    kept = [slow.record(1.5) for _ in range(5)]
     assert kept[0] is False
     assert kept[-1] is True
-    slow.learn(60.0)
+    slow.record(60.0)
     assert slow.seconds == 5.0
-    assert Patience(0.2).seconds == 0.2
+    assert AdaptiveTimeout(0.2).seconds == 0.2
 
 
 def test_a_hold_ends_with_the_last_release() -> None:
     ended: list[Any] = []
-    hold = Hold(lambda: ended.append(1))
-    hold.take()
-    hold.release()
+    wait_group = WaitGroup(lambda: ended.append(1))
+    wait_group.add()
+    wait_group.done()
     assert ended == []
-    hold.release()
+    wait_group.done()
     assert ended == [1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_service.enrichment.cluster_offsets import Offsets
+from sparklag_service.enrichment.cluster_offsets import OffsetsByCluster
 from tests.messages import OTHER_RUN, RUN_ID, observation, position
 from tests.service.states import (
     NO_LEADER,
@@ -271,7 +271,9 @@ def test_a_new_plan_makes_a_partition_another() -> None:
     ],
     ids=["not measured", "old", "created anew", "gone", "loss"],
 )
-def test_a_partition_of_which_something_else_is_to_say_is_not_the_same(then: Offsets) -> None:
+def test_a_partition_of_which_something_else_is_to_say_is_not_the_same(
+    then: OffsetsByCluster,
+) -> None:
     query = Follower()
     query.hear(observation())
     first = query.measure(said({0: 70}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from sparklag_schemas import LagEvent, SourcePosition, decode_lag_event, encode
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
-from sparklag_service.enrichment.offset_times import Latest
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from tests.messages import OTHER_RUN, RUN_ID, observation
 from tests.service.states import (
     NO_LEADER,
@@ -46,7 +46,7 @@ def check(found: LagEvent) -> None:
     assert decode_lag_event(encode(found)) == found
 
 
-def anything_said(dice: random.Random, now_s: float) -> Offsets:
+def anything_said(dice: random.Random, now_s: float) -> OffsetsByCluster:
     offsets: dict[str, ClusterOffsets] = {}
     for cluster in ("default", "east"):
         if dice.random() < 0.1:
@@ -63,7 +63,9 @@ def anything_said(dice: random.Random, now_s: float) -> Offsets:
                 for level in answer.latest.values():
                     if dice.random() < 0.8:
                         asked_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
-                        level.setdefault(topic, {})[number] = Latest(dice.randint(0, 20), asked_s)
+                        level.setdefault(topic, {})[number] = LatestOffset(
+                            dice.randint(0, 20), asked_s
+                        )
                 if dice.random() < 0.8:
                     start = dice.choice([0, 0, dice.randint(0, 20)])
                     answer.earliest.setdefault(topic, {})[number] = start

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from sparklag_schemas import SourcePosition
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Offsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
 from tests.messages import OTHER_RUN, observation, position
 from tests.service.states import (
     Follower,
@@ -188,7 +188,7 @@ def test_a_partition_that_answers_is_there_though_the_list_of_them_is_older() ->
     ids=["gone", "forbidden", "unseen"],
 )
 def test_a_topic_without_any_known_partition_is_not_passed_over(
-    offsets: Offsets, status: str, reason: str
+    offsets: OffsetsByCluster, status: str, reason: str
 ) -> None:
     query = state(source({"orders": {0: 5}}, topics=("orders", "returns")))
     both = {"default": ClusterOffsets(topics=dict(offsets["default"].topics))} if offsets else {}
@@ -302,7 +302,7 @@ def test_a_query_that_went_back_says_from_where_until_it_is_there_again() -> Non
     ids=["not measured", "old", "gone", "loss", "short"],
 )
 def test_what_comes_between_does_not_make_a_query_forget_that_it_went_back(
-    between: Offsets, status: str
+    between: OffsetsByCluster, status: str
 ) -> None:
     query = rewound()
     assert only(query.measure(said({0: 70}))).rewound_from == 50

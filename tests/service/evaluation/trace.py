@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.cluster_offsets import Advances, ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.enrichment.offset_times import Latest
-from sparklag_service.enrichment.retention import Advances
 from tests.messages import RUN_ID, observation, position
 from tests.service.states import USUAL, Follower, moment, partition
 
@@ -93,14 +92,15 @@ class Trace:
         earliest = self._offsets.earliest.setdefault("orders", {})
         for number, end in enumerate(self.ends):
             if number not in self.unread:
-                latest[number] = Latest(end, self.now_s)
+                latest[number] = LatestOffset(end, self.now_s)
             start = self.starts[number]
             if start > earliest.get(number, start):
                 known = self._offsets.advances.get(partition(number), Advances(()))
                 self._offsets.advances[partition(number)] = known.with_step(self.now_s, start)
             earliest[number] = start
         rows = [latest.get(number) for number in range(len(self.ends))]
-        self._offsets.times_of("read_uncommitted", "orders").take(self.now_s, rows, self._refresh_s)
+        history = self._offsets.log_ends_of("read_uncommitted", "orders")
+        history.append(self.now_s, rows, self._refresh_s)
         said = self._follower.measure({"default": self._offsets}, self._moment, silent=silent)
         self.events.append(said)
         return said
@@ -165,6 +165,6 @@ class Trace:
         offsets = ClusterOffsets()
         offsets.topics.update(self._offsets.topics)
         self._offsets = offsets
-        times = offsets.times_of("read_uncommitted", "orders")
+        times = offsets.log_ends_of("read_uncommitted", "orders")
         ends = {one.partition: one.latest_offset or 0 for one in self.event.topics[0].partitions}
         times.insert(self.now_s, ends)

@@ -95,6 +95,6 @@ class EarlierEnds:
                     rows.setdefault((age_s, level, topic), {}).update(some)
         for (age_s, level, topic), some in sorted(rows.items()):
             if topic in self._said.topics:
-                self._said.times_of(level, topic).insert(now_s - age_s, some)
+                self._said.log_ends_of(level, topic).insert(now_s - age_s, some)
             # Thousands of partitions each; there are two hundred ages.
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
-from sparklag_service.enrichment.offset_times import Latest
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.asked import Position
 from sparklag_service.tracking.query_state import SourceState
 
@@ -23,7 +23,7 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
     partition: TopicPartition
     level: IsolationLevel
     position: int
-    latest: Latest
+    latest: LatestOffset
     topic_id: str | None
 
     @property
@@ -68,7 +68,7 @@ def came_unseen(lagging: Lagging, said: ClusterOffsets) -> bool:
     """Whether its record was there before anyone looked: its age is known for the least it can
     be."""
     topic, number = lagging.partition
-    times = said.times[lagging.level].get(topic)
+    times = said.log_ends[lagging.level].get(topic)
     if times is None:
         return True
     return times.bracket(number, lagging.position, lagging.latest).older_s is None

@@ -11,7 +11,7 @@ from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.protocol.list_offsets import OffsetsAtRequest, read_offsets
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_service.enrichment.offset_times import SPACING
+from sparklag_service.enrichment.log_end_history import SPACING
 
 _LONGEST_S: Final = 86_400
 _SLICE: Final = 1_000
@@ -22,7 +22,7 @@ def _ages_s() -> Iterator[int]:
     age_s = 1
     while age_s < _LONGEST_S:
         yield age_s
-        # As near to each other as rows that are taken: see OffsetTimes.
+        # As near to each other as rows that are taken: see LogEndHistory.
         age_s = max(age_s + 1, int(age_s * (1 + SPACING)))
     yield _LONGEST_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
-from sparklag_service.enrichment.offset_times import Latest
+from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import came_unseen, lagging_partitions
 from sparklag_service.tracking.query_state import SourceState
 from tests.service.asking import source
@@ -53,8 +53,8 @@ def test_a_record_came_unseen_where_nobody_looked_before_it_came() -> None:
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert came_unseen(behind, offsets), "nobody looked at all"
-    times = offsets.times_of("read_uncommitted", "orders")
-    times.take(90.0, [Latest(8, 90.0)], 1.0)
+    times = offsets.log_ends_of("read_uncommitted", "orders")
+    times.append(90.0, [LatestOffset(8, 90.0)], 1.0)
     assert came_unseen(behind, offsets)
     times.insert(80.0, {0: 5})
     assert not came_unseen(behind, offsets)

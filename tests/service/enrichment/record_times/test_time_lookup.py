@@ -13,7 +13,7 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.enrichment.offset_times import Bracket
+from sparklag_service.enrichment.log_end_history import Bracket
 from sparklag_service.enrichment.record_times.time_lookup import AGES_S, Behind, look_up
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import sampling, standing, write_batches
@@ -39,7 +39,10 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 9, "they are looked up", state)
         said = sampled.enricher.offsets["default"]
-        times, latest = said.times["read_uncommitted"][topic_name], said.latest["read_uncommitted"]
+        times, latest = (
+            said.log_ends["read_uncommitted"][topic_name],
+            said.latest["read_uncommitted"],
+        )
 
         def bracket(number: int) -> Bracket:
             return times.bracket(number, number, latest[topic_name][number])
@@ -122,7 +125,7 @@ async def test_a_log_without_newer_records_ended_where_it_ends(
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 1, "it is looked up", state)
         said = sampled.enricher.offsets["default"]
-        times = said.times["read_uncommitted"][topic_name]
+        times = said.log_ends["read_uncommitted"][topic_name]
 
         def is_between() -> bool:
             latest = said.latest["read_uncommitted"][topic_name][0]

@@ -1,41 +1,41 @@
-"""When a log ended where: what the age of a position is read from. Pure.
+"""Earlier log end offsets, from which the arrival time of a record is interpolated. Pure.
 
-The end offsets of a topic are kept in rows, one row for all its partitions, each with its time.
-The older they are the wider they lie apart: a day of them is some two hundred rows.
+The log end offsets of a topic are stored in rows, one row for all its partitions, each with its
+time. Older rows are further apart: a day takes some two hundred rows.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from operator import lt
 from typing import Final
 
 from msgspec import Struct
 
 SPACING: Final = 0.05
-"""Of a row's age: how far it may lie from the next one, older than the rows were taken."""
+"""How far apart two rows may be, as a share of their age."""
 KEEP_S: Final = 90_000.0
-"""A day, and what a row of that age may lie apart from the next."""
+"""A day, and the distance between rows of that age."""
 _THIN_EVERY: Final = 32
-"""Rows taken between two thinnings."""
+"""Rows appended between two thinnings."""
 
-# A cell says where the log ended: end + 1 where that was read then, -(end + 1) where it was not,
-# and is what was read last; 0 where nothing was known yet. So the sizes of a partition's cells
-# never fall from row to row, and can be searched.
+# A cell is end + 1 where the log end offset was read for that row, -(end + 1) where it was not and
+# the last one is repeated, and 0 before the first. So the absolute values of a partition's cells
+# never fall from row to row, and can be searched by bisection.
 
 
-class Latest(Struct, frozen=True, gc=False):  # one for each partition, made anew in each pass
-    """A latest offset, and when it was asked for (`time.monotonic()`, seconds)."""
+class LatestOffset(Struct, frozen=True, gc=False):  # one for each partition, made anew in each pass
+    """A latest offset, and when it was requested (`time.monotonic()`, seconds)."""
 
     offset: int
-    asked_s: float
+    requested_s: float
 
 
 class Bracket:
-    """Two looks at a topic between which a record came. Most records of an age came between the
-    same two."""
+    """Two rows of a topic between which a record arrived. Most records of an age share them."""
 
     __slots__ = ("_is_first", "_newer", "_older", "_span_s", "newer_s", "older_s")
 
@@ -50,22 +50,22 @@ class Bracket:
     ) -> None:
         self._older = older if older is not None else array("q")
         self.older_s = older_s
-        """The log still ended at the record, or before. None: nobody looked as early as that."""
+        """The log ended at the record, or before it. None: there is no row as early as that."""
         self._newer = newer
-        """None: the end that was read last."""
+        """None: the latest offset."""
         self.newer_s = newer_s
-        """The log had gone past the record."""
+        """The log ended after the record."""
         self._is_first = is_first
-        """Nobody looked at any partition before."""
+        """There is no earlier row of any partition."""
         self._span_s = newer_s - older_s if older_s is not None else 0.0
 
-    def arrived_s(self, number: int, offset: int, latest: Latest) -> float | None:
-        """When the record at `offset` of a partition came, if records came evenly; of one that was
-        there before anyone looked, when it was seen. None: it did not come between these two."""
+    def arrived_s(self, number: int, offset: int, latest: LatestOffset) -> float | None:
+        """When the record at `offset` of a partition arrived, if records arrived evenly; before the
+        first row, when it was first seen. None: it did not arrive between these two rows."""
         older, newer = self._older, self._newer
         size = offset + 1
         if newer is None:
-            if latest.asked_s != self.newer_s:
+            if latest.requested_s != self.newer_s:
                 return None
             after = latest.offset + 1
         elif number < len(newer):
@@ -83,10 +83,10 @@ class Bracket:
         return self.older_s + (size - before + 0.5) / (after - before) * self._span_s
 
 
-class OffsetTimes:
-    """The rows of one topic, read at one isolation level. Times are `time.monotonic()`.
+class LogEndHistory:
+    """The rows of one topic at one isolation level. Times are `time.monotonic()`.
 
-    Two rows lie at most 5 % of their age apart, or as they were taken.
+    Two rows are at most 5 % of their age apart, or as far as they were when appended.
     """
 
     def __init__(self, spacing: float = SPACING, keep_s: float = KEEP_S) -> None:
@@ -102,7 +102,7 @@ class OffsetTimes:
 
     @property
     def last_s(self) -> float | None:
-        """When the last row was read."""
+        """The time of the last row."""
         return self._times[-1] if self._times else None
 
     @property
@@ -110,11 +110,11 @@ class OffsetTimes:
         """What the cells take."""
         return sum(row.itemsize * len(row) for row in self._rows)
 
-    def take(self, at_s: float, ends: Sequence[Latest | None], interval_s: float) -> None:
-        """A row, by partition number; one that is not newer than the last one is left out.
+    def append(self, at_s: float, ends: Sequence[LatestOffset | None], interval_s: float) -> None:
+        """Add a row, by partition number, unless it is not newer than the last one.
 
-        What was not read since the last row counts as not read. `interval_s` is how often rows are
-        taken: thinning does not make them rarer than that.
+        An offset requested before the last row counts as not read. `interval_s` is how often rows
+        are appended: thinning leaves them at least that dense.
         """
         last_s = self.last_s
         if last_s is not None and at_s <= last_s:
@@ -123,10 +123,10 @@ class OffsetTimes:
         sizes = [
             end.offset + 1
             for end in ends
-            if end is not None and (last_s is None or end.asked_s > last_s)
+            if end is not None and (last_s is None or end.requested_s > last_s)
         ]
         if len(sizes) == len(ends) == len(before) and not any(map(lt, sizes, map(abs, before))):
-            # Mostly: all were read, and none has shrunk.
+            # The usual case: all were read, and no log has shrunk.
             row = array("q", sizes)
         else:
             row = self._row_with_gaps(before, ends, last_s)
@@ -139,10 +139,8 @@ class OffsetTimes:
             self._thin(at_s)
 
     def insert(self, at_s: float, ends: Mapping[int, int]) -> None:
-        """Where logs ended at an earlier time, as somebody else knows it, by partition number.
-
-        What contradicts a row is left out.
-        """
+        """Add log end offsets of an earlier time from another source, by partition number. What
+        contradicts a row is left out."""
         index = bisect_left(self._times, at_s)
         if not ends or (index < len(self._times) and self._times[index] == at_s):
             return
@@ -163,10 +161,9 @@ class OffsetTimes:
         self._times.insert(index, at_s)
         self._rows.insert(index, row)
 
-    def bracket(self, partition: int, offset: int, latest: Latest) -> Bracket:
-        """The narrowest for the record at `offset`, which is before `latest`, the partition's end
-        as it was read last."""
-        newer, newer_s = None, latest.asked_s
+    def bracket(self, partition: int, offset: int, latest: LatestOffset) -> Bracket:
+        """The narrowest for the record at `offset`, which is before the partition's `latest`."""
+        newer, newer_s = None, latest.requested_s
         first = self._first_past(partition, offset + 1)
         if first < len(self._rows):
             newer, newer_s = self._rows[first], self._times[first]
@@ -177,36 +174,24 @@ class OffsetTimes:
         return Bracket(None, None, newer, newer_s, is_first=first == 0)
 
     def _first_past(self, partition: int, size: int) -> int:
-        """The first row where the log had gone past; as many as there are rows where none had."""
-        rows = self._rows
-        low, high = 0, len(rows)
-        while low < high:
-            middle = (low + high) // 2
-            row = rows[middle]
-            cell = row[partition] if partition < len(row) else 0
-            if (cell if cell > 0 else -cell) > size:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        """Index of the first row with an end past `size`; the number of rows where none has."""
+        return bisect_right(
+            self._rows, size, key=lambda row: abs(row[partition]) if partition < len(row) else 0
+        )
 
     def _row_with_gaps(
-        self, before: array[int], ends: Sequence[Latest | None], last_s: float | None
+        self, before: array[int], ends: Sequence[LatestOffset | None], last_s: float | None
     ) -> array[int]:
-        known = len(before)
-        row = array("q", bytes(8 * max(known, len(ends))))
-        row[:known] = before
+        row = array("q", bytes(8 * max(len(before), len(ends))))
         shrunk = []
-        for number, end in enumerate(ends):
-            cell = before[number] if number < known else 0
-            if end is None or (last_s is not None and end.asked_s <= last_s):
-                row[number] = -cell if cell > 0 else cell
+        for number, (end, cell) in enumerate(zip_longest(ends, before, fillvalue=None)):
+            size = abs(cell or 0)
+            if end is None or (last_s is not None and end.requested_s <= last_s):
+                row[number] = -size
                 continue
             row[number] = end.offset + 1
-            if end.offset + 1 < (cell if cell > 0 else -cell):
+            if end.offset + 1 < size:
                 shrunk.append(number)
-        for number in range(len(ends), known):
-            row[number] = -abs(before[number])
         for older in self._rows if shrunk else ():
             for number in shrunk:
                 if number < len(older):
@@ -214,20 +199,20 @@ class OffsetTimes:
         return row
 
     def _thin(self, now_s: float) -> None:
-        keep = list(_kept(self._times, now_s, self._interval_s, self._spacing, self._keep_s))
-        self._times = [self._times[index] for index in keep]
-        self._rows = [self._rows[index] for index in keep]
+        kept = list(_retained(self._times, now_s, self._interval_s, self._spacing, self._keep_s))
+        self._times = [self._times[index] for index in kept]
+        self._rows = [self._rows[index] for index in kept]
 
 
 def _first_size(rows: list[array[int]], number: int, otherwise: int) -> int:
-    known = (abs(row[number]) for row in rows if number < len(row) and row[number])
-    return next(known, otherwise)
+    sizes = (abs(row[number]) for row in rows if number < len(row) and row[number])
+    return next(sizes, otherwise)
 
 
-def _kept(
+def _retained(
     times: list[float], now_s: float, interval_s: float, spacing: float, keep_s: float
 ) -> Iterator[int]:
-    """Indices of the rows to keep, in their order: the newest, and no gap wider than allowed."""
+    """Indices of the rows to retain, oldest first: the newest, and no gap wider than allowed."""
     kept = [len(times) - 1]
     for index in range(len(times) - 2, -1, -1):
         newer_s = times[kept[-1]]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_service.enrichment.offset_times import Latest, OffsetTimes
+from sparklag_service.enrichment.log_end_history import LatestOffset, LogEndHistory
 
 DAY_S = 86_400
 
 
-def _row(times: OffsetTimes, at_s: float, *ends: int | None, interval_s: float = 1.0) -> None:
-    read = [None if end is None else Latest(end, at_s) for end in ends]
-    times.take(at_s, read, interval_s)
+def _row(times: LogEndHistory, at_s: float, *ends: int | None, interval_s: float = 1.0) -> None:
+    read = [None if end is None else LatestOffset(end, at_s) for end in ends]
+    times.append(at_s, read, interval_s)
 
 
 class Arrival(NamedTuple):
@@ -28,16 +28,16 @@ class Arrival(NamedTuple):
 
 
 def _arrival(
-    times: OffsetTimes, offset: int, end: int, now_s: float, partition: int = 0
+    times: LogEndHistory, offset: int, end: int, now_s: float, partition: int = 0
 ) -> Arrival:
-    latest = Latest(end, now_s)
+    latest = LatestOffset(end, now_s)
     found = times.bracket(partition, offset, latest)
     at_s = found.arrived_s(partition, offset, latest)
     return Arrival(found.older_s, found.newer_s, found.newer_s if at_s is None else at_s)
 
 
 def test_a_record_came_between_the_last_row_without_it_and_the_first_with_it() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     for at_s, end in ((100.0, 10), (101.0, 10), (102.0, 14), (103.0, 20)):
         _row(times, at_s, end)
 
@@ -47,14 +47,14 @@ def test_a_record_came_between_the_last_row_without_it_and_the_first_with_it() -
 
 
 def test_the_only_record_of_a_row_came_in_its_middle() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 101.0, 11)
     assert _arrival(times, 10, 11, 102.0).at_s == 100.5
 
 
 def test_a_record_newer_than_the_last_row_came_before_the_end_that_shows_it() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     found = _arrival(times, 10, 12, 100.8)
     assert (found.after_s, found.before_s) == (100.0, 100.8)
@@ -62,20 +62,20 @@ def test_a_record_newer_than_the_last_row_came_before_the_end_that_shows_it() ->
 
 
 def test_a_record_that_was_there_before_anyone_looked_is_at_least_so_old() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 101.0, 12)
     assert _arrival(times, 9, 12, 102.0) == Arrival(None, 100.0, 100.0)
-    assert _arrival(OffsetTimes(), 9, 12, 102.0) == Arrival(None, 102.0, 102.0)
+    assert _arrival(LogEndHistory(), 9, 12, 102.0) == Arrival(None, 102.0, 102.0)
 
 
 def test_what_was_not_read_does_not_count_as_unchanged() -> None:
     """Its leader was away from 101 to 103: the record may have come at any time between."""
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10, 5)
-    stale = Latest(10, 100.0)
-    times.take(101.0, [stale, Latest(5, 101.0)], 1.0)
-    times.take(102.0, [None, Latest(6, 102.0)], 1.0)
+    stale = LatestOffset(10, 100.0)
+    times.append(101.0, [stale, LatestOffset(5, 101.0)], 1.0)
+    times.append(102.0, [None, LatestOffset(6, 102.0)], 1.0)
     _row(times, 103.0, 12, 7)
 
     assert _arrival(times, 11, 12, 104.0) == Arrival(100.0, 103.0, 102.25)
@@ -83,7 +83,7 @@ def test_what_was_not_read_does_not_count_as_unchanged() -> None:
 
 
 def test_a_log_that_became_shorter_has_no_past() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10, 10)
     _row(times, 101.0, 20, 20)
     _row(times, 102.0, 15, 30)
@@ -95,7 +95,7 @@ def test_a_log_that_became_shorter_has_no_past() -> None:
 
 
 def test_a_partition_that_was_added_has_no_past_before_that() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 101.0, 11, 3)
     _row(times, 102.0, 12, 5)
@@ -104,7 +104,7 @@ def test_a_partition_that_was_added_has_no_past_before_that() -> None:
 
 
 def test_a_topic_with_fewer_partitions_in_a_row_keeps_what_it_knew_of_the_others() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10, 3)
     _row(times, 101.0, 11)
     _row(times, 102.0, 12, 5)
@@ -112,7 +112,7 @@ def test_a_topic_with_fewer_partitions_in_a_row_keeps_what_it_knew_of_the_others
 
 
 def test_a_row_that_is_not_newer_is_left_out() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 100.0, 99)
     _row(times, 99.0, 99)
@@ -120,7 +120,7 @@ def test_a_row_that_is_not_newer_is_left_out() -> None:
 
 
 def test_what_somebody_else_knows_of_the_past_fills_it() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10, 10)
     _row(times, 101.0, 12, 12)
     times.insert(40.0, {0: 4, 1: 10})
@@ -133,7 +133,7 @@ def test_what_somebody_else_knows_of_the_past_fills_it() -> None:
 
 
 def test_what_contradicts_what_was_read_is_not_believed() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10)
     _row(times, 101.0, 12)
     times.insert(100.5, {0: 11})
@@ -144,11 +144,11 @@ def test_what_contradicts_what_was_read_is_not_believed() -> None:
 
 
 def test_two_looks_say_of_every_partition_which_records_came_between_them() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     _row(times, 100.0, 10, 50, 0)
     _row(times, 101.0, 20, 60)
     _row(times, 102.0, 30, 70, 5)
-    now = [Latest(end, 103.0) for end in (40, 80, 9)]
+    now = [LatestOffset(end, 103.0) for end in (40, 80, 9)]
 
     between = times.bracket(0, 15, now[0])
     assert between.arrived_s(1, 55, now[1]) == 100.55
@@ -156,14 +156,14 @@ def test_two_looks_say_of_every_partition_which_records_came_between_them() -> N
     assert between.arrived_s(2, 0, now[2]) is None
     newest = times.bracket(0, 35, now[0])
     assert newest.arrived_s(1, 75, now[1]) == 102.55
-    assert newest.arrived_s(2, 5, Latest(9, 104.0)) is None
+    assert newest.arrived_s(2, 5, LatestOffset(9, 104.0)) is None
     first = times.bracket(0, 5, now[0])
     assert first.arrived_s(1, 49, now[1]) == 100.0
     assert first.arrived_s(1, 50, now[1]) is None
 
 
 def test_a_day_is_some_two_hundred_rows_no_farther_apart_than_a_share_of_their_age() -> None:
-    times = OffsetTimes()
+    times = LogEndHistory()
     for second in range(0, DAY_S + 1, 2):
         _row(times, float(second), second, interval_s=2.0)
     kept = [float(second) for second in times._times]
@@ -176,7 +176,7 @@ def test_a_day_is_some_two_hundred_rows_no_farther_apart_than_a_share_of_their_a
 
 
 def test_what_is_older_than_a_day_goes() -> None:
-    times = OffsetTimes(keep_s=100.0)
+    times = LogEndHistory(keep_s=100.0)
     for second in range(400):
         _row(times, float(second), second)
     assert _arrival(times, 200, 400, 400.0).after_s is None
@@ -199,20 +199,20 @@ def test_it_says_what_a_search_through_all_that_was_read_says(
     steps: list[tuple[float, list[int | None]]], partition: int, data: st.DataObject
 ) -> None:
     """Nothing thinned away, whatever was read when: the answer is the narrowest there is."""
-    times = OffsetTimes(spacing=0.0)
+    times = LogEndHistory(spacing=0.0)
     ends = [0, 0, 0]
     now_s = 0.0
     read: list[tuple[float, int]] = []
     for pause_s, gained in steps:
         now_s += pause_s
-        row: list[Latest | None] = [None] * 3
+        row: list[LatestOffset | None] = [None] * 3
         for number, more in enumerate(gained):
             if more is not None:
                 ends[number] += more
-                row[number] = Latest(ends[number], now_s)
+                row[number] = LatestOffset(ends[number], now_s)
                 if number == partition:
                     read.append((now_s, ends[number]))
-        times.take(now_s, row, 0.0)
+        times.append(now_s, row, 0.0)
     end = ends[partition] + 1
     offset = data.draw(st.integers(0, end - 1))
 
