@@ -34,8 +34,8 @@ from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.lag_history import build_session, create_tables
 from sparklag_pipeline.history.queries import ingest, roll_ups
 from sparklag_pipeline.history.rollups import STEPS_S
+from sparklag_pipeline.history.schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
 from sparklag_pipeline.history.tables import Tables, tables
-from sparklag_pipeline.history.wire_schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import lag_topic
@@ -141,7 +141,7 @@ class _Runs:
         event = from_json(col("value").cast("string"), event_schema())
         topics = self._read().select(event.alias("event")).select("event.*")
         partitions = topics.select("*", explode("topics").alias("of_topic")).select(
-            *EVENT_FIELDS,
+            *(name for name in EVENT_FIELDS if name != "topics"),
             "of_topic.source",
             "of_topic.topic",
             explode("of_topic.partitions").alias("of_partition"),

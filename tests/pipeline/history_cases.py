@@ -16,7 +16,7 @@ from typing import Any
 import fastavro
 import msgspec
 
-from sparklag_pipeline.history.avro_ids import AvroIds
+from sparklag_pipeline.history.events import WriterSchemas
 from sparklag_schemas import LagEvent, PartitionLag, Thresholds, TopicLag, encode
 from sparklag_schemas.avro.schema import schema_of
 from tests.messages import lag_event
@@ -51,7 +51,7 @@ def _changed(**fields: Any) -> bytes:
 
 OUR_ID, OTHER_ID = 7, 9
 OTHER_REASON = "it is a Order, here is sparklag.LagEvent expected"
-AVRO = AvroIds(
+AVRO = WriterSchemas(
     has_registry=True,
     schemas={OUR_ID: schema_of(LagEvent).text},
     refused={OTHER_ID: OTHER_REASON},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,13 @@ from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
-from sparklag_pipeline.history.batch_log import BatchLog
+from sparklag_pipeline.history.batch_log import BatchLog, count_unreadable
 from sparklag_pipeline.history.events import events
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.lag_history import create_tables
+from sparklag_pipeline.history.partition_rows import check_patterns
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
-from sparklag_pipeline.history.targets import check_patterns
-from sparklag_pipeline.history.unreadable import counted
 from sparklag_schemas import Settings, Thresholds, encode
 from sparklag_schemas.settings import ClusterAccess
 from tests.pipeline import history_cases as cases
@@ -41,7 +40,7 @@ LATENESS = "1 minute"
 
 def main(servers: str, folder: Path) -> None:
     kept = {name: tables(name, str(folder / name)) for name in FORMATS}
-    spark = _session(list(kept.values()))
+    spark = session_for(list(kept.values()))
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
@@ -54,7 +53,7 @@ def main(servers: str, folder: Path) -> None:
     spark.stop()
 
 
-def _session(kept: Sequence[Tables]) -> SparkSession:
+def session_for(kept: Sequence[Tables]) -> SparkSession:
     settings = {"spark.sql.adaptive.enabled": "false"}
     for one in kept:
         settings |= one.session_settings()
@@ -71,7 +70,7 @@ def _session(kept: Sequence[Tables]) -> SparkSession:
     )
 
 
-def _told(rows: DataFrame) -> list[dict[str, Any]]:
+def as_dicts(rows: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
@@ -81,17 +80,21 @@ def _kafka_rows(spark: SparkSession, values: Sequence[bytes | None]) -> DataFram
 
 
 def _values(spark: SparkSession) -> dict[str, Any]:
-    found = counted(events(_kafka_rows(spark, [value for value, _ in cases.VALUES]), cases.AVRO))
+    found = count_unreadable(
+        events(_kafka_rows(spark, [value for value, _ in cases.VALUES]), cases.AVRO)
+    )
     return {
-        "unreadable": _told(found.select("offset", "unreadable")),
-        "rows": _told(partition_rows.partition_rows(found, {})),
+        "unreadable": as_dicts(found.select("offset", "unreadable")),
+        "rows": as_dicts(partition_rows.partition_rows(found, {})),
     }
 
 
 def _targets(spark: SparkSession) -> list[dict[str, Any]]:
-    found = counted(events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS])))
+    found = count_unreadable(
+        events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS]))
+    )
     rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
-    return _told(rows.where("first").select("event_id", "within_target"))
+    return as_dicts(rows.where("first").select("event_id", "within_target"))
 
 
 def _asked(spark: SparkSession) -> str:
@@ -114,13 +117,13 @@ def _refused(spark: SparkSession) -> str:
 
 def _rolled(spark: SparkSession) -> list[dict[str, Any]]:
     found = events(_kafka_rows(spark, [encode(event) for event in cases.course()]))
-    rows = partition_rows.partition_rows(counted(found), {})
+    rows = partition_rows.partition_rows(count_unreadable(found), {})
     windows = spark.createDataFrame(
         [(start_ms,) for start_ms in cases.WINDOWS_MS], "start_ms bigint"
     ).select(expr("timestamp_millis(start_ms)").alias("window_start"))
     seen = rollups.read_for(rows, cases.WINDOWS_MS[0], cases.WINDOWS_MS[-1] + cases.STEP_MS)
     rolled = rollups.roll_up(seen, windows, cases.STEP_MS // 1000)
-    return _told(rolled.withColumn("start_ms", expr("unix_millis(window_start)")))
+    return as_dicts(rolled.withColumn("start_ms", expr("unix_millis(window_start)")))
 
 
 def _kept_twice(spark: SparkSession, servers: str, kept: Tables) -> dict[str, Any]:
@@ -132,32 +135,34 @@ def _kept_twice(spark: SparkSession, servers: str, kept: Tables) -> dict[str, An
     found = []
     for part in cases.PARTS:
         client.produce(topic, [encode(event) for event in part])
-        _keep_once(spark, servers, kept, topic)
-        found.append({name: _of_table(spark, kept, name, schema) for name, schema in _SCHEMAS})
+        keep_once(spark, servers, kept, topic)
+        found.append({name: _of_table(spark, kept, name, columns) for name, columns in _TABLES})
     return {"after": found}
 
 
-_SCHEMAS: Sequence[tuple[str, str]] = (
-    (partition_rows.NAME, partition_rows.SCHEMA),
-    (rollups.MINUTES, rollups.TABLE_SCHEMA),
-    (rollups.HOURS, rollups.TABLE_SCHEMA),
+_TABLES: Sequence[tuple[str, Mapping[str, str]]] = (
+    (partition_rows.NAME, partition_rows.COLUMNS),
+    (rollups.MINUTES, rollups.TABLE_COLUMNS),
+    (rollups.HOURS, rollups.TABLE_COLUMNS),
 )
 
 
-def _of_table(spark: SparkSession, kept: Tables, name: str, schema: str) -> list[dict[str, Any]]:
-    rows = kept.read(spark, name, schema)
+def _of_table(
+    spark: SparkSession, kept: Tables, name: str, columns: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    rows = kept.read(spark, name, columns)
     if name == partition_rows.NAME:
-        return _told(rows.select("event_id", "partition", "first", "day"))
-    return _told(rows.selectExpr("query_id", "unix_millis(window_start) AS start_ms", "events"))
+        return as_dicts(rows.select("event_id", "partition", "first", "day"))
+    return as_dicts(rows.selectExpr("query_id", "unix_millis(window_start) AS start_ms", "events"))
 
 
-def _keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
+def keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
     options = kafka_options(ClusterAccess(servers, Settings().kafka))
     one = ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})
-    BatchLog(_ended(start_once(one))).tell()
+    BatchLog(_ended(start_once(one))).update()
     for name in rollups.STEPS_S:
         rolling = roll_ups(spark, kept, name, lateness=LATENESS)
-        BatchLog(_ended(start_once(rolling, kept.knows_available_now))).tell()
+        BatchLog(_ended(start_once(rolling, kept.knows_available_now))).update()
 
 
 def _ended(query: StreamingQuery) -> StreamingQuery:

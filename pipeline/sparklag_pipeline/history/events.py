@@ -1,9 +1,18 @@
-"""The values of `consumer-lag` as events. The one place that knows how they are written."""
+"""The values of `consumer-lag` as events, in JSON and in Avro.
+
+A schema registry is read when the first value of an unknown schema comes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.functions import (
@@ -18,8 +27,8 @@ from pyspark.sql.functions import (
     when,
 )
 
-from sparklag_pipeline.history.avro_ids import ASK, NO_AVRO, AvroIds
-from sparklag_pipeline.history.wire_schema import CORRUPT, avro_schema, event_schema
+from sparklag_pipeline.history.schema import CORRUPT, avro_schema, event_schema
+from sparklag_schemas import LagEvent, MalformedMessage, RegistrySettings
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.enumerations import SCHEMA_VERSION
 
@@ -28,12 +37,56 @@ _YEAR_10000_MS: Final = 253_402_300_800_000
 _EVENT: Final = f"struct<{event_schema()}>"
 
 
-def events(kafka_rows: DataFrame, avro: AvroIds = NO_AVRO) -> DataFrame:
+_UNKNOWN_ID: Final = "sparklag: unknown schema id "
+"""What a query fails with that meets such an id; the id follows."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WriterSchemas:
+    """The schemas that Avro values were written in, by their ids."""
+
+    has_registry: bool = False
+    """Whether unknown ids can be looked up."""
+    schemas: Mapping[int, str] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Why values of an id cannot be read."""
+
+
+NO_AVRO: Final = WriterSchemas()
+
+
+def unknown_schema_id(error: StreamingQueryException) -> int | None:
+    """The id that a query failed for. None: it failed for another reason."""
+    match = re.search(rf"{_UNKNOWN_ID}(\d+)", str(error))
+    return int(match[1]) if match else None
+
+
+def look_up(avro: WriterSchemas, schema_id: int, registry: RegistrySettings) -> WriterSchemas:
+    """With the registry's answer for that id. Raises RegistryError."""
+    # Packages that only readers of Avro have; `observe` has reported where they are missing.
+    from sparklag_schemas.avro.registry import SchemaRegistry
+    from sparklag_schemas.avro.schema import require_written_as
+
+    schemas = SchemaRegistry(registry)
+    asyncio.run(schemas.learn(schema_id))
+    try:
+        schema = schemas.schema(schema_id)
+        require_written_as(LagEvent, schema)
+    except MalformedMessage as error:
+        log.warning("values of schema id %d are left out: %s", schema_id, error)
+        return replace(avro, refused={**avro.refused, schema_id: str(error)})
+    log.info("values of schema id %d are lag events", schema_id)
+    return replace(avro, schemas={**avro.schemas, schema_id: schema.text})
+
+
+def events(kafka_rows: DataFrame, avro: WriterSchemas = NO_AVRO) -> DataFrame:
     """Rows of Kafka's source as events: `topic`, `partition`, `offset`, `event`, `unreadable`.
 
-    `event` is a struct of `wire_schema`, and counts only where `unreadable` is null; that says
-    why a value cannot be read. A tombstone is no event, and has no row. The query fails with `ASK`
-    and the id where a value is in a schema that `avro` does not know and could ask for.
+    `event` is a struct of `event_schema`, valid only where `unreadable` is null; that is the reason
+    why a value cannot be read. A tombstone has no row. The query fails, with an error for
+    `unknown_schema_id`, where the schema of a value is unknown and can be looked up.
     """
     parsed = kafka_rows.where(col("value").isNotNull()).select(
         "topic",
@@ -62,31 +115,31 @@ def _schema_id() -> Column:
     )
 
 
-def _event(avro: AvroIds) -> Column:
+def _event(avro: WriterSchemas) -> Column:
     json = from_json(
         col("value").cast("string"), event_schema(), {"columnNameOfCorruptRecord": CORRUPT}
     )
     nothing = lit(None).cast(_EVENT)
-    # A chain of `when` cannot begin with none.
-    found = when(lit(False), nothing)
-    reader = {"avroSchema": avro_schema(), "mode": "PERMISSIVE"}
+    # A chain of `when` needs a first one.
+    event = when(lit(False), nothing)
     for schema_id, writer in avro.schemas.items():
-        read = from_avro(expr("substring(value, 6)"), writer, reader)
-        found = found.when(_is_framed() & (_schema_id() == schema_id), read.cast(_EVENT))
+        reader = {"avroSchema": avro_schema(), "mode": "PERMISSIVE"}
+        from_writer = from_avro(expr("substring(value, 6)"), writer, reader)
+        event = event.when(_is_framed() & (_schema_id() == schema_id), from_writer.cast(_EVENT))
     if avro.has_registry:
-        known = [*avro.schemas, *avro.refused]
-        asks = raise_error(concat(lit(ASK), _schema_id().cast("string")))
-        found = found.when(_is_framed() & ~_schema_id().isin(known), asks.cast(_EVENT))
-    return found.when(_is_framed(), nothing).otherwise(json)
+        cached = [*avro.schemas, *avro.refused]
+        failure = raise_error(concat(lit(_UNKNOWN_ID), _schema_id().cast("string")))
+        event = event.when(_is_framed() & ~_schema_id().isin(cached), failure.cast(_EVENT))
+    return event.when(_is_framed(), nothing).otherwise(json)
 
 
-def _unreadable(avro: AvroIds) -> Column:
+def _unreadable(avro: WriterSchemas) -> Column:
     version = col("event.schema_version")
     major = expr("try_cast(substring_index(event.schema_version, '.', 1) as int)")
     measured_at = col("event.measured_at")
     reasons = (
         (col("is_too_large"), lit(f"larger than {MAX_MESSAGE_BYTES} bytes")),
-        *((col("schema_id") == one, lit(reason)) for one, reason in avro.refused.items()),
+        *((col("schema_id") == refused, lit(why)) for refused, why in avro.refused.items()),
         (
             lit(not avro.has_registry) & col("is_framed"),
             lit("it is in Avro, and no registry.url is set"),

@@ -1,4 +1,4 @@
-"""The settings of Kafka as options of Spark's Kafka source."""
+"""Kafka's settings as options of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _LOGIN_MODULES: Final = {
 
 
 def kafka_options(access: ClusterAccess) -> dict[str, str]:
-    """`kafka.*` options. Certificates and keys go as their PEM text: an executor elsewhere has no
-    such files. Raises SettingsError for a file that cannot be read or is not what Java takes."""
+    """`kafka.*` options. Certificates and keys are passed as PEM text: executors elsewhere do not
+    have the files. Raises SettingsError for a file that cannot be read or that Java does not take.
+    """
     kafka = access.kafka
     options = {
         "kafka.bootstrap.servers": access.bootstrap_servers,
@@ -43,7 +44,7 @@ def _tls(kafka: KafkaSettings) -> dict[str, str]:
         options["kafka.ssl.truststore.certificates"] = _pem("ssl_cafile", kafka.ssl_cafile)
     if kafka.ssl_certfile is not None:
         chain = _pem("ssl_certfile", kafka.ssl_certfile)
-        # As in Python's ssl, a key may stand in the certificate's file.
+        # As in Python's ssl, the key may be in the certificate's file.
         key = chain if kafka.ssl_keyfile is None else _pem("ssl_keyfile", kafka.ssl_keyfile)
         options["kafka.ssl.keystore.type"] = "PEM"
         options["kafka.ssl.keystore.certificate.chain"] = chain

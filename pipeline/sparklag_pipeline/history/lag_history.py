@@ -11,9 +11,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +27,11 @@ from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
-from sparklag_pipeline.history.avro_ids import AvroIds, asked_for, learned
 from sparklag_pipeline.history.batch_log import BatchLog
+from sparklag_pipeline.history.events import WriterSchemas, look_up, unknown_schema_id
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
-from sparklag_pipeline.history.targets import check_patterns
 from sparklag_pipeline.query_process import Signals, await_any_end, stop_query
 from sparklag_schemas import ResolvedSettings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
@@ -48,15 +46,15 @@ log = logging.getLogger(__name__)
 def build_session(
     kept: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
 ) -> SparkSession:
-    """A local session with what the tables, and values in Avro, need; under spark-submit, the one
-    that was given.
+    """A local session with what the tables, and values in Avro, need; under spark-submit, the given
+    one.
 
     Raises JavaMissing, DownloadFailed.
     """
     return query_process.build_session(
         "lag-history",
         settings={
-            "spark.sql.adaptive.enabled": "false",  # streams do without, and warn
+            "spark.sql.adaptive.enabled": "false",  # streams do not use it, and warn
             "spark.sql.streaming.stopTimeout": "30s",
             # A file for each day is open at once: else each batch would be sorted by day.
             "spark.sql.maxConcurrentOutputFileWriters": "32",
@@ -66,7 +64,7 @@ def build_session(
             "spark.master": "local[*]",
             "spark.driver.memory": driver_memory,
             "spark.sql.shuffle.partitions": "4",
-            # Nobody waits for a pause; on few cores a collector that works beside costs more.
+            # Pauses do not matter here; on few cores a concurrent collector costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
         jars=lambda: [
@@ -89,14 +87,14 @@ def run(
     lateness: str,
     once: bool,
 ) -> None:
-    """Keep the history until a query fails or SIGINT or SIGTERM comes; with `once`, until all that
-    is there was taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
+    """Write the history until a query fails or SIGINT or SIGTERM comes; with `once`, until all
+    events are taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
     signals = Signals()
-    check_patterns(spark, settings.thresholds)
+    partition_rows.check_patterns(spark, settings.thresholds)
     options = kafka_options(settings.access)
     create_tables(spark, kept)
     handle = observe(spark, settings.bootstrap_servers, config=config)
-    avro = AvroIds(has_registry=settings.registry.url is not None)
+    avro = WriterSchemas(has_registry=settings.registry.url is not None)
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
         while not signals.came:
@@ -114,15 +112,15 @@ def run(
                 else:
                     _run(
                         ingesting.trigger(processingTime=trigger),
-                        [one.trigger(processingTime=roll_up_trigger) for one in rolling],
+                        [writer.trigger(processingTime=roll_up_trigger) for writer in rolling],
                         signals,
                     )
                 return
             except StreamingQueryException as error:
-                schema_id = asked_for(error)
+                schema_id = unknown_schema_id(error)
                 if schema_id is None:
                     raise
-                avro = _learned(avro, schema_id, settings, signals)
+                avro = _await_schema(avro, schema_id, settings, signals)
     finally:
         handle.close()
 
@@ -131,79 +129,70 @@ def _run_once(
     ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], kept: Tables, signals: Signals
 ) -> None:
     """One after the other, each until it has taken all there is."""
-    starts = [partial(start_once, ingesting)]
-    starts += [partial(start_once, one, kept.knows_available_now) for one in rolling]
-    for start in starts:
-        if signals.came:
-            return
-        with _started([start()], signals) as queries:
-            await_any_end(queries.running, signals, queries.tell)
+    with _running(signals) as add:
+        add(start_once(ingesting))
+    for writer in rolling:
+        if not signals.came:
+            with _running(signals) as add:
+                add(start_once(writer, kept.knows_available_now))
 
 
 def _run(
     ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: Signals
 ) -> None:
-    """All beside each other, until one ends or a signal comes."""
-    with _started([ingesting.start()], signals) as queries:
-        for writer in rolling:
-            queries.add(writer.start())
-        await_any_end(queries.running, signals, queries.tell)
+    """In parallel, until one ends or a signal comes."""
+    with _running(signals) as add:
+        for writer in (ingesting, *rolling):
+            add(writer.start())
 
 
-def _learned(
-    avro: AvroIds, schema_id: int, settings: ResolvedSettings, signals: Signals
-) -> AvroIds:
-    """What is known once the registry has answered, which is waited for."""
-    waiting = False
+@contextmanager
+def _running(signals: Signals) -> Iterator[Callable[[StreamingQuery], None]]:
+    """Await the end of the queries that the block adds, log their batches, and stop them, the last
+    one first."""
+    queries: list[StreamingQuery] = []
+    logs: list[BatchLog] = []
+
+    def add(query: StreamingQuery) -> None:
+        log.info("query %s runs, id %s", query.name, query.id)
+        queries.append(query)
+        logs.append(BatchLog(query))
+
+    def update_logs() -> None:
+        for batches in logs:
+            batches.update()
+
+    try:
+        yield add
+        await_any_end(queries, signals, update_logs)
+    finally:
+        for query in reversed(queries):
+            stop_query(query, signals)
+        update_logs()
+        log.info("%s ended", ", ".join(str(query.name) for query in queries))
+
+
+def _await_schema(
+    avro: WriterSchemas, schema_id: int, settings: ResolvedSettings, signals: Signals
+) -> WriterSchemas:
+    """With the registry's answer, which is waited for."""
+    is_logged = False
     while not signals.came:
         try:
-            return learned(avro, schema_id, settings.registry)
+            return look_up(avro, schema_id, settings.registry)
         except RegistryError as error:
-            if not waiting:
-                waiting = True
-                log.warning("waiting for what schema id %d is: %s", schema_id, error)
+            if not is_logged:
+                is_logged = True
+                log.warning("waiting to look up schema id %d: %s", schema_id, error)
             time.sleep(_RETRY_S)
     return avro
 
 
 def create_tables(spark: SparkSession, kept: Tables) -> None:
     """All three, where they are missing."""
-    kept.create(spark, partition_rows.NAME, partition_rows.SCHEMA, "day")
+    kept.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
     for name in _ROLL_UPS:
-        kept.create(spark, name, rollups.TABLE_SCHEMA, "day", "batch")
-
-
-class _Running:
-    """Queries that run, and the log of each."""
-
-    def __init__(self) -> None:
-        self.running: list[StreamingQuery] = []
-        self._logs: list[BatchLog] = []
-
-    def add(self, query: StreamingQuery) -> None:
-        log.info("query %s runs, id %s", query.name, query.id)
-        self.running.append(query)
-        self._logs.append(BatchLog(query))
-
-    def tell(self) -> None:
-        """Log what their batches have to say since."""
-        for one in self._logs:
-            one.tell()
-
-
-@contextmanager
-def _started(first: Sequence[StreamingQuery], signals: Signals) -> Iterator[_Running]:
-    """Stopped when the block ends, the last started first."""
-    queries = _Running()
-    for query in first:
-        queries.add(query)
-    try:
-        yield queries
-    finally:
-        for query in reversed(queries.running):
-            stop_query(query, signals)
-        queries.tell()
-        log.info("%s ended", ", ".join(str(query.name) for query in queries.running))
+        kept.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -239,8 +228,8 @@ def _check_interval(option: str, text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 where
-    what it was told is wrong."""
+    """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 for a
+    wrong argument or setting."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     arguments = _arguments(argv)
@@ -278,9 +267,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"lag-history: {error}\n")
         return 2
     except (SparklagError, PySparkException, Py4JJavaError) as error:
-        # What follows is the plan, a page long.
-        told = str(error).partition("=== Streaming Query ===")[0].strip()
-        sys.stderr.write(f"lag-history: {told}\n")
+        # The plan follows, a page long.
+        message = str(error).partition("=== Streaming Query ===")[0].strip()
+        sys.stderr.write(f"lag-history: {message}\n")
         return 1
     return 0
 

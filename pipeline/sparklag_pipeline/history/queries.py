@@ -24,15 +24,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.history import partition_rows as rows
 from sparklag_pipeline.history import rollups
-from sparklag_pipeline.history.avro_ids import NO_AVRO, AvroIds
-from sparklag_pipeline.history.events import events
+from sparklag_pipeline.history.batch_log import count_unreadable
+from sparklag_pipeline.history.events import NO_AVRO, WriterSchemas, events
 from sparklag_pipeline.history.tables import Tables
-from sparklag_pipeline.history.unreadable import counted
 from sparklag_schemas.settings import Thresholds
 
 INGEST: Final = "lag-history"
 
-# Kafka's default of 1 MiB is some 70 events of wide queries: a task would wait after each of these.
+# Kafka's default of 1 MiB is some 70 events of wide queries: a task would wait after each fetch.
 _FETCH: Final = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
 
 log = logging.getLogger(__name__)
@@ -45,36 +44,36 @@ def ingest(
     kafka_options: Mapping[str, str],
     lag_topic: str,
     thresholds: Mapping[str, Thresholds],
-    avro: AvroIds = NO_AVRO,
+    avro: WriterSchemas = NO_AVRO,
 ) -> DataStreamWriter:
-    """The query that appends what `consumer-lag` says to `partitions`, from the topic's start."""
+    """The query that appends `consumer-lag` to `partitions`, from the topic's start."""
     kafka_rows = (
         spark.readStream.format("kafka")
         .options(**{**_FETCH, **kafka_options})
         .option("subscribe", lag_topic)
         .option("startingOffsets", "earliest")
-        # What retention deleted while this was down is no reason to miss all that comes after.
+        # Records that retention deleted while the job was down must not stop it for good.
         .option("failOnDataLoss", "false")
         .load()
     )
-    found = rows.partition_rows(counted(events(kafka_rows, avro)), thresholds)
+    new_rows = rows.partition_rows(count_unreadable(events(kafka_rows, avro)), thresholds)
     # Kafka's source makes a task, and so a file, of each partition of the topic.
-    few = found.coalesce(spark.sparkContext.defaultParallelism)
-    return tables.append(few, rows.NAME, "day").queryName(INGEST)
+    new_rows = new_rows.coalesce(spark.sparkContext.defaultParallelism)
+    return tables.append(new_rows, rows.NAME, "day").queryName(INGEST)
 
 
 def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -> DataStreamWriter:
-    """The query that writes the roll-up `name` of windows that are over: `lateness` (an interval of
-    Spark's) after their end, by the newest event.
+    """The query that writes the roll-up `name` of closed windows: the newest event is `lateness`
+    (an interval of Spark's) after their end.
 
-    The stream says only which windows are over; their rows are read from the table then. What a
-    batch writes is in partitions of its own, which the same batch writes anew after a kill.
+    The stream only determines which windows are closed; their rows are read from the table then. A
+    batch writes to partitions of its own, which the same batch replaces after a kill.
     """
-    seen = tables.read_stream(spark, rows.NAME, rows.SCHEMA)
+    measured = tables.read_stream(spark, rows.NAME, rows.COLUMNS)
     step = f"{rollups.STEPS_S[name]} seconds"
-    over = (
-        # A clock that is ahead must not end everybody's windows: those events count in their time.
-        seen.where(
+    closed = (
+        # A clock that is ahead must not close the windows of other queries too early.
+        measured.where(
             col("first")
             & (col("measured_at") <= current_timestamp() + expr(f"interval {lateness}"))
         )
@@ -85,7 +84,7 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
         .select(col("window.start").alias("window_start"))
     )
     return (
-        over.writeStream.outputMode("append")
+        closed.writeStream.outputMode("append")
         .option("checkpointLocation", tables.checkpoint(name))
         .queryName(f"{INGEST}-{name}")
         .foreachBatch(_Writer(tables, name))
@@ -93,8 +92,8 @@ def roll_ups(spark: SparkSession, tables: Tables, name: str, *, lateness: str) -
 
 
 def start_once(writer: DataStreamWriter, knows_available_now: bool = True) -> StreamingQuery:
-    """Start a query that takes all there is and ends. Where its source cannot do that by itself,
-    this returns when it has."""
+    """Start a query that takes all there is and ends. Where its source does not support that, this
+    returns at the end."""
     if knows_available_now:
         return writer.trigger(availableNow=True).start()
     query = writer.trigger(processingTime="0 seconds").start()
@@ -114,20 +113,20 @@ class _Writer:
         if not starts_ms:
             return
         step_s = rollups.STEPS_S[self.name]
-        seen = rollups.read_for(
-            self.tables.read(spark, rows.NAME, rows.SCHEMA),
+        measured = rollups.read_for(
+            self.tables.read(spark, rows.NAME, rows.COLUMNS),
             min(starts_ms),
             max(starts_ms) + step_s * 1000,
         )
         # Collected: the stream's own rows would be computed again for each use. As JSON, because
         # rows from Python would take a Python worker, and as many literals a large plan.
-        over = spark.range(1).select(
+        closed = spark.range(1).select(
             explode(from_json(lit(json.dumps(starts_ms)), "array<bigint>")).alias("start_ms")
         )
-        over = over.select(expr("timestamp_millis(start_ms)").alias("window_start"))
-        rolled = rollups.roll_up(seen, over, step_s).withColumn(
+        closed = closed.select(expr("timestamp_millis(start_ms)").alias("window_start"))
+        rolled = rollups.roll_up(measured, closed, step_s).withColumn(
             "batch", lit(batch_id).cast("bigint")
         )
-        # One file for each day, as there are few rows; what they come from is not held to one core.
+        # One file for each day, as there are few rows; the computation is not held to one core.
         self.tables.replace(rolled.repartition(1), self.name, "day", "batch")
         log.info("%s: %d windows in batch %d", self.name, len(starts_ms), batch_id)

@@ -38,28 +38,45 @@ STEPS_S: Final = {MINUTES: 60, HOURS: 3_600}
 """The tables, and how long a window of each is."""
 
 HOLD_S: Final = 30
-"""An event tells of the time until the query's next one, but of no more: three heartbeats."""
+"""An event holds until the query's next one, but no longer than this: three heartbeats."""
 
 LOOK_BACK_S: Final = 3_600
-"""What came since an earlier event counts where that is no older."""
+"""Offsets are compared with those of an earlier event that is no older than this."""
 
 WORST: Final = 5
-"""Partitions named in a row."""
+"""Partitions that a row lists."""
 
-SCHEMA: Final = (
-    "cluster string, query_id string, query string, window_start timestamp, events bigint,"
-    " known_s double, within_target_s double,"
-    " total_lag_p50 double, total_lag_p95 double, total_lag_p99 double, total_lag_max bigint,"
-    " max_time_lag_p50_s double, max_time_lag_p95_s double, max_time_lag_p99_s double,"
-    " max_time_lag_max_s double, status_s map<string, double>,"
-    " produced bigint, processed bigint, input_rate_p95 double, batch_rate_p95 double,"
-    " worst_partitions array<struct<source: int, topic: string, partition: int, max_lag: bigint,"
-    " max_time_lag_s: double>>, day date"
-)
+COLUMNS: Final = {
+    "cluster": "string",
+    "query_id": "string",
+    "query": "string",
+    "window_start": "timestamp",
+    "events": "bigint",
+    "known_s": "double",
+    "within_target_s": "double",
+    "total_lag_p50": "double",
+    "total_lag_p95": "double",
+    "total_lag_p99": "double",
+    "total_lag_max": "bigint",
+    "max_time_lag_p50_s": "double",
+    "max_time_lag_p95_s": "double",
+    "max_time_lag_p99_s": "double",
+    "max_time_lag_max_s": "double",
+    "status_s": "map<string, double>",
+    "produced": "bigint",
+    "processed": "bigint",
+    "input_rate_p95": "double",
+    "batch_rate_p95": "double",
+    "worst_partitions": (
+        "array<struct<source: int, topic: string, partition: int, max_lag: bigint,"
+        " max_time_lag_s: double>>"
+    ),
+    "day": "date",
+}
 """Of a roll-up."""
 
-TABLE_SCHEMA: Final = f"{SCHEMA}, batch bigint"
-"""Of the tables, which say besides which batch has written a row."""
+TABLE_COLUMNS: Final = {**COLUMNS, "batch": "bigint"}
+"""Of the tables: `batch` is the batch that has written a row."""
 
 _QUERY: Final = ("cluster", "query_id")
 _PARTITION: Final = ("source", "topic", "partition")
@@ -67,9 +84,9 @@ _MARKS: Final = (0.5, 0.95, 0.99)
 
 
 def read_for(partitions: DataFrame, from_ms: int, until_ms: int) -> DataFrame:
-    """What a roll-up of the windows in [from, until) needs of the table; epoch milliseconds.
+    """The rows that a roll-up of the windows in [from, until) needs; epoch milliseconds.
 
-    The days of the table's folders are told too, so that the others are not looked into.
+    They are selected by day too, so that the folders of other days are not read.
     """
     from_ms -= LOOK_BACK_S * 1000
     at, day = col("measured_at"), col("day")
@@ -80,34 +97,34 @@ def read_for(partitions: DataFrame, from_ms: int, until_ms: int) -> DataFrame:
 
 
 def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame:
-    """Rows of `SCHEMA`: for each query and each of the windows (`window_start`) in which it was
-    known or seen.
+    """Rows of `COLUMNS`: for each query and each of the windows (`window_start`) in which it has
+    an event.
 
     `partitions` has the windows' rows and those before them (see `read_for`). Shares and
     percentiles are weighted by time: an event holds until the query's next, at most `HOLD_S`, and
     where it goes past a window's edge it counts on both sides. Percentiles are exact.
     """
-    wanted = windows.select(unix_millis("window_start").alias("start_ms")).distinct()
-    seen = partitions.withColumn("at_ms", unix_millis("measured_at"))
-    of_events = _of_events(_held(seen, step_s).join(wanted, "start_ms"))
-    of_partitions = _of_partitions(_grown(seen, step_s).join(wanted, "start_ms"))
+    starts = windows.select(unix_millis("window_start").alias("start_ms")).distinct()
+    measured = partitions.withColumn("at_ms", unix_millis("measured_at"))
+    of_events = _of_events(_held(measured, step_s).join(starts, "start_ms"))
+    of_partitions = _of_partitions(_grown(measured, step_s).join(starts, "start_ms"))
     start = expr("timestamp_millis(start_ms)")
     rows = of_events.join(of_partitions, [*_QUERY, "start_ms"], "left").withColumns(
         {"window_start": start, "day": to_date(start)}
     )
-    return rows.select(*(part.split()[0] for part in _split(SCHEMA)))
+    return rows.select(*COLUMNS)
 
 
-def _held(seen: DataFrame, step_s: int) -> DataFrame:
+def _held(measured: DataFrame, step_s: int) -> DataFrame:
     """Events, once for each window they reach into: `held_ms` is how long they do."""
     in_order = Window.partitionBy(*_QUERY).orderBy("at_ms", "event_id")
     step_ms = step_s * 1000
-    events = seen.where("first").withColumn(
+    events = measured.where("first").withColumn(
         "until_ms",
         least(lead("at_ms").over(in_order), col("at_ms") + HOLD_S * 1000),
     )
     first = _start(col("at_ms"), step_ms)
-    # One that the next follows at the same moment holds nothing, and is counted all the same.
+    # An event with a successor at the same time holds for no time, and is counted all the same.
     last_reached = greatest(first, _start(col("until_ms") - 1, step_ms))
     split = events.select(
         *_QUERY,
@@ -158,14 +175,14 @@ def _of_events(held: DataFrame) -> DataFrame:
     return rows.withColumns(named).join(by_status, [*key], "left")
 
 
-def _grown(seen: DataFrame, step_s: int) -> DataFrame:
-    """Partitions' rows with what came, and was processed, since the last that is known."""
+def _grown(measured: DataFrame, step_s: int) -> DataFrame:
+    """Partitions' rows with the records produced and processed since the last known offsets."""
     in_order = (
         Window.partitionBy(*_QUERY, *_PARTITION)
         .orderBy("at_ms", "event_id")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    before = seen.where(col("partition").isNotNull()).select(
+    before = measured.where(col("partition").isNotNull()).select(
         *_QUERY,
         *_PARTITION,
         "at_ms",
@@ -177,8 +194,8 @@ def _grown(seen: DataFrame, step_s: int) -> DataFrame:
         last("processed_offset", ignorenulls=True).over(in_order).alias("processed_before"),
     )
     latest, processed = col("latest_offset"), col("processed_offset")
-    came = latest - col("latest_before")
-    went = processed - col("processed_before")
+    produced = latest - col("latest_before")
+    done = processed - col("processed_before")
     return before.select(
         *_QUERY,
         *_PARTITION,
@@ -186,9 +203,9 @@ def _grown(seen: DataFrame, step_s: int) -> DataFrame:
         "lag",
         "time_lag_s",
         # A log that ends earlier than before is a new one, and began at 0.
-        when(came < 0, latest).otherwise(came).alias("came"),
-        # A query that went back has processed nothing by that.
-        greatest(went, when(went.isNotNull(), lit(0).cast("bigint"))).alias("went"),
+        when(produced < 0, latest).otherwise(produced).alias("produced"),
+        # A query that went back has not processed anything by that.
+        greatest(done, when(done.isNotNull(), lit(0).cast("bigint"))).alias("processed"),
     )
 
 
@@ -197,40 +214,27 @@ def _of_partitions(grown: DataFrame) -> DataFrame:
     by_partition = grown.groupBy(*key, *_PARTITION).agg(
         highest("lag").alias("max_lag"),
         highest("time_lag_s").alias("max_time_lag_s"),
-        total("came").alias("came"),
-        total("went").alias("went"),
+        total("produced").alias("produced"),
+        total("processed").alias("processed"),
     )
     worst = struct("max_lag", "max_time_lag_s", *_PARTITION)
     rows = by_partition.groupBy(*key).agg(
-        total("came").alias("produced"),
-        total("went").alias("processed"),
-        # Those without lag are none of the worst.
+        total("produced").alias("produced"),
+        total("processed").alias("processed"),
         collect_list(when(col("max_lag") > 0, worst)).alias("lagging"),
     )
-    named = ", ".join(
-        f"'{name}', one.{name}" for name in (*_PARTITION, "max_lag", "max_time_lag_s")
+    fields = ", ".join(
+        f"'{name}', each.{name}" for name in (*_PARTITION, "max_lag", "max_time_lag_s")
     )
     return rows.withColumn("worst", slice(sort_array("lagging", asc=False), 1, WORST)).withColumn(
-        "worst_partitions", expr(f"transform(worst, one -> named_struct({named}))")
+        "worst_partitions", expr(f"transform(worst, each -> named_struct({fields}))")
     )
 
 
 def _seconds(condition: Column) -> Column:
-    # Null is no: what is not known is not within target, and is not counted as known either.
+    # Null is false: an unknown lag is not within target, and does not count as known.
     return total(when(coalesce(condition, lit(False)), col("held_ms")).otherwise(0)) / 1000.0
 
 
 def _start(at_ms: Column, step_ms: int) -> Column:
     return at_ms - at_ms % step_ms
-
-
-def _split(schema: str) -> list[str]:
-    """The columns of a DDL schema: at commas that are in no brackets."""
-    columns, depth = [""], 0
-    for character in schema:
-        depth += (character == "<") - (character == ">")
-        if character == "," and not depth:
-            columns.append("")
-        else:
-            columns[-1] += character
-    return [column.strip() for column in columns]

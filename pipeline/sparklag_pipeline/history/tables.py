@@ -12,9 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.errors import JobSettingWrong, TableMissing
+from sparklag_pipeline.history.schema import ddl
 
 Format = Literal["parquet", "delta", "iceberg"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+
+Columns = Mapping[str, str]
+"""Names and Spark types."""
 
 _EVERY_FILE: Final = str(2**31 - 1)
 
@@ -24,8 +28,8 @@ class Tables(ABC):
 
     format: Format
     knows_available_now = True
-    """Whether a stream of them can take all there is and end, with the windows that are over by
-    then (`Trigger.AvailableNow`)."""
+    """Whether a stream of them supports `Trigger.AvailableNow`: it takes all there is, closes
+    windows, and ends."""
 
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
@@ -35,83 +39,89 @@ class Tables(ABC):
         return f"{self.location}/{name}"
 
     def checkpoint(self, name: str) -> str:
-        """Of the query that writes a table."""
+        """Of the query that writes the table."""
         return f"{self.location}/_checkpoints/{name}"
 
     def session_settings(self) -> Mapping[str, str]:
-        """What a session must have been built with."""
+        """What the session must be built with."""
         return {}
 
     def require(self, name: str) -> None:
-        """Raises TableMissing where the table is to be on this machine, and is not: found out
-        before Spark is started."""
+        """Before Spark is started: raises TableMissing for a local folder that is not there."""
         folder = self.location.removeprefix("file://")
         if "://" not in folder and not Path(folder.removeprefix("file:"), name).is_dir():
             raise self._missing(name)
 
     @abstractmethod
-    def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
-        """So that it can be read as a stream before anything was written. Idempotent."""
+    def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
+        """So that it can be read as a stream before anything is written. Idempotent: where the
+        table exists, missing columns are added."""
 
     @abstractmethod
-    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
+    def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
         """A streaming write, exactly once, not yet started; with its checkpoint."""
 
     @abstractmethod
-    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
-        """Write `rows` in place of what the partitions that they are in held before."""
+    def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
+        """Write `rows`, and delete what their partitions held before."""
 
     @abstractmethod
-    def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
-        """As a stream of what is appended; each batch takes all there is."""
+    def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
+        """As a stream of the appended rows; each batch takes all there are."""
 
     @abstractmethod
-    def read(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         """As it is now. Raises TableMissing where there is none."""
+
+    def _add_missing(self, spark: SparkSession, table: str, columns: Columns) -> None:
+        existing = spark.table(table).columns
+        missing = {name: kind for name, kind in columns.items() if name not in existing}
+        if missing:
+            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({ddl(missing)})")
 
     def _missing(self, name: str) -> TableMissing:
         return TableMissing(f"no {self.format} table {name} in {self.location}")
 
 
 class _TablesByPath(Tables):
-    """Each is a folder."""
+    """Each table is a folder."""
 
-    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
+    def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
         return (
             rows.writeStream.format(self.format)
             .option("path", self.path(name))
             .option("checkpointLocation", self.checkpoint(name))
-            .partitionBy(*partitioned_by)
+            .partitionBy(*partitioning)
         )
 
-    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
+    def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
         (
             rows.write.format(self.format)
             .mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
-            .partitionBy(*partitioned_by)
+            .partitionBy(*partitioning)
             .save(self.path(name))
         )
 
 
 class ParquetTables(_TablesByPath):
-    """Folders of Parquet files. What was appended is what the sink's log, `_spark_metadata`, lists:
-    files of a batch that did not come to its end are there and do not count."""
+    """Folders of Parquet files. The sink's log, `_spark_metadata`, lists the files that count:
+    those of a batch that was cut off are there too, and are not listed."""
 
     format = "parquet"
 
-    def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
+    def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
         path, system = _folder(spark, self.path(name))
         system.mkdirs(path)
 
-    def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
-        return spark.readStream.schema(schema).parquet(self.path(name))
+    def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
+        return spark.readStream.schema(ddl(columns)).parquet(self.path(name))
 
-    def read(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         path, system = _folder(spark, self.path(name))
         if not system.exists(path):
             raise self._missing(name)
-        return spark.read.schema(schema).parquet(self.path(name))
+        return spark.read.schema(ddl(columns)).parquet(self.path(name))
 
 
 class DeltaTables(_TablesByPath):
@@ -125,24 +135,20 @@ class DeltaTables(_TablesByPath):
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
 
-    def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
-        empty = spark.createDataFrame([], schema)
-        (
-            empty.write.format("delta")
-            .mode("ignore")
-            .partitionBy(*partitioned_by)
-            .save(self.path(name))
-        )
+    def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
+        empty = spark.createDataFrame([], ddl(columns)).write.format("delta").mode("ignore")
+        empty.partitionBy(*partitioning).save(self.path(name))
+        self._add_missing(spark, f"delta.`{self.path(name)}`", columns)
 
-    def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
-        # A batch of the writer must not be split: the rest of it would come too late.
+    def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
+        # A batch of the writer must not be split: its second part would come too late.
         return (
             spark.readStream.format("delta")
             .option("maxFilesPerTrigger", _EVERY_FILE)
             .load(self.path(name))
         )
 
-    def read(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         try:
             return spark.read.format("delta").load(self.path(name))
         except PySparkException as error:
@@ -150,12 +156,12 @@ class DeltaTables(_TablesByPath):
 
 
 class IcebergTables(Tables):
-    """Iceberg tables of a Hadoop catalog: the location is a namespace of the warehouse above it,
-    because without one Iceberg takes `partitions` for its own list of partitions. Needs
+    """Iceberg tables of a Hadoop catalog. The location is a namespace of the warehouse above it:
+    without a namespace Iceberg takes `partitions` for its own list of partitions. Needs
     `org.apache.iceberg:iceberg-spark-runtime`."""
 
     format = "iceberg"
-    # Spark falls back to a single batch, and what that one closes would be told by the next.
+    # Spark falls back to a single batch, and windows are closed only in the batch after.
     knows_available_now = False
 
     def __init__(self, location: str) -> None:
@@ -171,28 +177,31 @@ class IcebergTables(Tables):
             "spark.sql.catalog.lag_history.cache-enabled": "false",
         }
 
-    def create(self, spark: SparkSession, name: str, schema: str, *partitioned_by: str) -> None:
+    def create(self, spark: SparkSession, name: str, columns: Columns, *partitioning: str) -> None:
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self._table(name)} ({schema}) USING iceberg"
-            f" PARTITIONED BY ({', '.join(partitioned_by)})"
+            f"CREATE TABLE IF NOT EXISTS {self._table(name)} ({ddl(columns)}) USING iceberg"
+            f" PARTITIONED BY ({', '.join(partitioning)})"
         )
+        self._add_missing(spark, self._table(name), columns)
 
-    def append(self, rows: DataFrame, name: str, *partitioned_by: str) -> DataStreamWriter:
+    def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
+        # In the order of the table, whose new columns are its last.
+        in_order = rows.select(*rows.sparkSession.table(self._table(name)).columns)
         return (
-            rows.writeStream.format("iceberg")
+            in_order.writeStream.format("iceberg")
             .outputMode("append")
             .option("path", self._table(name))
             .option("fanout-enabled", "true")  # else it wants the rows sorted by partition
             .option("checkpointLocation", self.checkpoint(name))
         )
 
-    def replace(self, rows: DataFrame, name: str, *partitioned_by: str) -> None:
+    def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
         rows.writeTo(self._table(name)).overwritePartitions()
 
-    def read_stream(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
+    def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         return spark.readStream.format("iceberg").load(self._table(name))
 
-    def read(self, spark: SparkSession, name: str, schema: str) -> DataFrame:
+    def read(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
         try:
             return spark.table(self._table(name))
         except PySparkException as error:
@@ -203,7 +212,7 @@ class IcebergTables(Tables):
 
 
 def tables(format: str, location: str) -> Tables:
-    """Those of a history at `location`, a folder or a URI. Raises JobSettingWrong."""
+    """The history at `location`, a folder or a URI. Raises JobSettingWrong."""
     for kind in (ParquetTables, DeltaTables, IcebergTables):
         if kind.format == format:
             return kind(location)
@@ -211,7 +220,7 @@ def tables(format: str, location: str) -> Tables:
 
 
 def _folder(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """A folder and its file system, as Hadoop has them."""
+    """Hadoop's path and file system."""
     context: Any = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(location)
     return path, path.getFileSystem(context._jsc.hadoopConfiguration())

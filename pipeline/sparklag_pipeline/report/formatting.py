@@ -1,26 +1,32 @@
-"""Numbers of the report as people read them. What is not known is a dash."""
+"""The report's figures as people read them, in a terminal and on the page. Unknown is a dash."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Final
 
-from sparklag_pipeline.report.query_report import QueryReport
+from sparklag_pipeline.report.query_report import Episode, QueryReport
+from sparklag_schemas import formatting
+from sparklag_schemas.printable import printable
 
 UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it
+
+TEXT_COLUMNS: Final = ("query", "lag trend", "capacity", "worst partition")
+"""The others are numbers."""
 
 
 def share(value: float | None) -> str:
     """99.95 %: rounded down, so that 100 % is all of it."""
-    if value is None:
-        return UNKNOWN
-    return f"{int(value * 10_000) / 100:.2f} %"
+    return _known(value, lambda known: f"{int(known * 10_000) / 100:.2f} %")
 
 
 def records(value: float | None) -> str:
     """1,234; 5.6 M."""
-    if value is None:
-        return UNKNOWN
+    return _known(value, _short)
+
+
+def _short(value: float) -> str:
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:.1f} {letter}"
@@ -29,28 +35,64 @@ def records(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """Records a second."""
-    if value is None:
-        return UNKNOWN
-    return f"{value:,.1f}/s" if value < 100 else f"{records(value)}/s"
+    return _known(value, formatting.per_second)
 
 
 def duration(seconds: float | None) -> str:
-    """4.2 s, 12 min, 3.5 h, 2.1 d."""
-    if seconds is None:
-        return UNKNOWN
-    for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}".replace(".0 ", " ")
-    return f"{seconds:.1f} s".replace(".0 ", " ")
+    """4.2 s, 12 min, 3.5 h, 2.1 days."""
+    return _known(seconds, formatting.span)
 
 
-def moment(at_ms: int) -> str:
-    """2026-11-22 13:05, UTC."""
+def _known(value: float | None, formatted: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else formatted(value)
+
+
+def utc(at_ms: int) -> str:
+    """2026-11-22 13:05."""
     return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
-def trend(report: QueryReport) -> str:
-    """rising, +120 an hour."""
+def overview(report: QueryReport) -> dict[str, str]:
+    """The cells of a query, by their columns' titles."""
+    lags, ages = report.lag, report.time_lag_s
+    return {
+        "in target": share(report.share_within_target),
+        "known": duration(report.known_s),
+        "missed": f"{len(report.episodes)}×",
+        "longest": duration(report.longest_episode_s),
+        "age p95": duration(ages.p95 if ages else None),
+        "age max": duration(ages.max if ages else None),
+        "lag p95": records(lags.p95 if lags else None),
+        "lag max": records(lags.max if lags else None),
+        "processed": records(report.processed),
+    }
+
+
+def outlook(report: QueryReport) -> dict[str, str]:
+    """The cells that are text, by their columns' titles."""
+    worst = report.worst[0] if report.worst else None
+    return {
+        "lag trend": _trend(report),
+        "capacity": _capacity(report),
+        "worst partition": UNKNOWN
+        if worst is None
+        else printable(f"{worst.topic} {worst.partition}: {records(worst.max_lag)}"),
+    }
+
+
+def episode_cells(episode: Episode) -> dict[str, str]:
+    """The cells of an episode, by their columns' titles."""
+    return {
+        "missed from": utc(episode.from_ms),
+        "to": utc(episode.to_ms),
+        "for": duration(episode.duration_s),
+        "lag max": records(episode.max_lag),
+        "age max": duration(episode.max_time_lag_s),
+    }
+
+
+def _trend(report: QueryReport) -> str:
+    """rising, +120/h."""
     if report.trend is None:
         return UNKNOWN
     if report.trend.direction == "steady":
@@ -59,10 +101,11 @@ def trend(report: QueryReport) -> str:
     return f"{report.trend.direction}, {slope:+,.{0 if abs(slope) >= 10 else 2}f}/h"
 
 
-def capacity(report: QueryReport) -> str:
-    """What of it is used, and when it is passed or why that is not known."""
-    found = report.capacity
-    if found.utilisation is None:
-        return found.reason or UNKNOWN
-    when = f"passed {moment(found.passed_at_ms)[:10]}" if found.passed_at_ms else found.reason
-    return f"{found.utilisation:.0%}, {when}"
+def _capacity(report: QueryReport) -> str:
+    """How much of it is used, and when it is exceeded or why that is unknown."""
+    capacity = report.capacity
+    if capacity.utilisation is None:
+        return capacity.reason or UNKNOWN
+    at_ms = capacity.passed_at_ms
+    when = f"passed {utc(at_ms)[:10]}" if at_ms else capacity.reason
+    return f"{capacity.utilisation:.0%}, {when}"

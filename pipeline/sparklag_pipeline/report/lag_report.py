@@ -1,4 +1,4 @@
-"""What the history says of a time: within target or not, when, how far behind, and what comes.
+"""The report on the history of lag: within target or not, when, how far behind, and the outlook.
 
 python -m sparklag_pipeline.report.lag_report --since 7d
 """
@@ -9,8 +9,9 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -25,18 +26,19 @@ from sparklag_pipeline.history.tables import FORMATS, Tables, tables
 from sparklag_pipeline.report.document import as_csv, as_json
 from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
-from sparklag_pipeline.report.reading import read_windows
 from sparklag_pipeline.report.screen import print_report
+from sparklag_pipeline.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.timestamps import moment_ms
 
-# Compiled little and collected simply: it lives for seconds.
+# It lives for seconds: little compilation, a simple garbage collector.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FILE_WIDTH: Final = 160
 
 
 def build_session(kept: Tables) -> SparkSession:
-    """A local session that says nothing. Raises JavaMissing, DownloadFailed."""
+    """A local session that logs nothing. Raises JavaMissing, DownloadFailed."""
     return query_process.build_session(
         "lag-report",
         settings={**kept.session_settings(), "spark.sql.parquet.enableVectorizedReader": "true"},
@@ -50,21 +52,10 @@ def build_session(kept: Tables) -> SparkSession:
     )
 
 
-def report(
-    spark: SparkSession, kept: Tables, since_ms: int, until_ms: int, query: str | None
-) -> list[QueryReport]:
-    """Of each query in the roll-ups whose minutes begin in [since, until). Raises TableMissing."""
-    minutes, hours = (
-        read_windows(spark, kept, name, since_ms=since_ms, until_ms=until_ms, query=query)
-        for name in (rollups.MINUTES, rollups.HOURS)
-    )
-    return query_reports(minutes, hours)
-
-
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sparklag report",
-        description="What the history of lag says of each query. Exit codes: 0; 1 there is nothing"
+        description="The history of each query's lag. Exit codes: 0; 1 there is nothing"
         " in that time; 2 there is no history, or an argument is wrong.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -94,25 +85,21 @@ def _period(arguments: argparse.Namespace, now_ms: int) -> tuple[int, int]:
 
 
 def _write(
-    found: Sequence[QueryReport], since_ms: int, until_ms: int, arguments: argparse.Namespace
+    reports: Sequence[QueryReport], since_ms: int, until_ms: int, arguments: argparse.Namespace
 ) -> None:
-    if arguments.format == "table":
-        if arguments.output is None:
-            print_report(Console(highlight=False), found, since_ms, until_ms)
-            return
-        with arguments.output.open("w", encoding="utf-8") as file:
-            print_report(Console(file=file, highlight=False, width=160), found, since_ms, until_ms)
-        return
-    if arguments.format == "json":
-        text = as_json(found, since_ms, until_ms)
-    elif arguments.format == "csv":
-        text = as_csv(found)
-    else:
-        text = as_html(found, since_ms, until_ms)
-    if arguments.output is None:
-        sys.stdout.write(text)
-    else:
-        arguments.output.write_text(text, encoding="utf-8")
+    with ExitStack() as stack:
+        output: TextIO = sys.stdout
+        if arguments.output is not None:
+            output = stack.enter_context(arguments.output.open("w", encoding="utf-8"))
+        if arguments.format == "table":
+            width = None if arguments.output is None else _FILE_WIDTH
+            console = Console(file=output, highlight=False, width=width)
+            print_report(console, reports, since_ms, until_ms)
+        elif arguments.format == "csv":
+            output.write(as_csv(reports))
+        else:
+            rendered = {"json": as_json, "html": as_html}[arguments.format]
+            output.write(rendered(reports, since_ms, until_ms))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,17 +112,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept.require(rollups.MINUTES)
         spark = build_session(kept)
         try:
-            found = report(spark, kept, since_ms, until_ms, arguments.query)
+            minutes, hours = (
+                read_windows(spark, kept, name, since_ms, until_ms, arguments.query)
+                for name in (rollups.MINUTES, rollups.HOURS)
+            )
         finally:
             spark.stop()
-        if not found:
+        reports = query_reports(minutes, hours)
+        if not reports:
             of_query = f" of query {arguments.query}" if arguments.query else ""
             sys.stderr.write(
                 f"sparklag: nothing{of_query} in {arguments.table} from"
                 f" {arguments.since} to {arguments.until or 'now'}\n"
             )
             return 1
-        _write(found, since_ms, until_ms, arguments)
+        _write(reports, since_ms, until_ms, arguments)
     except SparklagError as error:
         sys.stderr.write(f"sparklag: {error}\n")
         return 2

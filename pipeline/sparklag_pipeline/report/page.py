@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
 from sparklag_pipeline.report import formatting
-from sparklag_pipeline.report.charts import age_chart, target_chart
+from sparklag_pipeline.report.charts import charts
 from sparklag_pipeline.report.query_report import QueryReport
 
 _EPISODES: Final = 20
@@ -34,8 +34,8 @@ a { color: var(--mark) } figure { margin: .75rem 0; max-width: 60rem } .chart { 
 
 
 def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str:
-    """The page. What it says of queries and topics is escaped."""
-    title = f"Lag from {formatting.moment(since_ms)} to {formatting.moment(until_ms)} UTC"
+    """The page. Names of queries and topics are escaped."""
+    title = f"Lag from {formatting.utc(since_ms)} to {formatting.utc(until_ms)} UTC"
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -43,8 +43,8 @@ def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             f'<p class="dim">{len(reports)} queries, the worst first. Percentiles are of time, and'
-            f" upper bounds: put together from minutes. {formatting.UNKNOWN} is not known.</p>",
-            *_overview(reports),
+            f" upper bounds, combined from minutes. {formatting.UNKNOWN} is unknown.</p>",
+            _table(_overview(number, report) for number, report in enumerate(reports)),
             *(
                 part
                 for number, report in enumerate(reports)
@@ -55,103 +55,63 @@ def as_html(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
     )
 
 
-def _overview(reports: Sequence[QueryReport]) -> Iterator[str]:
-    rows = (
-        [
-            f'<a href="#q{number}">{escape(report.display_name)}</a>',
-            _share(report),
-            formatting.duration(report.known_s),
-            str(len(report.episodes)),
-            formatting.duration(report.longest.duration_s if report.longest else None),
-            formatting.duration(report.time_lag_s.p95 if report.time_lag_s else None),
-            formatting.records(report.lag.p95 if report.lag else None),
-            formatting.records(report.processed),
-            escape(formatting.trend(report)),
-            escape(formatting.capacity(report)),
-        ]
-        for number, report in enumerate(reports)
-    )
-    head = ["query", "within target", "known", "missed", "longest", "age p95", "lag p95"]
-    yield _table([*head, "processed", "lag trend", "capacity"], rows)
-
-
-def _spreads(report: QueryReport) -> str:
-    marks = ("p50", "p95", "p99", "max")
-    ages, lags = report.time_lag_s, report.lag
-    rows = [
-        ["age", *(formatting.duration(getattr(ages, mark, None)) for mark in marks)],
-        ["lag", *(formatting.records(getattr(lags, mark, None)) for mark in marks)],
-    ]
-    return _table(["of the time", *marks], iter(rows))
-
-
-def _rates(report: QueryReport) -> str:
-    found = report.capacity
-    told = (
-        f"{formatting.records(report.produced)} records came,"
-        f" {formatting.records(report.processed)} were processed; at its peak"
-        f" {formatting.rate(found.peak_input_rate)} came,"
-        f" and it can do {formatting.rate(found.batch_rate)}."
-    )
-    return f"<p>{escape(told)}</p>"
-
-
-def _share(report: QueryReport) -> str:
-    value = report.share_within_target
-    shown = formatting.share(value)
-    return f'<span class="bad">{shown}</span>' if value is not None and value < 0.95 else shown
+def _overview(number: int, report: QueryReport) -> dict[str, str]:
+    cells = _escaped({**formatting.overview(report), **formatting.outlook(report)})
+    share = report.share_within_target
+    if share is not None and share < 0.95:
+        cells["in target"] = f'<span class="bad">{cells["in target"]}</span>'
+    return {"query": f'<a href="#q{number}">{escape(report.display_name)}</a>', **cells}
 
 
 def _query(number: int, report: QueryReport, since_ms: int, until_ms: int) -> Iterator[str]:
     yield f'<h2 id="q{number}">{escape(report.display_name)}</h2>'
     yield f'<p class="dim">{escape(report.query_id)}, cluster {escape(report.cluster)}</p>'
-    for caption, chart in (
-        ("Time lag, p95", age_chart(report, since_ms, until_ms)),
-        ("Share of time within target", target_chart(report, since_ms, until_ms)),
-    ):
-        if chart:
-            yield f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
-    yield _rates(report)
-    yield _spreads(report)
-    if report.episodes:
-        yield from _episodes(report)
-    if report.worst:
-        yield _table(
-            ["worst partitions", "source", "lag", "age"],
-            (
-                [
-                    escape(f"{one.topic} {one.partition}"),
-                    str(one.source),
-                    formatting.records(one.max_lag),
-                    formatting.duration(one.max_time_lag_s),
-                ]
-                for one in report.worst
-            ),
+    for caption, chart in charts(report, (since_ms, until_ms)):
+        yield f"<figure><figcaption>{caption}</figcaption>{chart}</figure>"
+    capacity = report.capacity
+    yield (
+        f"<p>{formatting.records(report.produced)} records were produced,"
+        f" {formatting.records(report.processed)} processed; the input peaked at"
+        f" {formatting.rate(capacity.peak_input_rate)},"
+        f" the query can do {formatting.rate(capacity.batch_rate)}.</p>"
+    )
+    yield _table(
+        {"of the time": title}
+        | {mark: formatted(getattr(spread, mark, None)) for mark in ("p50", "p95", "p99", "max")}
+        for title, spread, formatted in (
+            ("age", report.time_lag_s, formatting.duration),
+            ("lag", report.lag, formatting.records),
         )
-
-
-def _episodes(report: QueryReport) -> Iterator[str]:
-    longest = sorted(report.episodes, key=lambda one: -one.duration_s)[:_EPISODES]
+    )
+    longest = sorted(report.episodes, key=lambda episode: -episode.duration_s)[:_EPISODES]
     if len(report.episodes) > len(longest):
         yield f"<p>The {len(longest)} longest of {len(report.episodes)} episodes:</p>"
+    yield _table(_escaped(formatting.episode_cells(episode)) for episode in longest)
     yield _table(
-        ["missed from", "to", "for", "worst lag", "worst age"],
-        (
-            [
-                formatting.moment(one.from_ms),
-                formatting.moment(one.to_ms),
-                formatting.duration(one.duration_s),
-                formatting.records(one.max_lag),
-                formatting.duration(one.max_time_lag_s),
-            ]
-            for one in longest
-        ),
+        _escaped(
+            {
+                "worst partitions": f"{partition.topic} {partition.partition}",
+                "source": str(partition.source),
+                "lag max": formatting.records(partition.max_lag),
+                "age max": formatting.duration(partition.max_time_lag_s),
+            }
+        )
+        for partition in report.worst
     )
 
 
-def _table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
-    """`rows` are HTML."""
-    names = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+def _escaped(cells: Mapping[str, str]) -> dict[str, str]:
+    return {name: escape(cell) for name, cell in cells.items()}
+
+
+def _table(rows: Iterable[Mapping[str, str]]) -> str:
+    """Of rows of HTML, by their columns' titles; nothing where there is no row."""
+    rows = list(rows)
+    if not rows:
+        return ""
+    names = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{cell}</td>' for cell in row.values())}</tr>" for row in rows
+    )
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'

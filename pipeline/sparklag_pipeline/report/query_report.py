@@ -1,15 +1,13 @@
-"""What the report says of each query."""
+"""The report's figures of each query."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
-from sparklag_pipeline.report.capacity import HOUR_MS, Capacity, capacity
-from sparklag_pipeline.report.episodes import Episode, episodes
-from sparklag_pipeline.report.trends import Trend, trend
+from sparklag_pipeline.report.outlook import HOUR_MS, Capacity, Trend, capacity, trend
 from sparklag_pipeline.report.windows import RolledWindow, WorstPartition
 from sparklag_schemas.printable import printable
 
@@ -20,13 +18,15 @@ WORST_SHOWN: Final = 5
 _SHARES: Final = (0.50, 0.45, 0.04, 0.01)
 _MARKS: Final = (0.50, 0.95, 0.99)
 
+_Number = TypeVar("_Number", int, float)
+
 
 @dataclass(frozen=True)
 class Spread:
     """Of a number over time: for that share of the time it was at most so high.
 
-    Put together from minutes, of which p50, p95, p99 and the maximum are known: each is an upper
-    bound, and no farther off than those of single minutes lie apart. `max` is exact.
+    Combined from minutes, of which p50, p95, p99 and the maximum are known: each percentile is an
+    upper bound, no farther off than those of single minutes are apart. `max` is exact.
     """
 
     p50: float
@@ -36,8 +36,23 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Episode:
+    """From the start of the first minute that missed to the end of the last; epoch milliseconds."""
+
+    from_ms: int
+    to_ms: int
+    max_lag: int | None
+    max_time_lag_s: float | None
+
+    @property
+    def duration_s(self) -> float:
+        """In whole minutes: not how many seconds of them missed the target."""
+        return (self.to_ms - self.from_ms) / 1000
+
+
+@dataclass(frozen=True)
 class QueryReport:
-    """One query over the time that was asked for. What is not known is None."""
+    """One query over the requested time. Unknown values are None."""
 
     cluster: str
     query_id: str
@@ -62,9 +77,8 @@ class QueryReport:
         return self.within_target_s / self.known_s if self.known_s > 0 else None
 
     @property
-    def longest(self) -> Episode | None:
-        """The longest episode."""
-        return max(self.episodes, key=lambda episode: episode.duration_s, default=None)
+    def longest_episode_s(self) -> float | None:
+        return max((episode.duration_s for episode in self.episodes), default=None)
 
     @property
     def display_name(self) -> str:
@@ -77,25 +91,23 @@ def query_reports(
 ) -> list[QueryReport]:
     """One for each query, the worst first: by the share of time within target, then by the age."""
     by_minute, by_hour = _by_query(minutes), _by_query(hours)
-    found = [_report(rows, by_hour.get(key, [])) for key, rows in by_minute.items()]
-    return sorted(found, key=_badness)
+    reports = [_report(rows, by_hour.get(key, [])) for key, rows in by_minute.items()]
+    return sorted(reports, key=_rank)
 
 
-def _badness(report: QueryReport) -> tuple[float, float, float, str]:
+def _rank(report: QueryReport) -> tuple[float, float, float, str]:
     share = report.share_within_target
     age = report.time_lag_s.p95 if report.time_lag_s else -1.0
     lag = report.lag.p95 if report.lag else -1.0
-    # One that is not known comes after those that are bad, before those that are well.
+    # An unknown share ranks as one within target.
     return (1.0 if share is None else share, -age, -lag, report.display_name)
 
 
 def _by_query(windows: Iterable[RolledWindow]) -> dict[tuple[str, str], list[RolledWindow]]:
-    found: dict[tuple[str, str], list[RolledWindow]] = defaultdict(list)
-    for window in windows:
-        found[window.key].append(window)
-    for rows in found.values():
-        rows.sort(key=lambda window: window.start_ms)
-    return found
+    by_query: dict[tuple[str, str], list[RolledWindow]] = defaultdict(list)
+    for window in sorted(windows, key=lambda window: window.start_ms):
+        by_query[window.key].append(window)
+    return by_query
 
 
 def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> QueryReport:
@@ -121,6 +133,31 @@ def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> Q
     )
 
 
+def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
+    """Of one query's windows, in order: those that missed the target for any time, joined where
+    one follows the other. A window in which nothing is known ends an episode."""
+    joined: list[Episode] = []
+    for window in windows:
+        if window.known_s <= window.within_target_s:
+            continue
+        episode = Episode(
+            window.start_ms,
+            window.start_ms + step_ms,
+            None if window.lag is None else round(window.lag[-1]),
+            None if window.time_lag_s is None else window.time_lag_s[-1],
+        )
+        if joined and joined[-1].to_ms == window.start_ms:
+            last = joined.pop()
+            episode = replace(
+                episode,
+                from_ms=last.from_ms,
+                max_lag=_max(last.max_lag, episode.max_lag),
+                max_time_lag_s=_max(last.max_time_lag_s, episode.max_time_lag_s),
+            )
+        joined.append(episode)
+    return joined
+
+
 def spread(windows: Sequence[tuple[tuple[float, ...] | None, float]]) -> Spread | None:
     """Of windows' (p50, p95, p99, max) and how long each counts. None where none is known."""
     masses = sorted(
@@ -132,14 +169,31 @@ def spread(windows: Sequence[tuple[tuple[float, ...] | None, float]]) -> Spread 
     whole = sum(mass for _, mass in masses)
     if whole <= 0:
         return None
-    found: list[float] = []
-    so_far = 0.0
+    percentiles: list[float] = []
+    below = 0.0
     for value, mass in masses:
-        so_far += mass
-        while len(found) < len(_MARKS) and so_far >= _MARKS[len(found)] * whole * (1 - 1e-9):
-            found.append(value)
-    p50, p95, p99 = found
+        below += mass
+        while len(percentiles) < len(_MARKS) and below >= _MARKS[len(percentiles)] * whole * (
+            1 - 1e-9
+        ):
+            percentiles.append(value)
+    p50, p95, p99 = percentiles
     return Spread(p50, p95, p99, masses[-1][0])
+
+
+def _worst(minutes: Iterable[RolledWindow]) -> tuple[WorstPartition, ...]:
+    worst: dict[tuple[int, str, int], WorstPartition] = {}
+    for window in minutes:
+        for partition in window.worst:
+            key = (partition.source, partition.topic, partition.partition)
+            previous = worst.get(key, partition)
+            worst[key] = WorstPartition(
+                *key,
+                max(previous.max_lag, partition.max_lag),
+                _max(previous.max_time_lag_s, partition.max_time_lag_s),
+            )
+    ranked = sorted(worst.values(), key=lambda each: (-each.max_lag, each.topic, each.partition))
+    return tuple(ranked[:WORST_SHOWN])
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -147,18 +201,5 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _worst(minutes: Iterable[RolledWindow]) -> tuple[WorstPartition, ...]:
-    found: dict[tuple[int, str, int], WorstPartition] = {}
-    for window in minutes:
-        for one in window.worst:
-            place = (one.source, one.topic, one.partition)
-            before = found.get(place)
-            ages = [
-                each.max_time_lag_s
-                for each in (one, before)
-                if each is not None and each.max_time_lag_s is not None
-            ]
-            lags = [each.max_lag for each in (one, before) if each is not None]
-            found[place] = WorstPartition(*place, max(lags), max(ages, default=None))
-    ranked = sorted(found.values(), key=lambda one: (-one.max_lag, one.topic, one.partition))
-    return tuple(ranked[:WORST_SHOWN])
+def _max(*values: _Number | None) -> _Number | None:
+    return max((value for value in values if value is not None), default=None)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from tests.pipeline import history_cases as cases
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 PROGRAM = "tests.pipeline.history_session"
+WITH_NEW_FIELDS = "tests.pipeline.history_new_fields"
 
 
 class _Session:
     """What the session has told, and its log."""
 
-    def __init__(self, told: dict[str, Any], log: str) -> None:
+    def __init__(self, folder: Path, told: dict[str, Any], log: str) -> None:
+        self.folder = folder
         self.told = told
         self.log = log
 
@@ -31,10 +34,16 @@ class _Session:
 def session(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Session:
     """Everything at once: a session takes long to start."""
     folder = tmp_path_factory.mktemp("history")
+    log = _run(PROGRAM, kafka, folder)
+    return _Session(folder, json.loads((folder / "told.json").read_text()), log)
+
+
+def _run(program: str, kafka: LocalKafka, folder: Path) -> str:
+    """Its log."""
     child = ChildProcess(
         "the session",
-        [sys.executable, "-m", PROGRAM, kafka.bootstrap_servers, str(folder)],
-        log_path=folder / "log",
+        [sys.executable, "-m", program, kafka.bootstrap_servers, str(folder)],
+        log_path=folder / f"{program}.log",
         environment={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     child.start()
@@ -43,8 +52,7 @@ def session(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> _Ses
         assert child.exit_code == 0, child.describe_end()
     finally:
         child.kill()
-    told = json.loads((folder / "told.json").read_text())
-    return _Session(told, (folder / "log").read_text())
+    return child.log_path.read_text()
 
 
 def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session) -> None:
@@ -97,7 +105,7 @@ def test_a_row_is_the_same_from_avro_as_from_json(session: _Session) -> None:
 
 
 def test_a_schema_that_is_not_known_is_asked_for(session: _Session) -> None:
-    assert "sparklag: what is schema id 4000000000" in session.told["asked"]
+    assert "sparklag: unknown schema id 4000000000" in session.told["asked"]
 
 
 def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:
@@ -155,3 +163,21 @@ def test_what_came_too_late_is_kept_is_in_no_roll_up_and_is_told(session: _Sessi
         assert cases.LATE.event_id in {row["event_id"] for row in second["partitions"]}
         assert "id-late" not in {row["query_id"] for row in second["minutes"]}
     assert session.log.count("events came too late for 1 windows or more") >= 3
+
+
+def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist(
+    session: _Session, kafka: LocalKafka
+) -> None:
+    _run(WITH_NEW_FIELDS, kafka, session.folder)
+
+    tables = json.loads((session.folder / "new_fields.json").read_text())
+    assert tables.keys() == {"parquet", "delta", "iceberg"}
+    for rows in tables.values():
+        new = {row["partition"]: row for row in rows if row["event_id"] == "with new fields"}
+        assert (new[0]["retries"], new[0]["labels"]) == (7, {"team": "billing"})
+        assert (new[1]["retries"], new[1]["labels"]) == (None, None)  # of the event: once
+        assert [new[at]["owner"] for at in (0, 1)] == ["billing"] * 2
+        assert [new[at]["replicas"] for at in (0, 1)] == [3, None]
+        older = [row for row in rows if row["event_id"] != "with new fields"]
+        assert older
+        assert all(row["retries"] is row["replicas"] is None for row in older)

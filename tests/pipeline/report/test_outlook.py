@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparklag_pipeline.report.trends import MOST_POINTS, trend
+from sparklag_pipeline.report.outlook import MAX_POINTS, trend
 
 
 def test_a_line_has_its_own_slope_and_outliers_do_not_move_it() -> None:
@@ -53,7 +53,7 @@ def test_few_points_and_equal_ones_say_nothing() -> None:
 
 
 def test_many_points_are_thinned_evenly() -> None:
-    found = trend([(float(x), 2.0 * x) for x in range(MOST_POINTS * 3)])
+    found = trend([(float(x), 2.0 * x) for x in range(MAX_POINTS * 3)])
 
     assert found is not None
     assert found.slope == pytest.approx(2)

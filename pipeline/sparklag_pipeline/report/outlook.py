@@ -1,0 +1,138 @@
+"""Where a query's lag and input are heading: trends, and when the input exceeds the capacity.
+
+Trends are by ranks and medians, which outliers do not move. The slope is the median of all pairs'
+slopes (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat.
+Assoc. 63, 1968, after H. Theil, 1950). Whether it is significant is Kendall's tau, tested as Mann
+does: H. B. Mann, "Nonparametric tests against trend", Econometrica 13, 1945; M. G. Kendall, "Rank
+Correlation Methods", 1948, for the variance with ties.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Literal
+
+from sparklag_pipeline.report.windows import RolledWindow
+
+Direction = Literal["rising", "falling", "steady"]
+
+HOUR_MS: Final = 3_600_000
+MIN_POINTS: Final = 8
+"""With fewer, the test's normal approximation is far off."""
+MAX_POINTS: Final = 1_000
+"""All pairs are compared; of more points, evenly spaced ones are taken."""
+SIGNIFICANCE: Final = 0.05
+FARTHEST_DAYS: Final = 365
+"""A later date is more than such a line can tell."""
+_ALWAYS_BUSY_SHARE: Final = 0.03
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Of a series: its direction, slope and intercept, and the test's tau and p (two-sided)."""
+
+    direction: Direction
+    slope: float
+    intercept: float
+    tau: float
+    p_value: float
+
+    def at(self, x: float) -> float:
+        return self.intercept + self.slope * x
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
+    """Of (x, y) in rising x; None where there are too few points."""
+    if len(points) < MIN_POINTS:
+        return None
+    if len(points) > MAX_POINTS:
+        step = len(points) / MAX_POINTS
+        points = [points[int(number * step)] for number in range(MAX_POINTS)]
+    slopes, balance = [], 0
+    for index, (x, y) in enumerate(points):
+        for later_x, later_y in points[index + 1 :]:
+            if later_x > x:
+                slopes.append((later_y - y) / (later_x - x))
+                balance += (later_y > y) - (later_y < y)
+    if not slopes:
+        return None
+    slope = median(slopes)
+    p_value = _p_value(balance, [y for _, y in points])
+    direction: Direction = "steady"
+    if p_value < SIGNIFICANCE and slope != 0:
+        direction = "rising" if slope > 0 else "falling"
+    intercept = median(y - slope * x for x, y in points)
+    return Trend(direction, slope, intercept, balance / len(slopes), p_value)
+
+
+def _p_value(balance: int, values: Sequence[float]) -> float:
+    n = len(values)
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
+    if variance <= 0:
+        return 1.0
+    # The continuity correction: the balance is an integer.
+    z = max(abs(balance) - 1, 0) / math.sqrt(variance)
+    return math.erfc(z / math.sqrt(2))
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Rates in records a second. `reason` is why `passed_at_ms` is None."""
+
+    peak_input_rate: float | None = None
+    """Highest hourly 95th percentile of the input."""
+    batch_rate: float | None = None
+    """What the query can do: the median of the hours' `batch_rate`."""
+    utilisation: float | None = None
+    """The peak by the batch rate."""
+    passed_at_ms: int | None = None
+    """When the input is expected to exceed the batch rate, epoch milliseconds."""
+    reason: str | None = None
+
+
+def capacity(hours: Sequence[RolledWindow]) -> Capacity:
+    """Of one query's hours, in order. Each hour is a point of the trend, by day and by night."""
+    inputs = [(hour.start_ms, hour.input_rate) for hour in hours if hour.input_rate is not None]
+    batch_rates = [hour.batch_rate for hour in hours if hour.batch_rate is not None]
+    if not inputs:
+        return Capacity(reason="no whole hour in which the input rate was known")
+    peak = max(rate for _, rate in inputs)
+    if not batch_rates or median(batch_rates) <= 0:
+        return Capacity(peak, reason="the capacity is unknown: no batch rate")
+    # Without pauses between batches, their rate is that of the input, however much more the query
+    # could do.
+    ratios = [
+        hour.batch_rate / hour.input_rate
+        for hour in hours
+        if hour.batch_rate is not None and hour.input_rate
+    ]
+    if ratios and abs(median(ratios) - 1) <= _ALWAYS_BUSY_SHARE:
+        return Capacity(
+            peak,
+            reason="its batches follow each other without a pause and process the input: what it"
+            " can do beyond that does not show",
+        )
+    batch_rate = median(batch_rates)
+    return Capacity(peak, batch_rate, peak / batch_rate, *_passed_at(inputs, batch_rate))
+
+
+def _passed_at(
+    inputs: Sequence[tuple[int, float]], batch_rate: float
+) -> tuple[int | None, str | None]:
+    end_ms = inputs[-1][0] + HOUR_MS
+    line = trend([((at_ms - end_ms) / HOUR_MS, rate) for at_ms, rate in inputs])
+    if line is None:
+        return None, f"{len(inputs)} hours are known: it takes {MIN_POINTS}"
+    if line.at(0) >= batch_rate:
+        return end_ms, None
+    if line.direction != "rising":
+        return None, f"the input rate is {line.direction}"
+    hours = (batch_rate - line.at(0)) / line.slope
+    if hours > FARTHEST_DAYS * 24:
+        return None, f"not within {FARTHEST_DAYS} days at this slope"
+    return end_ms + round(hours * HOUR_MS), None
