@@ -1,9 +1,9 @@
 """Every record of a topic once in a table, whatever dies in between.
 
-Spark writes a batch again that it had not finished, so a sink that is no part of Spark's own
-bookkeeping has some records twice after a crash. Here the offsets of each batch stand in the same
-database as its rows, and come with them in one transaction. So a batch that was written is known,
-and when the checkpoint is lost the query begins where its rows end.
+Spark writes an unfinished batch again, so most sinks have some records twice after a crash. Here
+the offsets of each batch are in the same database as its rows, written in the same transaction. So
+a batch that was written is recognised, and if the checkpoint is lost the query starts where its
+rows end.
 
 pip install 'sparklag[postgresql]'
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 exactly_once.py \\
@@ -40,7 +40,7 @@ def writer_to(engine: Engine) -> Callable[[DataFrame, int], None]:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         with engine.begin() as transaction:
-            # False: it was written before a crash that came before Spark had noted so.
+            # False: it was written before a crash, and Spark had not committed it.
             if keep_offsets(transaction, batch, batch_id):
                 # A transaction is one connection: the driver's. maxOffsetsPerTrigger bounds what
                 # it holds.

@@ -1,8 +1,8 @@
 """Act on lag events: a member of a consumer group on the topic `consumer-lag`.
 
-Every event is worked off at least once, and those of a query in their order, whatever members
-come, leave or die. `handle` is the work: put yours there. Start it as often as you like; the group
-shares the topic's partitions, and with them the queries.
+Every event is processed at least once, and those of a query in order, whatever members join, leave
+or die. Replace `handle` by your own code. Start it as often as you like; the group shares the
+topic's partitions, and with them the queries.
 
 pip install sparklag       # 'sparklag[avro]' where messages may be in Avro: with registry.url set
 python lag_consumer.py --group lag-reactions       # settings as the service has: sparklag.toml, …
@@ -30,32 +30,32 @@ from sparklag_schemas import (
     load_settings,
 )
 
-# Killed, or cut off: after so long without a heartbeat the others have its partitions.
+# Of a member that was killed or cut off: then the others get its partitions.
 SESSION_TIMEOUT_MS = 10_000
-HEARTBEAT_MS = 1_000  # also how soon a member learns that the group shares its partitions anew
+HEARTBEAT_MS = 1_000  # also how soon a member learns of a rebalance
 
-# How long the group waits for this member to hand its partitions over: one event's work and a
-# commit, and room to spare. All of the group stands still for so long if it does not come.
+# How long a rebalance waits for this member: enough to process an event and to commit, with a
+# margin. If the member does not join, the whole group is paused for that long.
 REBALANCE_TIMEOUT_MS = 30_000
 
-# How long it may be between two polls: the work on MAX_RECORDS events. Heartbeats go on while
-# work hangs for ever; by this the group notices all the same. In Java it is the rebalance time-out
-# too, as only a poll joins again there; aiokafka does so by itself, and has two.
+# The longest time between two polls: enough to process MAX_RECORDS events. Heartbeats continue
+# while `handle` hangs; this limit still lets the group notice. In Java it is the rebalance timeout
+# too, because only a poll rejoins there; aiokafka rejoins by itself, and has two settings.
 MAX_POLL_INTERVAL_MS = 120_000
 
 POLL_MS = 500
 MAX_RECORDS = 100
-FETCH_BYTES = 16 * 1024 * 1024  # in one answer of a broker, however much there is
+FETCH_BYTES = 16 * 1024 * 1024  # the most in one fetch response
 RETRY_S = 2.0
 
 log = logging.getLogger("lag_consumer")
 
 
 async def handle(event: LagEvent, before: LagEvent | None) -> None:
-    """The work. `before` is the query's event before this one; None: the first that is seen here.
+    """Your code. `before` is the query's previous event; None: the first on this member.
 
-    After a crash the same event comes again: what must not be done twice keeps `event_id` beside
-    its result. Heartbeats run on the same loop: what blocks belongs in a thread.
+    After a crash the same event comes again: where that matters, store `event_id` with the result.
+    Heartbeats run on the same loop: run blocking calls in a thread.
     """
     if before is None or before.status != event.status:
         was = "new here" if before is None else before.status
@@ -64,12 +64,12 @@ async def handle(event: LagEvent, before: LagEvent | None) -> None:
 
 
 async def forget(query_id: str) -> None:
-    """The query is no more: a day after it was last heard of."""
+    """A tombstone: the query was forgotten, a day after its last event."""
     print(f"{query_id}: forgotten", flush=True)
 
 
 class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Works off the events of the partitions that the group gives it."""
+    """Processes the events of its assigned partitions."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         self._consumer = AIOKafkaConsumer(
             **client_options(settings.resolved().access),
             group_id=group,
-            enable_auto_commit=False,  # it would commit what is polled, not what is done
-            # With "latest" a partition that nobody has committed yet would lose what comes between
-            # two members. The first start reads a day.
+            enable_auto_commit=False,  # it would commit what is polled, not what is processed
+            # With "latest", a partition without a commit would lose the events that come while no
+            # member owns it. The first start reads a day.
             auto_offset_reset="earliest",
             fetch_max_bytes=FETCH_BYTES,
             session_timeout_ms=SESSION_TIMEOUT_MS,
@@ -95,14 +95,14 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
         )
-        self._at_work = asyncio.Lock()
-        self._is_handing_over = self._is_stopping = False
+        self._processing = asyncio.Lock()
+        self._is_revoked = self._is_stopping = False
         self._newest: dict[TopicPartition, dict[str, LagEvent]] = {}
         self._done: dict[TopicPartition, int] = {}
         """The next offset of each partition, where it is not committed yet."""
 
     async def run(self) -> None:
-        """Until SIGTERM or Ctrl-C; then leave the group, so that others go on at once."""
+        """Until SIGTERM or Ctrl-C; then leave the group, so that others take over at once."""
         running = asyncio.current_task()
         assert running is not None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,8 +112,8 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
             await self._consumer.start()
             while not self._is_stopping:
                 polled = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
-                async with self._at_work:
-                    await self._work_off([r for records in polled.values() for r in records])
+                async with self._processing:
+                    await self._process_all([r for records in polled.values() for r in records])
                     await self._commit()
         except asyncio.CancelledError:
             if not self._is_stopping:
@@ -123,38 +123,39 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 
     def _stop(self, running: asyncio.Task[None]) -> None:
         self._is_stopping = True
-        if not self._at_work.locked():
-            running.cancel()  # it waits for events, maybe for as long as Kafka is away
+        if not self._processing.locked():
+            running.cancel()  # it waits for events, possibly for as long as Kafka is away
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Whoever has them next goes on where this member ends."""
-        self._is_handing_over = True
-        async with self._at_work:  # the event in hand is finished first, and no other begun
+        """Commit, so that the next owner continues here."""
+        self._is_revoked = True
+        async with self._processing:  # finishes the current event, and starts no other
             await self._commit()
         self._newest.clear()
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Start clean, from what is committed: others may have had them in between."""
+        """Start from the committed offsets: others may have owned them in between."""
         self._newest = {partition: {} for partition in assigned}
         self._done = {}
-        self._is_handing_over = False
+        self._is_revoked = False
 
-    async def _work_off(self, records: list[ConsumerRecord]) -> None:
+    async def _process_all(self, records: list[ConsumerRecord]) -> None:
         await self._learn([record.value for record in records])
         for record in records:
-            # What is left is polled again from what is committed, here or elsewhere.
-            if self._is_handing_over or self._is_stopping:
+            # The rest is polled again from the committed offset, here or elsewhere.
+            if self._is_revoked or self._is_stopping:
                 return
             partition = TopicPartition(record.topic, record.partition)
             try:
-                await self._work_on(record, self._newest[partition])
+                await self._process(record, self._newest[partition])
             except ContractError as error:
-                # Passed over: it would be as unreadable the next time.
-                place = f"{record.topic}[{record.partition}]@{record.offset}"
-                log.warning("skipped %s: %s", place, error)
+                # Skipped: it would be unreadable the next time too.
+                log.warning(
+                    "skipped %s[%d]@%d: %s", record.topic, record.partition, record.offset, error
+                )
             self._done[partition] = record.offset + 1
 
-    async def _work_on(self, record: ConsumerRecord, newest: dict[str, LagEvent]) -> None:
+    async def _process(self, record: ConsumerRecord, newest: dict[str, LagEvent]) -> None:
         if record.value is None:
             query_id = (record.key or b"").decode(errors="replace")
             newest.pop(query_id, None)
@@ -162,14 +163,14 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
             return
         event = self._reader.decode(record.value)
         before = newest.get(event.query_id)
-        # The same event once more has the same version; one that comes late has a lower one.
+        # A duplicate has the same version, a late event a lower one.
         if before is None or event.version > before.version:
             await self._handle(event, before)
             newest[event.query_id] = event
 
     async def _learn(self, values: Collection[bytes | None]) -> None:
-        """Fetch the Avro schemas they are written in. JSON has none."""
-        while not (self._is_handing_over or self._is_stopping):
+        """Fetch the Avro schemas of the values. JSON has none."""
+        while not (self._is_revoked or self._is_stopping):
             try:
                 await self._reader.learn(values)
                 break
@@ -183,7 +184,7 @@ class LagMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         try:
             await self._consumer.commit(self._done)
         except KafkaError as error:
-            # The next commit says it again, or whoever has the partition next does the work again.
+            # The next commit includes it, or the partition's next owner processes it again.
             log.warning("not committed: %s", type(error).__name__)
         else:
             self._done = {}

@@ -1,7 +1,7 @@
-"""Lag events as rows in Spark: to keep them in a table, or to join them with what you have.
+"""Lag events as rows in Spark: to store them in a table, or to join them with your data.
 
-Only the fields you want are in EVENT; docs/reference/lag_event.md has them all. Nothing of sparklag
-is needed. It reads JSON: a value in Avro, a tombstone and junk become no row.
+EVENT has the fields you need; docs/reference/lag_event.md lists them all. sparklag need not be
+installed. It reads JSON: Avro values, tombstones and foreign values have no row.
 
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 spark_reads_lag.py \\
     localhost:9092 consumer-lag
@@ -21,8 +21,8 @@ EVENT = """
 
 
 def lag_events(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """A row for each, at least once: two of one event have one event_id, and of two of a query the
-    one with the higher (observed_at, measured_at) is the newer."""
+    """At least one row for each event: duplicates share an event_id. Of two events of a query, the
+    one with the higher (observed_at, measured_at) is newer."""
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     records = kafka.option("subscribe", topic).option("startingOffsets", "earliest").load()
     event = from_json(col("value").cast("string"), EVENT)

@@ -56,12 +56,12 @@ def installed_pythons() -> dict[str, str]:
         ],
         env=os.environ | {"PATH": os.pathsep.join(folders)},
     )
-    found: dict[str, str] = {}
+    executables: dict[str, str] = {}
     # Listed from the newest on, and what is first on the PATH before another of that version.
     for python in reversed(json.loads(listing)):
         if (python["implementation"], python["variant"]) == ("cpython", "default"):
-            found[python["version"]] = python["path"]
-    return found
+            executables[python["version"]] = python["path"]
+    return executables
 
 
 def passes(version: str, python: str) -> bool:
@@ -86,7 +86,7 @@ def passes(version: str, python: str) -> bool:
             end(run)
             raise
     seconds = time.monotonic() - started
-    why = f": {last_words(_ROOT / log)}" if failed else ""
+    why = f": {last_line(_ROOT / log)}" if failed else ""
     result = "failed" if failed else "passed"
     print(f"{version}: {result} in {seconds:.0f} s ({log}){why}", flush=True)
     return not failed
@@ -102,7 +102,7 @@ def end(run: subprocess.Popen[bytes]) -> None:
         run.wait()
 
 
-def last_words(log: Path) -> str:
+def last_line(log: Path) -> str:
     """The last line that is not make's own."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line for line in reversed(lines) if line and not line.startswith("make")), "")

@@ -3,7 +3,7 @@
 # where the machine has them, made where it has not. What is made is kept in $cache and used again.
 
 note() { printf 'compose-test: %s\n' "$*" >&2; }
-give_up() {
+fail() {
     note "$*"
     exit 1
 }
@@ -16,19 +16,19 @@ ensure_engine() {
     if docker info >/dev/null 2>&1; then
         return
     fi
-    [ "$(id -u)" -eq 0 ] || give_up "no Docker engine answers: start Docker, then try again"
+    [ "$(id -u)" -eq 0 ] || fail "no Docker engine answers: start Docker, then try again"
     if ! command -v dockerd >/dev/null; then
         unpack_engine
         PATH="$cache/engine/usr/bin:$cache/engine/usr/sbin:$PATH"
     fi
     exec 9>"$cache/lock"
-    flock -n 9 || give_up "another run uses the engine in $cache"
+    flock -n 9 || fail "another run uses the engine in $cache"
     # Not for the machine's own rules: containers find each other's names through rules in their own
     # network namespace, which the engine sets with this command.
     if ! command -v iptables >/dev/null; then
         apt-get update -q >&2
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends iptables >&2 ||
-            give_up "the engine needs the iptables command"
+            fail "the engine needs the iptables command"
     fi
     export DOCKER_HOST="unix://$run/docker.sock"
     note "starting an engine of our own (log: $cache/dockerd.log)"
@@ -42,7 +42,7 @@ ensure_engine() {
         sleep 0.5
     done
     tail -n 5 "$cache/dockerd.log" >&2
-    give_up "the engine did not start"
+    fail "the engine did not start"
 }
 
 stop_engine() {
@@ -58,11 +58,11 @@ stop_engine() {
 # The engine's Debian packages, unpacked beside the system instead of installed into it.
 unpack_engine() {
     [ ! -x "$cache/engine/usr/sbin/dockerd" ] || return 0
-    command -v apt-get >/dev/null || give_up "no Docker engine here: install Docker, then try again"
+    command -v apt-get >/dev/null || fail "no Docker engine here: install Docker, then try again"
     note "fetching an engine (Debian's docker.io)"
     apt-get update -q >&2
     (cd "$cache" && apt-get download -q docker.io containerd runc tini >&2) ||
-        give_up "apt-get download failed"
+        fail "apt-get download failed"
     local package
     for package in "$cache"/*.deb; do dpkg-deb -x "$package" "$cache/engine.part"; done
     rm -f "$cache"/*.deb
@@ -75,19 +75,19 @@ ensure_compose() {
     fi
     local plugins="$cache/config/cli-plugins" module
     if [ ! -x "$plugins/docker-compose" ]; then
-        command -v go >/dev/null || give_up "no docker compose here: install its plugin, then try again"
+        command -v go >/dev/null || fail "no docker compose here: install its plugin, then try again"
         note "building docker compose $compose_version from its Go module (minutes, once)"
         mkdir -p "$plugins"
         module=$(go mod download -json "github.com/docker/compose/v2@$compose_version" |
             sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
-        [ -n "$module" ] || give_up "docker compose cannot be had"
+        [ -n "$module" ] || fail "docker compose cannot be had"
         (cd "$module" && CGO_ENABLED=0 nice go build -trimpath -o "$plugins/docker-compose.part" \
             -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$compose_version" ./cmd) ||
-            give_up "building docker compose failed"
+            fail "building docker compose failed"
         mv "$plugins/docker-compose.part" "$plugins/docker-compose"
     fi
     export DOCKER_CONFIG="$cache/config"
-    docker compose version >/dev/null || give_up "docker compose does not run"
+    docker compose version >/dev/null || fail "docker compose does not run"
 }
 
 # The real images where they are here or a registry has them, else stand-ins with names of their own,
@@ -117,16 +117,16 @@ is_available() { has_image "$1" || timeout 300 docker pull -q "$1" >/dev/null 2>
 # Debian with its own Python (3.11).
 make_python_stand_in() {
     note "making $1 from Debian's packages ($python_image cannot be pulled)"
-    [ "$(id -u)" -eq 0 ] || give_up "a stand-in needs root"
+    [ "$(id -u)" -eq 0 ] || fail "a stand-in needs root"
     ensure_mmdebstrap
     local tree="$cache/python-stand-in.tar"
     # shellcheck disable=SC2016 # $1 is for the hook: the root
     minimal_root bookworm ca-certificates,python3,python3-venv,python3-pip "$tree" \
         'mkdir -p "$1/usr/local/bin" && ln -s /usr/bin/python3 "$1/usr/local/bin/python"' \
-        'ln -s /usr/bin/python3 "$1/usr/local/bin/python3"' >&2 || give_up "mmdebstrap failed"
+        'ln -s /usr/bin/python3 "$1/usr/local/bin/python3"' >&2 || fail "mmdebstrap failed"
     local bundle=/etc/ssl/certs/ca-certificates.crt
     docker import -c "ENV SSL_CERT_FILE=$bundle PIP_CERT=$bundle" \
-        -c 'CMD ["python3"]' "$tree" "$1" >/dev/null || give_up "docker import failed"
+        -c 'CMD ["python3"]' "$tree" "$1" >/dev/null || fail "docker import failed"
 }
 
 # The broker's real jars behind the interface of the official image.
@@ -136,7 +136,7 @@ make_kafka_stand_in() {
     has_image "$base" || make_python_stand_in "$base"
     context=$(mktemp -d "$run/kafka.XXXXXX")
     mkdir "$context/libs" "$context/bin"
-    .venv/bin/python - "$context/libs" <<'PYTHON' || give_up "the broker's jars cannot be had"
+    .venv/bin/python - "$context/libs" <<'PYTHON' || fail "the broker's jars cannot be had"
 import shutil
 import sys
 
@@ -159,5 +159,5 @@ PYTHON
     chmod 755 "$context"/bin/*
     nice docker build -q --network host --build-arg BASE="$base" \
         -t "$1" -f scripts/standins/kafka.Dockerfile "$context" >&2 ||
-        give_up "building $1 failed"
+        fail "building $1 failed"
 }

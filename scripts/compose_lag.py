@@ -18,21 +18,21 @@ from aiokafka import AIOKafkaConsumer
 DEADLINE_S = 90.0
 
 
-def wait_for_answer(url: str) -> dict[str, Any]:
-    """The first answer with a lag that is known. Raises TimeoutError with the last one."""
+def wait_for_lag(url: str) -> dict[str, Any]:
+    """The first response with a known lag. Raises TimeoutError with the last response."""
     deadline = time.monotonic() + DEADLINE_S
     last = "nothing"
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                event: dict[str, Any] = json.load(answer)
+            with urllib.request.urlopen(url, timeout=5) as response:
+                event: dict[str, Any] = json.load(response)
             if event["total_lag"] is not None:
                 return event
             last = json.dumps(event)
         except (urllib.error.URLError, ConnectionError) as error:
             last = str(error)
         time.sleep(0.5)
-    raise TimeoutError(f"{url} says {last}")
+    raise TimeoutError(f"{url} returned {last}")
 
 
 async def read_event(bootstrap_servers: str, query_id: str) -> dict[str, Any]:
@@ -55,13 +55,13 @@ async def read_event(bootstrap_servers: str, query_id: str) -> dict[str, Any]:
 def main() -> int:
     url, bootstrap_servers = sys.argv[1:]
     try:
-        answer = wait_for_answer(url)
-        event = asyncio.run(read_event(bootstrap_servers, answer["query_id"]))
+        response = wait_for_lag(url)
+        event = asyncio.run(read_event(bootstrap_servers, response["query_id"]))
     except (TimeoutError, asyncio.TimeoutError) as error:
         sys.stderr.write(f"{str(error) or 'no event on consumer-lag'}\n")
         return 1
     sys.stderr.write(
-        f"compose-test: {url} says {answer['total_lag']} records ({answer['status']}),"
+        f"compose-test: {url} returns {response['total_lag']} records ({response['status']}),"
         f" consumer-lag has event {event['event_id']}\n"
     )
     return 0

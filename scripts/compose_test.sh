@@ -70,7 +70,7 @@ fi
 note "building"
 nice docker compose -p "$project" "${files[@]}" --progress plain build >"$cache/build.log" 2>&1 || {
     tail -n 30 "$cache/build.log" >&2
-    give_up "the images do not build (log: $cache/build.log)"
+    fail "the images do not build (log: $cache/build.log)"
 }
 
 note "starting"
@@ -78,24 +78,24 @@ up=yes
 started=$SECONDS
 compose up -d --wait --wait-timeout 240 >"$cache/up.log" 2>&1 || {
     tail -n 20 "$cache/up.log" >&2
-    give_up "the stack did not become healthy"
+    fail "the stack did not become healthy"
 }
 note "healthy after $((SECONDS - started)) s"
 
 # A lag that is known, over REST and as an event on the topic, both reached from the host.
 .venv/bin/python scripts/compose_lag.py "http://127.0.0.1:$HTTP_PORT/lag/orders" \
-    "127.0.0.1:$KAFKA_PORT" || give_up "no lag of the query"
+    "127.0.0.1:$KAFKA_PORT" || fail "no lag of the query"
 
 for service in kafka producer query service; do
     container=$(compose ps -q "$service")
     user=$(docker exec "$container" id -u)
-    [ "$user" != 0 ] || give_up "$service runs as root"
+    [ "$user" != 0 ] || fail "$service runs as root"
     hardening=$(docker inspect -f '{{.HostConfig.CapDrop}} {{.HostConfig.SecurityOpt}}' "$container")
-    [ "$hardening" = "[ALL] [no-new-privileges:true]" ] || give_up "$service has $hardening"
+    [ "$hardening" = "[ALL] [no-new-privileges:true]" ] || fail "$service has $hardening"
     if [ "$service" != kafka ]; then
-        docker exec "$container" touch /probe 2>/dev/null && give_up "$service can write to its image"
+        docker exec "$container" touch /probe 2>/dev/null && fail "$service can write to its image"
         docker exec "$container" touch /var/lib/sparklag/probe 2>/dev/null &&
-            give_up "$service can write to its image"
+            fail "$service can write to its image"
     fi
     note "$service: user $user, $hardening, read-only: $(docker inspect -f '{{.HostConfig.ReadonlyRootfs}}' "$container")"
 done

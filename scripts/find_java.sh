@@ -19,12 +19,12 @@ describe() {
 unsuitable=""
 
 try() {
-    found=$(describe "$1") || return 1
-    if [ "${found%% *}" -ge $oldest ] && [ "${found%% *}" -le $newest ]; then
-        echo "${found#* }"
+    version_home=$(describe "$1") || return 1
+    if [ "${version_home%% *}" -ge $oldest ] && [ "${version_home%% *}" -le $newest ]; then
+        echo "${version_home#* }"
         exit 0
     fi
-    unsuitable="$unsuitable ${found%% *}"
+    unsuitable="$unsuitable ${version_home%% *}"
 }
 
 [ -z "${JAVA_HOME:-}" ] || try "$JAVA_HOME/bin/java"

@@ -12,7 +12,7 @@ bundle=/etc/ssl/certs/ca-certificates.crt
 deadline_s=7200
 
 note() { printf 'fresh-test: %s\n' "$*" >&2; }
-give_up() {
+fail() {
     note "$*"
     exit 1
 }
@@ -25,14 +25,14 @@ for word in "$@"; do
     bookworm | trixie) suites+=("$word") ;;
     root | sudoer | user) identities+=("$word") ;;
     demo | test) targets+=("$word") ;;
-    *) give_up "not one of bookworm, trixie, root, sudoer, user, demo, test: $word" ;;
+    *) fail "not one of bookworm, trixie, root, sudoer, user, demo, test: $word" ;;
     esac
 done
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 [ ${#identities[@]} -gt 0 ] || identities=(user root sudoer)
 [ ${#targets[@]} -gt 0 ] || targets=(demo test)
 
-[ "$(id -u)" -eq 0 ] || give_up "needs root, to make a root and to change into it: sudo make fresh-test"
+[ "$(id -u)" -eq 0 ] || fail "needs root, to make a root and to change into it: sudo make fresh-test"
 ensure_mmdebstrap
 
 running="" root=""
@@ -53,7 +53,7 @@ trap 'exit 130' INT TERM
 make_base() {
     [ -s "$cache/$1.tar" ] || note "making a minimal $1 (minutes, once)"
     minimal_root "$1" python3,git,make,ca-certificates,sudo "$cache/$1.tar" >"$cache/$1.log" 2>&1 ||
-        give_up "mmdebstrap failed (log: $cache/$1.log)"
+        fail "mmdebstrap failed (log: $cache/$1.log)"
 }
 
 # Sets `root` and `home`.
@@ -61,15 +61,15 @@ make_root() {
     local suite=$1 who=$2
     root=$(mktemp -d "$cache/root.XXXXXX")
     chmod 755 "$root"
-    tar -xf "$cache/$suite.tar" -C "$root" || give_up "$cache/$suite.tar cannot be unpacked"
+    tar -xf "$cache/$suite.tar" -C "$root" || fail "$cache/$suite.tar cannot be unpacked"
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
     home=/root
     if [ "$who" != root ]; then
         home=/home/$who
-        chroot "$root" useradd --create-home "$who" || give_up "no user $who"
+        chroot "$root" useradd --create-home "$who" || fail "no user $who"
         [ "$who" = user ] || echo "$who ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/$who"
     fi
-    git clone -q "file://$PWD" "$root$home/sparklag" || give_up "git clone failed"
+    git clone -q "file://$PWD" "$root$home/sparklag" || fail "git clone failed"
     chroot "$root" chown -R "$who:$who" "$home/sparklag"
 }
 

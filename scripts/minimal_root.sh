@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Sourced by compose_engine.sh and fresh_test.sh, which define give_up: a minimal Debian.
+# Sourced by compose_engine.sh and fresh_test.sh, which define fail: a minimal Debian.
 
 ensure_mmdebstrap() {
     ! command -v mmdebstrap >/dev/null || return 0
-    command -v apt-get >/dev/null || give_up "needs mmdebstrap: install it, then try again"
+    command -v apt-get >/dev/null || fail "needs mmdebstrap: install it, then try again"
     apt-get update -q >&2
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2 ||
-        give_up "mmdebstrap cannot be installed"
+        fail "mmdebstrap cannot be installed"
 }
 
 # minimal_root SUITE PACKAGES TARBALL [HOOK...]: makes the tarball if it is not there. It has this

@@ -1,6 +1,6 @@
 """Writes docs/reference/: the schema documents as pages, one of each message and one of the topics.
 
-They say nothing of their own: what is to be read there is described in the types.
+They have no text of their own: the descriptions are those of the types.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHOWN: Final = {
     "propertyNames",
     "type",
 }
-"""What a field's schema may say: a page that leaves something out would be wrong."""
+"""The keywords that a page shows: one that leaves others out would be wrong."""
 _MARK: Final = "<!-- Written by `make schemas` from the types in schemas/sparklag_schemas. -->"
 
 Document = Mapping[str, Any]
@@ -105,28 +105,28 @@ def _fields(part: Document) -> Iterator[str]:
 
 
 def _description(field: Document) -> str:
-    said = field["description"]
+    text = str(field["description"])
     for form in field.get("anyOf", [field]):
         if "enum" in form:
-            said += f" One of {_words(form['enum'])}."
+            text += f" One of {_code_list(form['enum'])}."
         if "examples" in form:
-            said += f" One of {_words(form['examples'])}, or a word that a newer version adds."
+            text += f" One of {_code_list(form['examples'])}, or a word that a newer version adds."
         if "pattern" in form:
-            said += f" Matches `{form['pattern']}`."
-    return str(said)
+            text += f" Matches `{form['pattern']}`."
+    return text
 
 
-def _words(words: list[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+def _code_list(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _type(schema: Document) -> str:
     unknown = set(schema) - _SHOWN
     if unknown:
-        raise ValueError(f"no page says {', '.join(sorted(unknown))} of a field")
+        raise ValueError(f"no page shows {', '.join(sorted(unknown))} of a field")
     if "anyOf" in schema:
         types = [_type(form) for form in schema["anyOf"]]
-        return (", or " if any(" of " in found for found in types) else " or ").join(types)
+        return (", or " if any(" of " in name for name in types) else " or ").join(types)
     if "$ref" in schema:
         name = _last(schema)
         return f"[{name}](#{name.lower()})"
@@ -145,14 +145,14 @@ def _type(schema: Document) -> str:
 
 def _nested(schema: Document) -> list[str]:
     """The parts, in the order in which the fields lead to them."""
-    found: list[str] = []
+    nested: list[str] = []
     todo = [schema["properties"]]
     while todo:
         for name in _references(todo.pop(0)):
-            if name not in found:
-                found.append(name)
+            if name not in nested:
+                nested.append(name)
                 todo.append(schema["$defs"][name]["properties"])
-    return found
+    return nested
 
 
 def _references(node: Any) -> Iterator[str]:
@@ -202,14 +202,14 @@ def _topic(
     yield channel["description"]
     yield ""
     yield from ("| operation | | by whom |", "| --- | --- | --- |")
-    by_action = sorted(api["operations"].items(), key=lambda one: one[1]["action"], reverse=True)
+    by_action = sorted(api["operations"].items(), key=lambda item: item[1]["action"], reverse=True)
     for operation, spec in by_action:
         if _last(spec["channel"]) == name:
             group = spec.get("bindings", {}).get("kafka", {}).get("groupId")
-            said = spec["description"]
+            description = spec["description"]
             if group is not None:
-                said += f" By default it is `{group['default']}`."
-            yield _row(f"`{operation}`", spec["action"], said)
+                description += f" By default it is `{group['default']}`."
+            yield _row(f"`{operation}`", spec["action"], description)
     yield ""
     yield from ("| created with | |", "| --- | --- |")
     binding = channel["bindings"]["kafka"]
@@ -232,20 +232,20 @@ def _record(api: Document, names: list[str], page_of: Mapping[str, str]) -> Iter
     yield f"- key: {key['type']}. {key['description']}"
     yield ""
     yield from ("| header | | for example |", "| --- | --- | --- |")
-    for header, said in _headers(api, message["headers"]).items():
-        yield _row(f"`{header}`", said, f"`{example['headers'][header]}`")
+    for header, description in _headers(api, message["headers"]).items():
+        yield _row(f"`{header}`", description, f"`{example['headers'][header]}`")
 
 
 def _headers(api: Document, schema: Document) -> dict[str, str]:
-    """What is said of each."""
-    found: dict[str, str] = {}
+    """Their descriptions, by name."""
+    descriptions: dict[str, str] = {}
     for part in schema.get("allOf", [schema]):
         for name, header in _resolved(api, part)["properties"].items():
-            said = [found[name]] if name in found else []
-            said += [header["description"]] if "description" in header else []
-            said += [f"Always `{header['const']}`."] if "const" in header else []
-            found[name] = " ".join(said)
-    return found
+            sentences = [descriptions[name]] if name in descriptions else []
+            sentences += [header["description"]] if "description" in header else []
+            sentences += [f"Always `{header['const']}`."] if "const" in header else []
+            descriptions[name] = " ".join(sentences)
+    return descriptions
 
 
 def _value(api: Document, name: str, page_of: Mapping[str, str]) -> str:
@@ -271,10 +271,10 @@ def _addresses(api: Document, title: str) -> list[str]:
 def _resolved(api: Document, node: Document) -> Document:
     if "$ref" not in node:
         return node
-    place: Document = api
+    target: Document = api
     for step in str(node["$ref"]).removeprefix("#/").split("/"):
-        place = place[step]
-    return place
+        target = target[step]
+    return target
 
 
 def _setting(name: str, value: Any) -> str:

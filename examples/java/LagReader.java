@@ -53,22 +53,22 @@ public class LagReader {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> told = new HashMap<>(
+        Map<String, String> options = new HashMap<>(
                 Map.of("--topic", "consumer-lag", "--group", "lag-reader"));
         for (int i = 0; i + 1 < arguments.length; i += 2) {
-            told.put(arguments[i], arguments[i + 1]);
+            options.put(arguments[i], arguments[i + 1]);
         }
-        if (!told.containsKey("--bootstrap-servers") || !told.containsKey("--registry")) {
+        if (!options.containsKey("--bootstrap-servers") || !options.containsKey("--registry")) {
             System.err.println("needs --bootstrap-servers and --registry");
             System.exit(2);
         }
         Map<String, Object> settings = Map.of(
-                "bootstrap.servers", told.get("--bootstrap-servers"),
-                "group.id", told.get("--group"),
-                "enable.auto.commit", false,  // it would commit what is polled, not what is done
+                "bootstrap.servers", options.get("--bootstrap-servers"),
+                "group.id", options.get("--group"),
+                "enable.auto.commit", false,  // it would commit what is polled, not what is processed
                 "auto.offset.reset", "earliest",
-                // Between two polls: the work on max.poll.records events. It is also how long the
-                // group waits for this member when it shares its partitions anew.
+                // The longest time between two polls: enough to process max.poll.records events.
+                // It is also how long a rebalance waits for this member.
                 "max.poll.interval.ms", 120_000,
                 "max.poll.records", 100);
         var consumer = new KafkaConsumer<>(
@@ -79,15 +79,15 @@ public class LagReader {
             try {
                 main.join();
             } catch (InterruptedException ignored) {
-                // The JVM ends all the same.
+                // The JVM ends anyway.
             }
         }));
-        var reader = new LagReader(told.get("--registry"));
-        // Closing the consumer leaves the group: others go on at once.
+        var reader = new LagReader(options.get("--registry"));
+        // Closing the consumer leaves the group: others take over at once.
         try (consumer) {
-            consumer.subscribe(List.of(told.get("--topic")));
+            consumer.subscribe(List.of(options.get("--topic")));
             while (true) {
-                // Partitions change hands only in here, when all that was polled is committed.
+                // Rebalances happen only in here, when all polled records are committed.
                 for (var record : consumer.poll(Duration.ofSeconds(1))) {
                     System.out.println(reader.line(record));
                 }
@@ -102,14 +102,14 @@ public class LagReader {
         try {
             consumer.commitSync();
         } catch (WakeupException end) {
-            consumer.commitSync();  // the work is done: it is not to be done again
+            consumer.commitSync();  // so that the next owner does not process the records again
             throw end;
         } catch (CommitFailedException | RebalanceInProgressException late) {
-            System.out.println("not committed, others do it again: " + late.getMessage());
+            System.out.println("not committed, the next owner processes it again: " + late.getMessage());
         }
     }
 
-    /** The work. A registry that does not answer ends the program, and nothing is committed. */
+    /** Your code. Where the registry does not response, the program ends without a commit. */
     String line(ConsumerRecord<String, byte[]> record) throws IOException, InterruptedException {
         if (record.value() == null) {
             return record.key() + " is forgotten";
@@ -125,7 +125,7 @@ public class LagReader {
         }
     }
 
-    /** The partition that is furthest behind; null where no lag is known. */
+    /** The partition with the highest lag; null where none is known. */
     static String worst(GenericRecord event) {
         String worst = null;
         long most = -1;
@@ -141,9 +141,9 @@ public class LagReader {
         return worst;
     }
 
-    @SuppressWarnings("unchecked")  // Avro's generic records say no more
-    static List<GenericRecord> records(Object found) {
-        return (List<GenericRecord>) found;
+    @SuppressWarnings("unchecked")  // Avro's generic records have no element types
+    static List<GenericRecord> records(Object list) {
+        return (List<GenericRecord>) list;
     }
 
     GenericRecord read(byte[] value) throws NotAvro, IOException, InterruptedException {
@@ -151,7 +151,7 @@ public class LagReader {
             throw new NotAvro("not Avro: " + value.length + " bytes");
         }
         if (value[0] != 0) {
-            throw new NotAvro("not Avro: JSON, of before the format was changed?");
+            throw new NotAvro("not Avro: JSON from before the format was changed?");
         }
         Schema schema = schema(ByteBuffer.wrap(value).getInt(1));
         BinaryDecoder decoder =
@@ -159,31 +159,31 @@ public class LagReader {
         try {
             GenericRecord event = new GenericDatumReader<GenericRecord>(schema).read(null, decoder);
             if (!decoder.isEnd()) {
-                throw new NotAvro("more bytes than its schema says");
+                throw new NotAvro("more bytes than its schema has");
             }
             return event;
         } catch (IOException | AvroRuntimeException error) {
-            throw new NotAvro("not what its schema says: " + error);
+            throw new NotAvro("does not match its schema: " + error);
         }
     }
 
-    /** The schema it was written in: asked for once. */
+    /** The schema of a value, fetched once. */
     Schema schema(int id) throws NotAvro, IOException, InterruptedException {
-        Schema known = schemas.get(id);
-        if (known != null) {
-            return known;
+        Schema cached = schemas.get(id);
+        if (cached != null) {
+            return cached;
         }
         var uri = URI.create(registry + "/schemas/ids/" + Integer.toUnsignedString(id));
-        var answer = http.send(
+        var response = http.send(
                 HttpRequest.newBuilder(uri).timeout(TIMEOUT).build(), BodyHandlers.ofString());
-        if (answer.statusCode() == 404) {
+        if (response.statusCode() == 404) {
             throw new NotAvro("the registry has no schema " + Integer.toUnsignedString(id));
         }
-        if (answer.statusCode() != 200) {
-            throw new IOException(uri + ": " + answer.statusCode());
+        if (response.statusCode() != 200) {
+            throw new IOException(uri + ": " + response.statusCode());
         }
         var schema = new Schema.Parser()
-                .parse(new ObjectMapper().readTree(answer.body()).get("schema").asText());
+                .parse(new ObjectMapper().readTree(response.body()).get("schema").asText());
         if (!schema.getFullName().equals("sparklag.LagEvent")) {
             throw new NotAvro("it is a " + schema.getFullName());
         }

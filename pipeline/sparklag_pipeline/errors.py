@@ -2,11 +2,11 @@
 
 SparklagError
 └── PipelineError
-    ├── JavaMissing           no Java, or one that is too old
-    ├── DownloadFailed        a jar could not be had
-    ├── JobSettingWrong       what a Spark job was told cannot be done
-    ├── TableMissing          there is no history where it was looked for
-    └── ProcessFailed         a process died, or did not come up
+    ├── JavaMissing           no Java, or an unsuitable one
+    ├── DownloadFailed        jars could not be downloaded
+    ├── JobSettingWrong       an argument or setting that a Spark job cannot use
+    ├── TableMissing          there is no history at the location
+    └── ProcessFailed         a process died, or did not start in time
         └── BrokerFailed
 """
 
@@ -16,28 +16,28 @@ from sparklag_schemas.errors import SparklagError
 
 
 class PipelineError(SparklagError):
-    """Base of this package's errors. The first line says it all; a log's end may follow."""
+    """Base of this package's errors. The first line is the message; the end of a log may follow."""
 
 
 class JavaMissing(PipelineError):
-    """There is no Java that can run Spark and Kafka."""
+    """There is no Java that runs Spark and Kafka."""
 
 
 class DownloadFailed(PipelineError):
-    """The jars asked for could not be fetched."""
+    """Jars could not be downloaded."""
 
 
 class JobSettingWrong(PipelineError):
-    """What a Spark job was told cannot be done; the text says what, and what it takes."""
+    """An argument or setting is wrong; the text names it, and what it takes."""
 
 
 class TableMissing(PipelineError):
-    """There is no history where it was looked for."""
+    """There is no history at the location."""
 
 
 class ProcessFailed(PipelineError):
-    """A process died, or did not come up in time. Ends with the last lines of its log."""
+    """A process died, or did not start in time. Ends with the last lines of its log."""
 
 
 class BrokerFailed(ProcessFailed):
-    """The local Kafka broker did not come up."""
+    """The local Kafka broker did not start."""

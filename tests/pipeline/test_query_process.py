@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sparklag_pipeline.query_process import Signals, stop_query
+from sparklag_pipeline.query_process import StopSignals, stop_query
 from tests.logged import logged
 
 LATE = "java.util.concurrent.TimeoutException"
@@ -38,22 +38,22 @@ class FakeQuery:
         raise Py4JJavaError("", FakeJavaException(self._error))
 
 
-class NoSignals(Signals):
-    def __init__(self, came: bool) -> None:
-        self.came = came
+class FakeSignals(StopSignals):
+    def __init__(self, received: bool) -> None:
+        self.received = received
 
 
 def test_after_a_signal_a_batch_that_takes_too_long_is_cut_off_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     query: Any = FakeQuery(LATE)
-    stop_query(query, NoSignals(came=True))
+    stop_query(query, FakeSignals(received=True))
     (told,) = logged(caplog, logging.WARNING)
     assert told == "query orders: its batch is cut off, the next start runs it again"
 
 
-@pytest.mark.parametrize(("error", "came"), [(LATE, False), ("java.lang.Error", True)])
-def test_anything_else_that_stops_no_query_is_a_failure(error: str, came: bool) -> None:
+@pytest.mark.parametrize(("error", "received"), [(LATE, False), ("java.lang.Error", True)])
+def test_anything_else_that_stops_no_query_is_a_failure(error: str, received: bool) -> None:
     query: Any = FakeQuery(error)
     with pytest.raises(Py4JJavaError):
-        stop_query(query, NoSignals(came))
+        stop_query(query, FakeSignals(received))

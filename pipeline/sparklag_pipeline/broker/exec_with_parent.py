@@ -1,4 +1,4 @@
-"""Become the given command, and on Linux die when the process that asked for it dies.
+"""Exec a command that, on Linux, is killed when its parent process ends.
 
 `python -I -S exec_with_parent.py PARENT_PID COMMAND...`: run by path, before anything is imported.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import re
 import shutil
 import socket
 import struct
@@ -13,18 +14,10 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka.protocol.metadata import MetadataRequest_v2, MetadataResponse_v2
 
-from sparklag_pipeline.broker.broker_properties import (
-    CONTROLLER_ID,
-    LOGGING,
-    Ports,
-    broker_properties,
-    formatted_cluster_id,
-    scram_properties,
-)
 from sparklag_pipeline.broker.child_process import ChildProcess, Startable, log_end
 from sparklag_pipeline.broker.free_ports import free_ports
 from sparklag_pipeline.broker.java import find_java
@@ -32,12 +25,59 @@ from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_pipeline.errors import BrokerFailed
 
 HOST: Final = "127.0.0.1"
+CONTROLLER_ID: Final = 1
+"""Of the node that is the controller of its cluster."""
 START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
 
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STARTED: Final = "Kafka Server started"
 _PORT_ATTEMPTS: Final = 5
 _METADATA_TIMEOUT_S: Final = 5.0
+
+_LOG4J: Final = """\
+status = error
+appender.console.type = Console
+appender.console.name = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = CONSOLE
+"""
+
+# A small node that starts and answers quickly: it holds one replica of everything, and few
+# partitions.
+_PROPERTIES: Final = {
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "INTERNAL",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # The default is half of the heap, allocated at the start.
+    "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+    # A node that was killed must wait this long before it can register again.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+}
+# Logins on the client listener, by the users that formatting the storage has created.
+_SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+_SCRAM_PROPERTIES: Final = {
+    "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM_LOGIN,
+    "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM_LOGIN,
+}
+
+
+class Ports(NamedTuple):
+    client: int
+    internal: int
+    controller: int
 
 
 class LocalKafka(ChildProcess, Startable):
@@ -82,7 +122,7 @@ class LocalKafka(ChildProcess, Startable):
         self._node_id = node_id
         self._properties = {"auto.create.topics.enable": str(auto_create_topics).lower()}
         if scram_users:
-            self._properties |= scram_properties()
+            self._properties |= _SCRAM_PROPERTIES
         self._properties |= properties or {}
         self._security_protocol = security_protocol
         self._format_args = [
@@ -162,9 +202,9 @@ class LocalKafka(ChildProcess, Startable):
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             *("-cp", f"{jars[0].parent}/*"),
         ]
-        formatted_as = formatted_cluster_id(self.directory / "data")
-        if formatted_as is not None:
-            self._cluster_id = formatted_as
+        formatted = self.directory / "data" / "meta.properties"
+        if formatted.exists():
+            (self._cluster_id,) = re.findall(r"^cluster\.id=(.*)$", formatted.read_text(), re.M)
         else:
             self._format(java, configuration, max(1.0, deadline - time.monotonic()))
         self._command = [*java, "kafka.Kafka", str(configuration)]
@@ -184,19 +224,28 @@ class LocalKafka(ChildProcess, Startable):
             time.sleep(0.1)
 
     def _write_configuration(self) -> Path:
-        (self.directory / "log4j2.properties").write_text(LOGGING)
-        settings = broker_properties(
-            host=HOST,
-            ports=self.ports,
-            data_dir=self.directory / "data",
-            security_protocol=self._security_protocol,
-            advertised=self._advertised or self.bootstrap_servers,
-            overrides=self._properties,
-            node_id=self._node_id,
-            controller=None if self._joins is None else f"{HOST}:{self._joins.ports.controller}",
-        )
+        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        internal = f"INTERNAL://{self.internal_servers}"
+        listeners = [f"CLIENT://{self.bootstrap_servers}", internal]
+        advertised = self._advertised or self.bootstrap_servers
+        controller = f"{HOST}:{(self._joins or self).ports.controller}"
+        if self._joins is None:
+            listeners.append(f"CONTROLLER://{controller}")
+        properties = {
+            **_PROPERTIES,
+            "process.roles": "broker,controller" if self._joins is None else "broker",
+            "node.id": str(self._node_id),
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
+            "listeners": ",".join(listeners),
+            "advertised.listeners": f"CLIENT://{advertised},{internal}",
+            "listener.security.protocol.map": (
+                f"CLIENT:{self._security_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+            "log.dirs": str(self.directory / "data"),
+            **self._properties,
+        }
         path = self.directory / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return path
 
     def _format(self, java: Sequence[str], configuration: Path, timeout_s: float) -> None:

@@ -32,6 +32,15 @@ _TABLE_FORMATS: Final = {
     "iceberg": {"3.5": "1.10.0", "4.0": "1.10.0"},
 }
 
+_IVY_FILE: Final = """\
+<ivy-module version="2.0">
+ <info organisation="sparklag" module="jars"/>
+ <configurations><conf name="default"/></configurations>
+ <dependencies>
+{}
+ </dependencies>
+</ivy-module>"""
+
 _DOWNLOAD_DEADLINE_S: Final = 600
 _LOG_LINES_SHOWN: Final = 8
 
@@ -212,23 +221,13 @@ def _run_ivy(
 
 def _ivy_file(modules: Iterable[Module], excluding: Iterable[Module]) -> str:
     dependencies = [_ivy_dependency(module) for module in modules]
-    excludes = [
+    dependencies += [
         f"  <exclude org={quoteattr(module.organisation)} module={quoteattr(module.name)}"
         ' matcher="exactOrRegexp"/>'
         for module in excluding
     ]
-    return "\n".join(
-        [
-            '<ivy-module version="2.0">',
-            ' <info organisation="sparklag" module="jars"/>',
-            ' <configurations><conf name="default"/></configurations>',
-            " <dependencies>",
-            *dependencies,
-            *excludes,
-            " </dependencies>",
-            "</ivy-module>",
-        ]
-    )
+    # The cache is keyed by this text.
+    return _IVY_FILE.format("\n".join(dependencies))
 
 
 def _ivy_dependency(module: Module) -> str:

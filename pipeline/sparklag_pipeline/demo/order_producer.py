@@ -44,16 +44,18 @@ FLUSH_TIMEOUT_S: Final = 3.0
 log = logging.getLogger(__name__)
 
 
-async def produce(
-    bootstrap_servers: str, *, topic: str, partitions: int, wave: RateWave, stop: asyncio.Event
-) -> None:
-    """Send orders until `stop` is set.
+async def produce(arguments: argparse.Namespace) -> None:
+    """Send orders until SIGINT or SIGTERM.
 
     Creates the topic where it is missing. Raises PipelineError where no broker answers,
     TopicUnavailable where the topic is missing and may not be created. Afterwards, a broker that
     goes away is waited for.
     """
-    await create_topics(bootstrap_servers, [demo_topic(topic, partitions)])
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    topic, bootstrap_servers = arguments.topic, arguments.bootstrap_servers
+    await create_topics(bootstrap_servers, [demo_topic(topic, arguments.partitions)])
     access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
     producer = AIOKafkaProducer(
         **client_options(access),
@@ -67,6 +69,7 @@ async def produce(
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     log.info("writing orders to topic %s", topic)
     sender = _OrderSender(producer, topic)
+    wave = RateWave(arguments.low, arguments.high, arguments.period)
     try:
         await _follow(wave, sender, stop)
     finally:
@@ -126,20 +129,6 @@ class _OrderSender:
             self.acknowledged += 1
 
 
-async def _run_until_signalled(arguments: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    await produce(
-        arguments.bootstrap_servers,
-        topic=arguments.topic,
-        partitions=arguments.partitions,
-        wave=RateWave(arguments.low, arguments.high, arguments.period),
-        stop=stop,
-    )
-
-
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m sparklag_pipeline.demo.order_producer",
@@ -169,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet_client_logs()
     arguments = _arguments(argv)
     try:
-        asyncio.run(_run_until_signalled(arguments))
+        asyncio.run(produce(arguments))
     except SparklagError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -26,7 +26,7 @@ from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.demo.orders import ORDER_PARTITIONS, ORDERS_TOPIC, QUERY_NAME
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
-from sparklag_pipeline.query_process import Signals, await_end, stop_query
+from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas.errors import SparklagError
 
 TOTALS_TOPIC: Final = "order-totals"
@@ -39,29 +39,19 @@ _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 log = logging.getLogger(__name__)
 
 
-def build(
-    spark: SparkSession,
-    *,
-    bootstrap_servers: str,
-    checkpoint: str,
-    orders_topic: str = ORDERS_TOPIC,
-    totals_topic: str = TOTALS_TOPIC,
-    max_offsets_per_trigger: int | None = None,
-    trigger_interval: str = "2 seconds",
-) -> DataStreamWriter:
+def build(spark: SparkSession, arguments: argparse.Namespace) -> DataStreamWriter:
     """The query, not yet started. Both topics must exist.
 
-    It reads at most `max_offsets_per_trigger` records in a batch (None: all there are), and
-    starts one every `trigger_interval`: together they bound how fast it can be.
+    The batch size and the trigger interval together limit its rate.
     """
     reader = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", orders_topic)
+        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .option("subscribe", arguments.orders_topic)
         .option("startingOffsets", "earliest")
     )
-    if max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+    if arguments.max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", arguments.max_offsets_per_trigger)
 
     order = from_json(col("value").cast("string"), _ORDER_SCHEMA)
     totals = (
@@ -73,6 +63,7 @@ def build(
         .groupBy("customer", window("ordered_at", "10 seconds"))
         .agg(count("*").alias("orders"), total("amount_cents").alias("amount_cents"))
     )
+    checkpoint = arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-")
     return (
         totals.select(
             col("customer").alias("key"),
@@ -87,12 +78,12 @@ def build(
             ).alias("value"),
         )
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("topic", totals_topic)
+        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .option("topic", arguments.totals_topic)
         .option("checkpointLocation", checkpoint)
         .queryName(QUERY_NAME)
         .outputMode("update")
-        .trigger(processingTime=trigger_interval)
+        .trigger(processingTime=arguments.trigger_interval)
     )
 
 
@@ -121,7 +112,7 @@ def build_session(*, ui: bool = False) -> SparkSession:
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
-    signals = Signals()
+    signals = StopSignals()
     topics = [
         demo_topic(arguments.orders_topic, ORDER_PARTITIONS),
         demo_topic(arguments.totals_topic, TOTALS_PARTITIONS),
@@ -134,18 +125,10 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     handle = observe(spark)
     # ----------------------------------------------------------------------------------------
 
-    query = build(
-        spark,
-        bootstrap_servers=arguments.bootstrap_servers,
-        checkpoint=arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-"),
-        orders_topic=arguments.orders_topic,
-        totals_topic=arguments.totals_topic,
-        max_offsets_per_trigger=arguments.max_offsets_per_trigger,
-        trigger_interval=arguments.trigger_interval,
-    ).start()
+    query = build(spark, arguments).start()
     log.info("query %s runs, id %s", query.name, query.id)
     try:
-        await_end(query, signals)
+        await_end([query], signals)
     finally:
         stop_query(query, signals)
         handle.close()

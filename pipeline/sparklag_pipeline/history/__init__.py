@@ -1,3 +1,3 @@
-"""The history of lag: what `consumer-lag` said, as tables that stay, and rolled up by time."""
+"""The history of lag: the events of `consumer-lag` as permanent tables, and rolled up by time."""
 
 from __future__ import annotations

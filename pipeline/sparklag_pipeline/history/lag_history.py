@@ -32,7 +32,7 @@ from sparklag_pipeline.history.events import WriterSchemas, look_up, unknown_sch
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, tables
-from sparklag_pipeline.query_process import Signals, await_any_end, stop_query
+from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas import ResolvedSettings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
 
@@ -89,7 +89,7 @@ def run(
 ) -> None:
     """Write the history until a query fails or SIGINT or SIGTERM comes; with `once`, until all
     events are taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
-    signals = Signals()
+    signals = StopSignals()
     partition_rows.check_patterns(spark, settings.thresholds)
     options = kafka_options(settings.access)
     create_tables(spark, kept)
@@ -97,7 +97,7 @@ def run(
     avro = WriterSchemas(has_registry=settings.registry.url is not None)
     rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
     try:
-        while not signals.came:
+        while not signals.received:
             ingesting = ingest(
                 spark,
                 kept,
@@ -126,19 +126,22 @@ def run(
 
 
 def _run_once(
-    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], kept: Tables, signals: Signals
+    ingesting: DataStreamWriter,
+    rolling: Sequence[DataStreamWriter],
+    kept: Tables,
+    signals: StopSignals,
 ) -> None:
     """One after the other, each until it has taken all there is."""
     with _running(signals) as add:
         add(start_once(ingesting))
     for writer in rolling:
-        if not signals.came:
+        if not signals.received:
             with _running(signals) as add:
                 add(start_once(writer, kept.knows_available_now))
 
 
 def _run(
-    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: Signals
+    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: StopSignals
 ) -> None:
     """In parallel, until one ends or a signal comes."""
     with _running(signals) as add:
@@ -147,7 +150,7 @@ def _run(
 
 
 @contextmanager
-def _running(signals: Signals) -> Iterator[Callable[[StreamingQuery], None]]:
+def _running(signals: StopSignals) -> Iterator[Callable[[StreamingQuery], None]]:
     """Await the end of the queries that the block adds, log their batches, and stop them, the last
     one first."""
     queries: list[StreamingQuery] = []
@@ -164,7 +167,7 @@ def _running(signals: Signals) -> Iterator[Callable[[StreamingQuery], None]]:
 
     try:
         yield add
-        await_any_end(queries, signals, update_logs)
+        await_end(queries, signals, update_logs)
     finally:
         for query in reversed(queries):
             stop_query(query, signals)
@@ -173,11 +176,11 @@ def _running(signals: Signals) -> Iterator[Callable[[StreamingQuery], None]]:
 
 
 def _await_schema(
-    avro: WriterSchemas, schema_id: int, settings: ResolvedSettings, signals: Signals
+    avro: WriterSchemas, schema_id: int, settings: ResolvedSettings, signals: StopSignals
 ) -> WriterSchemas:
     """With the registry's answer, which is waited for."""
     is_logged = False
-    while not signals.came:
+    while not signals.received:
         try:
             return look_up(avro, schema_id, settings.registry)
         except RegistryError as error:

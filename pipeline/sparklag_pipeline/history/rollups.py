@@ -4,33 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql.functions import (
-    array,
-    coalesce,
-    col,
-    collect_list,
-    count_distinct,
-    explode,
-    expr,
-    greatest,
-    last,
-    lead,
-    least,
-    lit,
-    map_from_entries,
-    max_by,
-    percentile,
-    sequence,
-    slice,
-    sort_array,
-    struct,
-    to_date,
-    unix_millis,
-    when,
-)
-from pyspark.sql.functions import max as highest
-from pyspark.sql.functions import sum as total
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, expr, to_date
 
 MINUTES: Final = "minutes"
 HOURS: Final = "hours"
@@ -78,9 +53,85 @@ COLUMNS: Final = {
 TABLE_COLUMNS: Final = {**COLUMNS, "batch": "bigint"}
 """Of the tables: `batch` is the batch that has written a row."""
 
-_QUERY: Final = ("cluster", "query_id")
-_PARTITION: Final = ("source", "topic", "partition")
-_MARKS: Final = (0.5, 0.95, 0.99)
+_ROLL_UP: Final = """
+WITH starts AS (SELECT DISTINCT unix_millis(window_start) AS start_ms FROM {windows}),
+measured AS (SELECT *, unix_millis(measured_at) AS at_ms FROM {partitions}),
+-- An event is in each window that it reaches into; held_ms is how long it holds there. An event
+-- with a successor at the same time holds for no time, and is counted all the same.
+events AS (
+  SELECT *, least(
+    lead(at_ms) OVER (PARTITION BY cluster, query_id ORDER BY at_ms, event_id),
+    at_ms + {hold_ms}) AS until_ms
+  FROM measured WHERE first),
+reached AS (
+  SELECT *, explode(sequence(
+    at_ms - at_ms % {step_ms},
+    greatest(at_ms, until_ms - 1) - greatest(at_ms, until_ms - 1) % {step_ms},
+    CAST({step_ms} AS bigint))) AS start_ms
+  FROM events),
+held AS (
+  SELECT *, greatest(
+    least(until_ms, start_ms + {step_ms}) - greatest(at_ms, start_ms), 0) AS held_ms
+  FROM reached JOIN starts USING (start_ms)),
+of_status AS (
+  SELECT cluster, query_id, start_ms, event_status, sum(held_ms) / 1000D AS seconds
+  FROM held WHERE event_status IS NOT NULL GROUP BY cluster, query_id, start_ms, event_status),
+statuses AS (
+  SELECT cluster, query_id, start_ms,
+    map_from_entries(collect_list(struct(event_status, seconds))) AS status_s
+  FROM of_status WHERE seconds > 0 GROUP BY cluster, query_id, start_ms),
+figures AS (
+  SELECT cluster, query_id, start_ms,
+    max_by(query, at_ms) AS query,
+    count(DISTINCT if(at_ms >= start_ms, event_id, null)) AS events,
+    -- Null is false: an unknown lag is not within target, and does not count as known.
+    sum(if(total_lag IS NOT NULL, held_ms, 0)) / 1000D AS known_s,
+    sum(if(total_lag IS NOT NULL AND within_target, held_ms, 0)) / 1000D AS within_target_s,
+    percentile(total_lag, array(0.5D, 0.95D, 0.99D), held_ms) AS lags,
+    max(total_lag) FILTER (WHERE held_ms > 0) AS total_lag_max,
+    percentile(max_time_lag_s, array(0.5D, 0.95D, 0.99D), held_ms) AS ages,
+    max(max_time_lag_s) FILTER (WHERE held_ms > 0) AS max_time_lag_max_s,
+    percentile(input_rate, 0.95D, held_ms) AS input_rate_p95,
+    percentile(batch_rate, 0.95D, held_ms) AS batch_rate_p95
+  FROM held GROUP BY cluster, query_id, start_ms),
+-- What was produced and processed since the last known offsets.
+offsets AS (
+  SELECT *, at_ms - at_ms % {step_ms} AS start_ms,
+    latest_offset - last(latest_offset) IGNORE NULLS OVER before AS grown,
+    processed_offset - last(processed_offset) IGNORE NULLS OVER before AS done
+  FROM measured WHERE partition IS NOT NULL
+  WINDOW before AS (
+    PARTITION BY cluster, query_id, source, topic, partition ORDER BY at_ms, event_id
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+of_partition AS (
+  SELECT cluster, query_id, start_ms, source, topic, partition,
+    max(lag) AS max_lag,
+    max(time_lag_s) AS max_time_lag_s,
+    -- A log that ends earlier than before is a new one, and began at 0.
+    sum(if(grown < 0, latest_offset, grown)) AS produced,
+    -- A query that went back has not processed anything by that.
+    sum(if(done < 0, 0, done)) AS processed
+  FROM offsets JOIN starts USING (start_ms)
+  GROUP BY cluster, query_id, start_ms, source, topic, partition),
+of_partitions AS (
+  SELECT cluster, query_id, start_ms,
+    sum(produced) AS produced,
+    sum(processed) AS processed,
+    slice(sort_array(
+      collect_list(struct(max_lag, max_time_lag_s, source, topic, partition))
+        FILTER (WHERE max_lag > 0), false), 1, {worst}) AS worst
+  FROM of_partition GROUP BY cluster, query_id, start_ms)
+SELECT *,
+  timestamp_millis(start_ms) AS window_start, to_date(timestamp_millis(start_ms)) AS day,
+  lags[0] AS total_lag_p50, lags[1] AS total_lag_p95, lags[2] AS total_lag_p99,
+  ages[0] AS max_time_lag_p50_s, ages[1] AS max_time_lag_p95_s, ages[2] AS max_time_lag_p99_s,
+  transform(worst, it -> named_struct(
+    'source', it.source, 'topic', it.topic, 'partition', it.partition,
+    'max_lag', it.max_lag, 'max_time_lag_s', it.max_time_lag_s)) AS worst_partitions
+FROM figures
+LEFT JOIN statuses USING (cluster, query_id, start_ms)
+LEFT JOIN of_partitions USING (cluster, query_id, start_ms)
+"""
 
 
 def read_for(partitions: DataFrame, from_ms: int, until_ms: int) -> DataFrame:
@@ -104,137 +155,12 @@ def roll_up(partitions: DataFrame, windows: DataFrame, step_s: int) -> DataFrame
     percentiles are weighted by time: an event holds until the query's next, at most `HOLD_S`, and
     where it goes past a window's edge it counts on both sides. Percentiles are exact.
     """
-    starts = windows.select(unix_millis("window_start").alias("start_ms")).distinct()
-    measured = partitions.withColumn("at_ms", unix_millis("measured_at"))
-    of_events = _of_events(_held(measured, step_s).join(starts, "start_ms"))
-    of_partitions = _of_partitions(_grown(measured, step_s).join(starts, "start_ms"))
-    start = expr("timestamp_millis(start_ms)")
-    rows = of_events.join(of_partitions, [*_QUERY, "start_ms"], "left").withColumns(
-        {"window_start": start, "day": to_date(start)}
+    rows = partitions.sparkSession.sql(
+        _ROLL_UP,
+        partitions=partitions,
+        windows=windows,
+        step_ms=step_s * 1000,
+        hold_ms=HOLD_S * 1000,
+        worst=WORST,
     )
     return rows.select(*COLUMNS)
-
-
-def _held(measured: DataFrame, step_s: int) -> DataFrame:
-    """Events, once for each window they reach into: `held_ms` is how long they do."""
-    in_order = Window.partitionBy(*_QUERY).orderBy("at_ms", "event_id")
-    step_ms = step_s * 1000
-    events = measured.where("first").withColumn(
-        "until_ms",
-        least(lead("at_ms").over(in_order), col("at_ms") + HOLD_S * 1000),
-    )
-    first = _start(col("at_ms"), step_ms)
-    # An event with a successor at the same time holds for no time, and is counted all the same.
-    last_reached = greatest(first, _start(col("until_ms") - 1, step_ms))
-    split = events.select(
-        *_QUERY,
-        "query",
-        "event_id",
-        "at_ms",
-        "until_ms",
-        "event_status",
-        "total_lag",
-        "max_time_lag_s",
-        "within_target",
-        "input_rate",
-        "batch_rate",
-        explode(sequence(first, last_reached, lit(step_ms).cast("bigint"))).alias("start_ms"),
-    )
-    held_ms = least("until_ms", col("start_ms") + step_ms) - greatest("at_ms", "start_ms")
-    return split.withColumn("held_ms", greatest(held_ms, lit(0).cast("bigint")))
-
-
-def _of_events(held: DataFrame) -> DataFrame:
-    key = (*_QUERY, "start_ms")
-    is_known = col("total_lag").isNotNull()
-    marks = array(*(lit(mark) for mark in _MARKS))
-    holds = col("held_ms") > 0
-    rows = held.groupBy(*key).agg(
-        max_by("query", "at_ms").alias("query"),
-        count_distinct(when(col("at_ms") >= col("start_ms"), col("event_id"))).alias("events"),
-        _seconds(is_known).alias("known_s"),
-        _seconds(is_known & col("within_target")).alias("within_target_s"),
-        percentile("total_lag", marks, col("held_ms")).alias("lags"),
-        highest(when(holds, col("total_lag"))).alias("total_lag_max"),
-        percentile("max_time_lag_s", marks, col("held_ms")).alias("ages"),
-        highest(when(holds, col("max_time_lag_s"))).alias("max_time_lag_max_s"),
-        percentile("input_rate", lit(0.95), col("held_ms")).alias("input_rate_p95"),
-        percentile("batch_rate", lit(0.95), col("held_ms")).alias("batch_rate_p95"),
-    )
-    named = {f"total_lag_p{round(mark * 100)}": col("lags")[at] for at, mark in enumerate(_MARKS)}
-    named |= {
-        f"max_time_lag_p{round(mark * 100)}_s": col("ages")[at] for at, mark in enumerate(_MARKS)
-    }
-    by_status = (
-        held.groupBy(*key, "event_status")
-        .agg(_seconds(lit(True)).alias("seconds"))
-        .where("event_status is not null and seconds > 0")
-        .groupBy(*key)
-        .agg(map_from_entries(collect_list(struct("event_status", "seconds"))).alias("status_s"))
-    )
-    return rows.withColumns(named).join(by_status, [*key], "left")
-
-
-def _grown(measured: DataFrame, step_s: int) -> DataFrame:
-    """Partitions' rows with the records produced and processed since the last known offsets."""
-    in_order = (
-        Window.partitionBy(*_QUERY, *_PARTITION)
-        .orderBy("at_ms", "event_id")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    before = measured.where(col("partition").isNotNull()).select(
-        *_QUERY,
-        *_PARTITION,
-        "at_ms",
-        "lag",
-        "time_lag_s",
-        "latest_offset",
-        "processed_offset",
-        last("latest_offset", ignorenulls=True).over(in_order).alias("latest_before"),
-        last("processed_offset", ignorenulls=True).over(in_order).alias("processed_before"),
-    )
-    latest, processed = col("latest_offset"), col("processed_offset")
-    produced = latest - col("latest_before")
-    done = processed - col("processed_before")
-    return before.select(
-        *_QUERY,
-        *_PARTITION,
-        _start(col("at_ms"), step_s * 1000).alias("start_ms"),
-        "lag",
-        "time_lag_s",
-        # A log that ends earlier than before is a new one, and began at 0.
-        when(produced < 0, latest).otherwise(produced).alias("produced"),
-        # A query that went back has not processed anything by that.
-        greatest(done, when(done.isNotNull(), lit(0).cast("bigint"))).alias("processed"),
-    )
-
-
-def _of_partitions(grown: DataFrame) -> DataFrame:
-    key = (*_QUERY, "start_ms")
-    by_partition = grown.groupBy(*key, *_PARTITION).agg(
-        highest("lag").alias("max_lag"),
-        highest("time_lag_s").alias("max_time_lag_s"),
-        total("produced").alias("produced"),
-        total("processed").alias("processed"),
-    )
-    worst = struct("max_lag", "max_time_lag_s", *_PARTITION)
-    rows = by_partition.groupBy(*key).agg(
-        total("produced").alias("produced"),
-        total("processed").alias("processed"),
-        collect_list(when(col("max_lag") > 0, worst)).alias("lagging"),
-    )
-    fields = ", ".join(
-        f"'{name}', each.{name}" for name in (*_PARTITION, "max_lag", "max_time_lag_s")
-    )
-    return rows.withColumn("worst", slice(sort_array("lagging", asc=False), 1, WORST)).withColumn(
-        "worst_partitions", expr(f"transform(worst, each -> named_struct({fields}))")
-    )
-
-
-def _seconds(condition: Column) -> Column:
-    # Null is false: an unknown lag is not within target, and does not count as known.
-    return total(when(coalesce(condition, lit(False)), col("held_ms")).otherwise(0)) / 1000.0
-
-
-def _start(at_ms: Column, step_ms: int) -> Column:
-    return at_ms - at_ms % step_ms

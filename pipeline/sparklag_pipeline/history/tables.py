@@ -57,13 +57,24 @@ class Tables(ABC):
         """So that it can be read as a stream before anything is written. Idempotent: where the
         table exists, missing columns are added."""
 
-    @abstractmethod
     def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
         """A streaming write, exactly once, not yet started; with its checkpoint."""
+        return (
+            rows.writeStream.format(self.format)
+            .option("path", self.path(name))
+            .option("checkpointLocation", self.checkpoint(name))
+            .partitionBy(*partitioning)
+        )
 
-    @abstractmethod
     def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
         """Write `rows`, and delete what their partitions held before."""
+        (
+            rows.write.format(self.format)
+            .mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .partitionBy(*partitioning)
+            .save(self.path(name))
+        )
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, name: str, columns: Columns) -> DataFrame:
@@ -83,28 +94,7 @@ class Tables(ABC):
         return TableMissing(f"no {self.format} table {name} in {self.location}")
 
 
-class _TablesByPath(Tables):
-    """Each table is a folder."""
-
-    def append(self, rows: DataFrame, name: str, *partitioning: str) -> DataStreamWriter:
-        return (
-            rows.writeStream.format(self.format)
-            .option("path", self.path(name))
-            .option("checkpointLocation", self.checkpoint(name))
-            .partitionBy(*partitioning)
-        )
-
-    def replace(self, rows: DataFrame, name: str, *partitioning: str) -> None:
-        (
-            rows.write.format(self.format)
-            .mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .partitionBy(*partitioning)
-            .save(self.path(name))
-        )
-
-
-class ParquetTables(_TablesByPath):
+class ParquetTables(Tables):
     """Folders of Parquet files. The sink's log, `_spark_metadata`, lists the files that count:
     those of a batch that was cut off are there too, and are not listed."""
 
@@ -124,7 +114,7 @@ class ParquetTables(_TablesByPath):
         return spark.read.schema(ddl(columns)).parquet(self.path(name))
 
 
-class DeltaTables(_TablesByPath):
+class DeltaTables(Tables):
     """Delta tables, by path. Needs `io.delta:delta-spark`."""
 
     format = "delta"
