@@ -39,7 +39,7 @@ class NoLagEvent(SparklagError):
     """No lag of the query was read from `consumer-lag` in time."""
 
 
-class StopSignals:
+class DemoSignals:
     """Records SIGINT, SIGTERM and SIGHUP. Those that come during the clean-up change nothing."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class StopSignals:
             raise KeyboardInterrupt
 
 
-def run(arguments: argparse.Namespace, directory: Path, signals: StopSignals) -> int:
+def run(arguments: argparse.Namespace, directory: Path, signals: DemoSignals) -> int:
     """The whole demo, its files in `directory`; the exit code."""
     state = DemoState(
         query=QUERY_NAME, started_at=time.monotonic(), since_ms=epoch_ms(), command=_own_command()
@@ -96,7 +96,7 @@ async def _watch(
     state: DemoState,
     processes: DemoProcesses,
     refresh: Callable[[], None],
-    signals: StopSignals,
+    signals: DemoSignals,
     seconds: float | None,
 ) -> None:
     """Show the lag until a signal comes, or `seconds` after the start.
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag event came."""
     arguments = _arguments(argv)
     quiet_client_logs()
-    signals = StopSignals()
+    signals = DemoSignals()
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="sparklag-demo-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
@@ -77,25 +76,17 @@ def build_session(
 
 
 def run(
-    spark: SparkSession,
-    settings: ResolvedSettings,
-    kept: Tables,
-    *,
-    config: Path | None,
-    trigger: str,
-    roll_up_trigger: str,
-    lateness: str,
-    once: bool,
+    spark: SparkSession, settings: ResolvedSettings, kept: Tables, arguments: argparse.Namespace
 ) -> None:
-    """Write the history until a query fails or SIGINT or SIGTERM comes; with `once`, until all
+    """Write the history until a query fails or SIGINT or SIGTERM comes; with `--once`, until all
     events are taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
     signals = StopSignals()
     partition_rows.check_patterns(spark, settings.thresholds)
     options = kafka_options(settings.access)
     create_tables(spark, kept)
-    handle = observe(spark, settings.bootstrap_servers, config=config)
+    handle = observe(spark, settings.bootstrap_servers, config=arguments.config)
     avro = WriterSchemas(has_registry=settings.registry.url is not None)
-    rolling = [roll_ups(spark, kept, name, lateness=lateness) for name in _ROLL_UPS]
+    rolling = [roll_ups(spark, kept, name, lateness=arguments.lateness) for name in _ROLL_UPS]
     try:
         while not signals.received:
             ingesting = ingest(
@@ -107,14 +98,19 @@ def run(
                 avro=avro,
             )
             try:
-                if once:
-                    _run_once(ingesting, rolling, kept, signals)
+                if arguments.once:
+                    _run([partial(start_once, ingesting)], signals)
+                    for writer in rolling:
+                        if not signals.received:
+                            start = partial(start_once, writer, kept.knows_available_now)
+                            _run([start], signals)
                 else:
-                    _run(
-                        ingesting.trigger(processingTime=trigger),
-                        [writer.trigger(processingTime=roll_up_trigger) for writer in rolling],
-                        signals,
-                    )
+                    starts = [ingesting.trigger(processingTime=arguments.trigger).start]
+                    starts += [
+                        writer.trigger(processingTime=arguments.roll_up_trigger).start
+                        for writer in rolling
+                    ]
+                    _run(starts, signals)
                 return
             except StreamingQueryException as error:
                 schema_id = unknown_schema_id(error)
@@ -125,48 +121,22 @@ def run(
         handle.close()
 
 
-def _run_once(
-    ingesting: DataStreamWriter,
-    rolling: Sequence[DataStreamWriter],
-    kept: Tables,
-    signals: StopSignals,
-) -> None:
-    """One after the other, each until it has taken all there is."""
-    with _running(signals) as add:
-        add(start_once(ingesting))
-    for writer in rolling:
-        if not signals.received:
-            with _running(signals) as add:
-                add(start_once(writer, kept.knows_available_now))
-
-
-def _run(
-    ingesting: DataStreamWriter, rolling: Sequence[DataStreamWriter], signals: StopSignals
-) -> None:
-    """In parallel, until one ends or a signal comes."""
-    with _running(signals) as add:
-        for writer in (ingesting, *rolling):
-            add(writer.start())
-
-
-@contextmanager
-def _running(signals: StopSignals) -> Iterator[Callable[[StreamingQuery], None]]:
-    """Await the end of the queries that the block adds, log their batches, and stop them, the last
-    one first."""
+def _run(starts: Sequence[Callable[[], StreamingQuery]], signals: StopSignals) -> None:
+    """Run queries in parallel until one ends or a signal comes, and log what their batches leave
+    out. The last started is stopped first."""
     queries: list[StreamingQuery] = []
     logs: list[BatchLog] = []
-
-    def add(query: StreamingQuery) -> None:
-        log.info("query %s runs, id %s", query.name, query.id)
-        queries.append(query)
-        logs.append(BatchLog(query))
 
     def update_logs() -> None:
         for batches in logs:
             batches.update()
 
     try:
-        yield add
+        for start in starts:
+            query = start()
+            log.info("query %s runs, id %s", query.name, query.id)
+            queries.append(query)
+            logs.append(BatchLog(query))
         await_end(queries, signals, update_logs)
     finally:
         for query in reversed(queries):
@@ -222,12 +192,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _check_interval(option: str, text: str) -> None:
-    if not _INTERVAL.fullmatch(text):
-        raise JobSettingWrong(
-            f"--{option.replace('_', '-')} {text!r}: takes a number and a unit, as 30 seconds,"
-            " 5 minutes, 1 hour"
-        )
+def _check_intervals(arguments: argparse.Namespace) -> None:
+    for option in ("lateness", "trigger", "roll-up-trigger"):
+        text = getattr(arguments, option.replace("-", "_"))
+        if not _INTERVAL.fullmatch(text):
+            raise JobSettingWrong(
+                f"--{option} {text!r}: takes a number and a unit, as 30 seconds, 5 minutes, 1 hour"
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -237,15 +208,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     arguments = _arguments(argv)
     try:
-        for option in ("lateness", "trigger", "roll_up_trigger"):
-            _check_interval(option, getattr(arguments, option))
-        settings = load_settings(
-            config=arguments.config,
-            overrides={
-                "bootstrap_servers": arguments.bootstrap_servers,
-                "lag_topic": arguments.lag_topic,
-            },
-        ).resolved()
+        _check_intervals(arguments)
+        overrides = {name: getattr(arguments, name) for name in ("bootstrap_servers", "lag_topic")}
+        settings = load_settings(config=arguments.config, overrides=overrides).resolved()
         kept = tables(arguments.format, arguments.output)
         spark = build_session(
             kept,
@@ -254,16 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             ui=arguments.ui,
         )
         try:
-            run(
-                spark,
-                settings,
-                kept,
-                config=arguments.config,
-                trigger=arguments.trigger,
-                roll_up_trigger=arguments.roll_up_trigger,
-                lateness=arguments.lateness,
-                once=arguments.once,
-            )
+            run(spark, settings, kept, arguments)
         finally:
             spark.stop()
     except (SettingsError, JobSettingWrong) as error:

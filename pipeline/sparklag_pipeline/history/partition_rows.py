@@ -17,18 +17,17 @@ NAME: Final = "partitions"
 
 _TARGET_STATUSES: Final = ("OK", "FINISHED")
 
-_OF_PARTITION: Final = {name: name for name in PARTITION_FIELDS}
+# Fields by their columns. A name that a partition has too, or a topic, is prefixed.
 _OF_TOPIC: Final = {
     f"topic_{name}" if name in PARTITION_FIELDS else name: name
     for name in TOPIC_FIELDS
     if name != "partitions"
 }
 _OF_EVENT: Final = {
-    f"event_{name}" if name in _OF_PARTITION or name in _OF_TOPIC else name: name
+    f"event_{name}" if name in PARTITION_FIELDS or name in _OF_TOPIC else name: name
     for name in EVENT_FIELDS
     if name not in ("schema_version", "topics")
 }
-"""Columns by field. A field of the event whose name a topic or partition has too is prefixed."""
 
 _KEY: Final = {
     "event_id": "string",

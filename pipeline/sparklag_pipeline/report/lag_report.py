@@ -9,9 +9,9 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -87,12 +87,10 @@ def _period(arguments: argparse.Namespace, now_ms: int) -> tuple[int, int]:
 def _write(
     reports: Sequence[QueryReport], since_ms: int, until_ms: int, arguments: argparse.Namespace
 ) -> None:
-    with ExitStack() as stack:
-        output: TextIO = sys.stdout
-        if arguments.output is not None:
-            output = stack.enter_context(arguments.output.open("w", encoding="utf-8"))
+    path: Path | None = arguments.output
+    with nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8") as output:
         if arguments.format == "table":
-            width = None if arguments.output is None else _FILE_WIDTH
+            width = None if path is None else _FILE_WIDTH
             console = Console(file=output, highlight=False, width=width)
             print_report(console, reports, since_ms, until_ms)
         elif arguments.format == "csv":
