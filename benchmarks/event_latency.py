@@ -21,12 +21,12 @@ from aiokafka.structs import TopicPartition
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
 from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.driver_pipeline import DriverPipeline, Sink
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed
-from sparklag_listener.publishing.background_loop import BackgroundLoop
-from sparklag_listener.publishing.counters import Stats
-from sparklag_listener.publishing.driver_pipeline import DriverPipeline, Sink
 from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_listener.stats import Stats
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, ResolvedSettings, Settings, decode_lag_event

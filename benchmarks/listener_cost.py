@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
 from benchmarks.quiet_spark import quiet_spark
-from sparklag_listener.classic.py4j_listener import Py4jListener
+from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.events.query_events import QueryEvent
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics

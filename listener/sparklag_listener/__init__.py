@@ -1,4 +1,4 @@
-"""Runs inside the Spark driver: observes its queries and publishes their positions."""
+"""Runs in the Spark driver: observes its queries and publishes their positions."""
 
 from sparklag_listener.errors import (
     ListenerError,
@@ -13,8 +13,8 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.observe import observe
-from sparklag_listener.publishing.counters import Stats
 from sparklag_listener.starting_offsets import ending_offsets, starting_offsets
+from sparklag_listener.stats import Stats
 from sparklag_listener.transaction import keep_offsets, prepare_store
 
 __all__ = [

@@ -1,15 +1,15 @@
-"""The errors of this package. `observe` raises them, and afterwards nothing reaches the driver;
-`keep_offsets` does, for the batch must not be written then.
+"""The errors of this package. Only `observe` and `keep_offsets` raise them: after `observe` nothing
+is raised into the driver.
 
 ListenerError
 ├── SessionStopped
-├── UnsupportedSession     none of Spark's, or not for the `method` that is asked for
-├── UnsupportedSpark       too old
-├── NoListener             Spark takes none; polling may work
-├── NoBrokers              Spark Connect, without `bootstrap_servers`
-├── ServerAway             Spark Connect, and its server does not answer
-├── MissingService         embedded, without the `service` extra
-└── NotInBatch             outside foreachBatch
+├── UnsupportedSession
+├── UnsupportedSpark
+├── NoListener
+├── NoBrokers
+├── ServerAway
+├── MissingService
+└── NotInBatch
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklag_schemas import SparklagError
 
 
 class ListenerError(SparklagError):
-    """What was asked for cannot be done with this session; the text says why, and what to do."""
+    """Not possible with this session; the text has the reason, and what to do."""
 
 
 class SessionStopped(ListenerError):
@@ -26,7 +26,7 @@ class SessionStopped(ListenerError):
 
 
 class UnsupportedSession(ListenerError):
-    """No Spark session, or not one that `method` is for."""
+    """Not a Spark session, or not of the kind that `method` needs."""
 
 
 class UnsupportedSpark(ListenerError):
@@ -34,11 +34,11 @@ class UnsupportedSpark(ListenerError):
 
 
 class NoListener(ListenerError):
-    """Spark does not take a listener of ours."""
+    """Spark does not take our listener; polling may work."""
 
 
 class NoBrokers(ListenerError):
-    """A Connect client does not see which brokers a query reads from."""
+    """Spark Connect without `bootstrap_servers`: its client cannot read them from a query."""
 
 
 class ServerAway(ListenerError):
@@ -46,8 +46,8 @@ class ServerAway(ListenerError):
 
 
 class MissingService(ListenerError):
-    """`embedded=True` needs what the `service` extra brings."""
+    """`embedded=True` without the `service` extra."""
 
 
 class NotInBatch(ListenerError):
-    """It was called elsewhere than in the batch that runs."""
+    """Called outside of the batch that runs in foreachBatch."""

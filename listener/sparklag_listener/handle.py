@@ -1,4 +1,4 @@
-"""What `observe` returns: one session, observed from now until it is closed."""
+"""The handle that `observe` returns: one session, observed until it is closed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.queries import already_running
 from sparklag_listener.events.query_events import QueryEvent
-from sparklag_listener.observed_session import ObservedSession
-from sparklag_listener.publishing.background_loop import BackgroundLoop
-from sparklag_listener.publishing.counters import Stats
-from sparklag_listener.publishing.driver_pipeline import DriverPipeline, Record, Sink
-from sparklag_listener.publishing.process_end import CLOSE_TIMEOUT_S, process_end
+from sparklag_listener.events.session import ObservedSession, events_of_active
+from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit
+from sparklag_listener.stats import Stats
 from sparklag_schemas import Origin, Settings
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 0.1
-_SHORTEST_CLOSE_S = 0.5
+_MIN_CLOSE_S = 0.5
 
 
 class ObserverHandle:
-    """Also a context manager that closes."""
+    """Also a context manager."""
 
     def __init__(
         self,
@@ -44,28 +43,28 @@ class ObserverHandle:
         record: Record | None = None,
     ) -> None:
         """`sink`, `record`: see DriverPipeline. `method`: the session's listener or "poll". None:
-        polls only where there is no listener.
+        polls only where Spark takes no listener.
 
-        Raises ListenerError where Spark takes no listener and `method` insists on it.
+        Raises ListenerError where Spark takes no listener and `method` requires it.
         """
         quiet_client_logs()
         self._session = session
         self._settings = settings
         self._process_id = os.getpid()
         self._closed = False
-        self._end: asyncio.Task[None] | None = None
+        self._shutdown: asyncio.Task[None] | None = None
         self._stats = Stats()
         self._record = record
         self._loop = BackgroundLoop()
         try:
             self._method, self._pipeline = self._listen(sink, method)
-            self._running = self._on_loop(self._begin())
+            self._running = self._on_loop(self._start())
         except BaseException:
             self._loop.stop(_START_TIMEOUT_S)
             raise
         if self._method != "poll":
-            self._hand_over_running()
-        process_end.watch(self.close)
+            self._replay_active()
+        process_exit.register(self.close)
 
     @property
     def method(self) -> Origin:
@@ -74,11 +73,11 @@ class ObserverHandle:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, or this is a fork of the process that observes."""
+        """Whether `close` was called, or this is a fork of the observing process."""
         return self._closed or self._is_fork()
 
     def observes(self, spark: Any) -> bool:
-        """Whether `spark` is the session that this one watches, and still does."""
+        """Whether this handle is open and observes the session of `spark`."""
         return not self.closed and self._session.is_same(spark)
 
     def stats(self) -> Stats:
@@ -86,33 +85,33 @@ class ObserverHandle:
         return self._pipeline.stats()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Stop observing. Publishes what was observed first, for at most `timeout_s` seconds (and
-        half a second at least).
+        """Stop observing. Publishes the remaining observations, for at most `timeout_s` seconds
+        (half a second at least).
 
-        Idempotent, never raises. Whoever calls while another closes waits for the same end. What
-        could not be published in time is counted as dropped and logged.
+        Idempotent, never raises; concurrent calls wait for the same shutdown. Observations that
+        could not be published in time are counted as dropped and logged.
         """
         if self._is_fork():
             return
         self._closed = True
-        timeout_s = max(timeout_s, _SHORTEST_CLOSE_S)
+        timeout_s = max(timeout_s, _MIN_CLOSE_S)
         deadline = time.monotonic() + timeout_s
         try:
-            ending = self._loop.submit(self._ended(deadline))
+            shutdown = self._loop.submit(self._await_shutdown(deadline))
         except RuntimeError:
-            # It has ended already.
+            # Closed before.
             return
         try:
-            ending.result(max(0.0, deadline - time.monotonic()))
+            shutdown.result(max(0.0, deadline - time.monotonic()))
         except CancelledError:
-            # Another one that closes has stopped the loop in the meantime.
+            # A concurrent call has stopped the loop.
             pass
         except FutureTimeoutError:
             _log.warning("sparklag: did not close within %g s", timeout_s)
         except Exception as error:
             _log.warning("sparklag: did not close cleanly: %s: %s", type(error).__name__, error)
         self._loop.stop(max(_STOP_TIMEOUT_S, deadline - time.monotonic()))
-        process_end.forget(self.close)
+        process_exit.unregister(self.close)
 
     def __enter__(self) -> ObserverHandle:
         return self
@@ -120,28 +119,29 @@ class ObserverHandle:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _listen(self, sink: Sink | None, wanted: Origin | None) -> tuple[Origin, DriverPipeline]:
-        """Register a listener, or do without."""
-        if wanted != "poll":
+    def _listen(self, sink: Sink | None, required: Origin | None) -> tuple[Origin, DriverPipeline]:
+        """Register a listener, or fall back to polling."""
+        if required != "poll":
             method = self._session.listener_method
             self._pipeline = self._on_loop(self._make_pipeline(sink, method))
             try:
-                self._session.listen(self._hand_over, self._count_failure)
+                self._session.listen(self._on_event, self._on_error)
                 return method, self._pipeline
             except NoListener as error:
-                if wanted is not None:
+                if required is not None:
                     raise
                 interval_s = self._settings.refresh_interval_s
-                _log.warning("sparklag: asks Spark every %g s instead: %s", interval_s, error)
+                _log.warning("sparklag: polling Spark every %g s instead: %s", interval_s, error)
         return "poll", self._on_loop(self._make_pipeline(sink, "poll"))
 
-    def _hand_over_running(self) -> None:
-        """What runs already. The listener is there, so that no query starts unseen in between."""
+    def _replay_active(self) -> None:
+        """Send the events of active queries. After the registration, so that none is missed."""
+        read = partial(events_of_active, self._session.queries)
         try:
-            for event in self._on_loop(_in_thread(partial(already_running, self._session.queries))):
-                self._hand_over(event)
+            for event in self._on_loop(_in_thread(read)):
+                self._on_event(event)
         except FutureTimeoutError:
-            # The next census finds them.
+            # The query poller adds them.
             return
 
     async def _make_pipeline(self, sink: Sink | None, method: Origin) -> DriverPipeline:
@@ -155,50 +155,49 @@ class ObserverHandle:
             self._record,
         )
 
-    async def _begin(self) -> asyncio.Task[None]:
-        self._pipeline.watch(self._session.listener if self._method != "poll" else None)
+    async def _start(self) -> asyncio.Task[None]:
+        self._pipeline.supervise(self._session.listener if self._method != "poll" else None)
         return asyncio.create_task(self._pipeline.run())
 
-    def _on_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    def _on_loop(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         return self._loop.submit(coroutine).result(_START_TIMEOUT_S)
 
-    def _hand_over(self, event: QueryEvent) -> None:
+    def _on_event(self, event: QueryEvent) -> None:
         self._pipeline.receive(event)
 
-    def _count_failure(self, error: BaseException) -> None:
+    def _on_error(self, error: BaseException) -> None:
         try:
             self._loop.call(self._stats.fail, f"callback: {type(error).__name__}: {error}")
         except RuntimeError:
-            # Closed: an event that came after the end is nobody's.
+            # Closed in the meantime.
             return
 
     def _is_fork(self) -> bool:
         return os.getpid() != self._process_id
 
-    async def _ended(self, deadline: float) -> None:
-        """Wait for the one end there is. It goes on where a signal interrupts whoever waits."""
-        if self._end is None:
-            self._end = asyncio.create_task(self._flush_and_end(deadline))
-        await asyncio.shield(self._end)
+    async def _await_shutdown(self, deadline: float) -> None:
+        """Shut down once. It continues when a signal interrupts the caller."""
+        if self._shutdown is None:
+            self._shutdown = asyncio.create_task(self._shut_down(deadline))
+        await asyncio.shield(self._shutdown)
 
-    async def _flush_and_end(self, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._pipeline.end_asking()
-        await _at_most(_share(deadline, 0.4), self._pipeline.ask_finally())
-        leave = partial(self._session.leave, _share(deadline, 0.4))
-        await _at_most(_share(deadline, 0.5), loop.run_in_executor(None, leave))
+    async def _shut_down(self, deadline: float) -> None:
+        self._pipeline.stop_polling()
+        await _at_most(_share(deadline, 0.4), self._pipeline.poll_once())
+        unregister = partial(self._session.stop_listening, _share(deadline, 0.4))
+        await _at_most(_share(deadline, 0.5), _in_thread(unregister))
         await _at_most(_share(deadline, 0.7), self._pipeline.flush())
         self._running.cancel()
         await _at_most(_share(deadline, 0.9), asyncio.gather(self._running, return_exceptions=True))
-        self._pipeline.drop_rest()
+        self._pipeline.drop_remaining()
 
 
-async def _in_thread(call: Callable[[], Result]) -> Result:
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+async def _in_thread(function: Callable[[], _Result]) -> _Result:
+    return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
 def _share(deadline: float, share: float) -> float:
-    """Seconds: that share of the time left."""
+    """That share of the time left, in seconds."""
     return share * max(0.0, deadline - time.monotonic())
 
 

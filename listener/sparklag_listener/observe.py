@@ -1,4 +1,4 @@
-"""`observe(spark)`: two lines in a driver, and its queries' lag is known."""
+"""`observe(spark)`: two lines in a driver publish the lag of its queries."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ import threading
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sparklag_listener.classic.jvm_session import JvmSession, require_jvm_session
+from sparklag_listener.classic.session import ClassicSession, require_classic_session
 from sparklag_listener.connect.session import (
     ConnectSession,
     is_connect_session,
     require_connect_session,
 )
-from sparklag_listener.errors import (
-    ListenerError,
-    MissingService,
-    NoBrokers,
-    UnsupportedSession,
-)
+from sparklag_listener.driver_pipeline import Record, Sink
+from sparklag_listener.errors import ListenerError, MissingService, NoBrokers, UnsupportedSession
 from sparklag_listener.handle import ObserverHandle
-from sparklag_listener.publishing.counters import Stats
-from sparklag_listener.publishing.driver_pipeline import Record, Sink
 from sparklag_listener.publishing.offset_recorder import OffsetRecorder
 from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_listener.stats import Stats
 from sparklag_offsets.store.offset_store import open_store
 from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
@@ -30,9 +25,9 @@ from sparklag_schemas.runtime.queue import NewestQueue
 
 Method = Literal["listener", "connect", "poll"]
 
-# A session is observed once, whoever asks: the JVM holds a listener for each registration.
+# A session has one handle: the JVM would hold a listener for each registration.
 _handles: list[ObserverHandle] = []
-_observing = threading.Lock()
+_handles_lock = threading.Lock()
 
 
 def observe(
@@ -51,27 +46,25 @@ def observe(
     `bootstrap_servers`: the Kafka that carries sparklag's topics; without it (and without
     SPARKLAG_BOOTSTRAP_SERVERS) that of the first query with a Kafka source.
     `embedded`: run the whole service in this process; needs the `service` extra.
-    `store`: URL of an offset store, `sqlite:///offsets.db`: every batch's offsets are kept there
-    too, by this driver; needs the extra of its database (`sqlite`). None: setting `store.url`.
-    `publish`: False says nothing to Kafka, and asks for a store.
-    `method`: "listener" is told of each event by the JVM's listener bus, "connect" by Spark
-    Connect's client, "poll" asks for each query's last progress every `refresh_interval_s`, and so
-    sees the newest batch only. None: the first or second as the session is, "poll" where it cannot.
+    `store`: URL of an offset store, `sqlite:///offsets.db`: this driver also records every batch's
+    offsets there; needs the extra of its database (`sqlite`). None: setting `store.url`.
+    `publish`: False publishes nothing to Kafka; needs a store.
+    `method`: "listener" receives each event from the JVM's listener bus, "connect" from Spark
+    Connect's client, "poll" polls each query's last progress every `refresh_interval_s`, and so
+    sees the newest batch only. None: by the kind of session, "poll" where there is no listener.
     `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
 
-    Under Spark Connect `bootstrap_servers` must be given (or set): the client does not learn what
-    a query reads from.
-    Returns at once, Kafka there or not; from then on nothing is raised into the driver. A session
-    that is observed already answers with the handle it has.
+    Under Spark Connect `bootstrap_servers` is required: the client cannot read a query's options.
+    Returns at once, also without Kafka; from then on nothing is raised into the driver. For an
+    observed session it returns the existing handle.
     Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting,
-    StoreError for a store that cannot be one, MissingPackage where Avro is wanted without what it
-    needs.
+    StoreError for an unusable store, MissingPackage for Avro without its packages.
     """
     _require_observable(spark, method)
-    with _observing:
-        known = next((handle for handle in _handles if handle.observes(spark)), None)
-        if known is not None:
-            return known
+    with _handles_lock:
+        existing = next((handle for handle in _handles if handle.observes(spark)), None)
+        if existing is not None:
+            return existing
         resolved = load_settings(
             config=Path(config) if config is not None else None,
             overrides={
@@ -87,22 +80,22 @@ def observe(
             )
         if publish and is_connect_session(spark) and not resolved.bootstrap_servers:
             raise NoBrokers(
-                "observe() of a Spark Connect session needs bootstrap_servers: its client does not"
-                " learn which brokers a query reads from"
+                "observe() of a Spark Connect session needs bootstrap_servers: its client cannot"
+                " read the brokers of a query"
             )
         sink = None
         if publish:
-            # Here, where it is raised to whoever can install what is missing.
+            # Raises MissingPackage here, to the user, and not later in the loop.
             MessageFormats(resolved)
             sink = _embedded_sink() if embedded else _publish
-        session = ConnectSession(spark) if is_connect_session(spark) else JvmSession(spark)
+        session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
         handle = ObserverHandle(session, resolved, sink, method, record)
         _handles[:] = [handle, *(other for other in _handles if not other.closed)]
         return handle
 
 
 def _require_observable(spark: Any, method: Method | None) -> None:
-    """Raise the error that says why `spark` cannot be observed by `method`, if it cannot."""
+    """Raise ListenerError where `spark` cannot be observed by `method`."""
     if method is not None and method not in get_args(Method):
         raise ListenerError(
             f"observe(method={method!r}): method takes 'listener', 'connect', 'poll' or None"
@@ -115,7 +108,7 @@ def _require_observable(spark: Any, method: Method | None) -> None:
                 " session: its method is 'connect' or 'poll'"
             )
     else:
-        require_jvm_session(spark)
+        require_classic_session(spark)
         if method == "connect":
             raise UnsupportedSession(
                 "observe(method='connect') needs a Spark Connect session, this is a classic one:"
@@ -130,7 +123,7 @@ async def _publish(
 
 
 def _recorder(settings: Settings) -> Record | None:
-    """What keeps offsets in the store, where there is to be one. Raises UnusableStore."""
+    """Of the store in the settings, if any. Raises UnusableStore."""
     if settings.store.url is None:
         return None
     return OffsetRecorder(open_store(settings.store.url, create=True), settings)

@@ -1,4 +1,4 @@
-"""`starting_offsets` and `ending_offsets`: a query begins where it was."""
+"""`starting_offsets` and `ending_offsets`: start a query at a recorded position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from sparklag_kafka.clients.connection import quiet_client_logs
-from sparklag_listener.publishing.background_loop import BackgroundLoop
+from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
 from sparklag_offsets.restore.restoration import (
     RestoredOffsets,
@@ -44,31 +44,32 @@ def starting_offsets(
     config: str | Path | None = None,
     **settings: Any,
 ) -> str:
-    """Spark's `startingOffsets` JSON: where a query was, for a new checkpoint to begin with.
+    """Spark's `startingOffsets` JSON: a query's position, for a new checkpoint to start at.
 
-    `query`: its name or id, in the offset store at `store` (without it, setting `store.url`).
-    `checkpoint`: or else its checkpoint alone, after the newest batch that is committed.
-    `at`: not its last batch, but the last that completed by a moment: a datetime, epoch
-    milliseconds or ISO 8601 (without a zone: UTC), or by an age: `"-2h"`, a timedelta.
+    `query`: its name or id, in the offset store at `store` (None: setting `store.url`).
+    `checkpoint`: instead of `query`, its checkpoint: after the newest committed batch.
+    `at`: after the last batch that completed by this time, instead of the last: a datetime, epoch
+    milliseconds or ISO 8601 (without a zone: UTC), or an age: `"-2h"`, a timedelta.
     `source`: which of its Kafka sources, as Spark numbers them, where it has several.
-    `topics`: what the new query is to read; None: what it read.
-    `on_deleted`: where retention has deleted what comes next, "error", or "earliest" with a warning
-    in the log; "unchecked" asks Kafka nothing. Partitions added since start at earliest.
-    `default`: what to answer where nothing is kept of the query yet, as `"earliest"`: its first
-    start. None: that is an error.
-    `bootstrap_servers`: where the topics are; None: where the query read them, or the setting.
+    `topics`: of the new query; None: of the recorded one.
+    `on_deleted`: where retention has deleted the next records, "error", or "earliest" with a
+    warning in the log; "unchecked" sends no request to Kafka. Partitions added since start at
+    earliest.
+    `default`: returned where the query is not recorded yet, as `"earliest"`, for its first start.
+    None: that is an error.
+    `bootstrap_servers`: of the topics; None: as the query read them, or the setting.
     `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
 
-    Blocks until it is known. Raises OffsetsError (nothing kept of that query, of that moment; the
-    topic was created anew; retention; a database or Kafka that is away), SettingsError.
+    Blocks. Raises OffsetsError (query or time not recorded; the topic was created anew; retention;
+    the database is away), KafkaUnavailable, SettingsError.
     """
-    wanted = RestoreOptions("starting", on_deleted, source, topics, bootstrap_servers)
+    options = RestoreOptions("starting", on_deleted, source, topics, bootstrap_servers)
     try:
-        return _given_back(query, store, checkpoint, at, wanted, config, settings)
+        return _restored_json(query, store, checkpoint, at, options, config, settings)
     except (UnknownQuery, StoreMissing) as error:
         if default is None:
             raise
-        _log.warning("sparklag: %s: the query begins at %s", error, default)
+        _log.warning("sparklag: %s: the query starts at %s", error, default)
         return default
 
 
@@ -85,30 +86,30 @@ def ending_offsets(
     config: str | Path | None = None,
     **settings: Any,
 ) -> str:
-    """Spark's `endingOffsets` JSON, for a batch read that ends where a query was.
+    """Spark's `endingOffsets` JSON, for a batch read that ends at a query's position.
 
-    As `starting_offsets`, with whose answer of an earlier moment it is a window. A partition that
-    was added since ends where it begins: nothing of it was in the window.
+    The arguments are those of `starting_offsets`, which gives the start of the window. A partition
+    added since ends at its start: it is not in the window.
     """
-    wanted = RestoreOptions("ending", on_deleted, source, topics, bootstrap_servers)
-    return _given_back(query, store, checkpoint, at, wanted, config, settings)
+    options = RestoreOptions("ending", on_deleted, source, topics, bootstrap_servers)
+    return _restored_json(query, store, checkpoint, at, options, config, settings)
 
 
-def _given_back(
+def _restored_json(
     query: str | None,
     store: str | None,
     checkpoint: str | None,
     at: At | None,
-    wanted: RestoreOptions,
+    options: RestoreOptions,
     config: str | Path | None,
     settings: dict[str, Any],
 ) -> str:
-    name = f"{wanted.edge}_offsets()"
+    name = f"{options.edge}_offsets()"
     if (query is None) == (checkpoint is None):
         raise RestoreError(f"{name} takes a query, or checkpoint=, and not both")
     if checkpoint is not None and (store is not None or at is not None):
-        raise RestoreError(f"{name}: checkpoint= goes without store= and at=: it holds the last")
-    if wanted.on_deleted not in get_args(OnDeleted):
+        raise RestoreError(f"{name}: checkpoint= excludes store= and at=")
+    if options.on_deleted not in get_args(OnDeleted):
         *most, last = get_args(OnDeleted)
         raise RestoreError(f"{name}: on_deleted takes {', '.join(most)} or {last}")
     at_ms = _at_ms(name, at)
@@ -118,22 +119,22 @@ def _given_back(
         overrides={"store": {"url": store} if store is not None else None, **settings},
     )
     if checkpoint is not None:
-        restored = _run(from_checkpoint(checkpoint, wanted, loaded))
+        restored = _run(from_checkpoint(checkpoint, options, loaded))
     else:
         assert query is not None
-        restored = _run(_from_store(name, query, at_ms, wanted, loaded))
+        restored = _run(_from_store(name, query, at_ms, options, loaded))
     for warning in restored.warnings:
         _log.warning("sparklag: %s", warning)
     return restored.json
 
 
 async def _from_store(
-    name: str, query: str, at_ms: int | None, wanted: RestoreOptions, settings: Settings
+    name: str, query: str, at_ms: int | None, options: RestoreOptions, settings: Settings
 ) -> RestoredOffsets:
     if settings.store.url is None:
-        raise RestoreError(f"{name} needs store=, or setting store.url: where offsets are kept")
+        raise RestoreError(f"{name} needs store=, or setting store.url: the offset store")
     async with opened_store(settings.store.url) as store:
-        return await from_store(store, query, at_ms, wanted, settings)
+        return await from_store(store, query, at_ms, options, settings)
 
 
 def _at_ms(name: str, at: At | None) -> int | None:
@@ -143,7 +144,7 @@ def _at_ms(name: str, at: At | None) -> int | None:
     if isinstance(at, datetime):
         return datetime_ms(at)
     if isinstance(at, timedelta):
-        # Either sign: nobody means the future.
+        # Either sign: it cannot be in the future.
         return epoch_ms() - abs(round(at.total_seconds() * 1000))
     try:
         return moment_ms(at, epoch_ms())
@@ -152,7 +153,7 @@ def _at_ms(name: str, at: At | None) -> int | None:
 
 
 def _run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-    """A notebook's thread has a loop already."""
+    """On a loop of its own: a notebook's thread runs one already."""
     loop = BackgroundLoop()
     try:
         return loop.submit(coroutine).result()

@@ -199,7 +199,7 @@ def story(
     second_client: SecondClient,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LaneStory:
-    """Told once for each lane; its tests look at it."""
+    """QueuedEvent once for each lane; its tests look at it."""
     lane: Lane = request.param
     folder = tmp_path_factory.mktemp(f"lane-{lane}")
     topic = second_client.create(f"{folder.name}-orders", 2)

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
+from sparklag_listener.classic.running_batch import observe_batch
 from sparklag_listener.observe import Method
-from sparklag_listener.running_batch import observe_batch
 from sparklag_schemas import Observation
 from tests.lanes.connector import connector_jars
 from tests.listener.drivers import build_session, read_kafka, start_query, tell

@@ -114,7 +114,7 @@ class DriverProcess:
         return [
             line
             for line in self.lines
-            if "(found by asking)" not in line and any(noise in line for noise in OUR_NOISE)
+            if "recovered by polling" not in line and any(noise in line for noise in OUR_NOISE)
         ]
 
     def made_no_noise(self) -> None:

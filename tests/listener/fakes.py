@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.queries import ActiveQuery, Look
 from sparklag_listener.events.query_events import Progressed, Terminated
+from sparklag_listener.events.session import ActiveQueries, ActiveQuery
 from sparklag_schemas import Activity
 
 
@@ -126,16 +126,16 @@ class FailingEvent:
 
 
 class FakeQueries:
-    """A session's queries as a census asks for them, from any thread."""
+    """A session's queries as the query poller calls it, from any thread."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.polls = 0
         self.texts_read = 0
         self.asked = 0
         """Statuses that were asked for."""
         self.activities: dict[str, Activity] = {}
         """What runs do, those that say so."""
-        self.session_over = False
+        self.is_session_stopped = False
         self.stopping: set[str] = set()
         """Runs that are active when Spark is looked at, and no more a moment later."""
         self.fail: Callable[[], Exception] | None = None
@@ -174,20 +174,24 @@ class FakeQueries:
         self._exceptions[run_id] = exception
         self._active.pop(run_id, None)
 
-    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
+    def list_active(
+        self, retain: Collection[str] = (), with_activity: Collection[str] = ()
+    ) -> ActiveQueries:
         active = tuple(
-            replace(query, activity=self.activities.get(run_id) if run_id in asked else None)
+            replace(
+                query, activity=self.activities.get(run_id) if run_id in with_activity else None
+            )
             for run_id, query in self._active.items()
         )
-        self.asked += len(asked)
-        self.looks += 1
+        self.asked += len(with_activity)
+        self.polls += 1
         self.answering.wait(60)
         if self.fail is not None:
             raise self.fail()
         if self.fail_once is not None:
             error, self.fail_once = self.fail_once, None
             raise error
-        return Look(active, self.session_over)
+        return ActiveQueries(active, self.is_session_stopped)
 
     def describe(self, query_id: str) -> QueryDescription:
         return QueryDescription()
@@ -195,9 +199,9 @@ class FakeQueries:
     def await_events(self, timeout_s: float) -> bool | None:
         return self.bus
 
-    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
+    def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
         batch_id, text = self._texts.get(run_id, (-1, ""))
-        if batch_id <= (-1 if than is None else than):
+        if batch_id <= (-1 if after is None else after):
             return None
         self.texts_read += 1
         return Progressed(text, 2)
@@ -205,5 +209,5 @@ class FakeQueries:
     def is_active(self, run_id: str) -> bool:
         return run_id in self._active and run_id not in self.stopping
 
-    def end(self, query_id: str, run_id: str) -> Terminated:
+    def termination(self, query_id: str, run_id: str) -> Terminated:
         return Terminated(query_id, run_id, self._exceptions.get(run_id), 3)

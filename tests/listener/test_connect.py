@@ -30,7 +30,7 @@ from sparklag_listener import (
 from sparklag_listener.connect import session as connect_session
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.queries import ConnectQueries
-from sparklag_listener.events.queries import ConnectionLost, Unanswered
+from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from sparklag_schemas import Observation
 from tests.listener.connect_server import ConnectServer, Link
 from tests.listener.offsets_topic import OffsetsTopic
@@ -325,7 +325,7 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
         # As the session does when it is collected.
         client.spark.streams.close()
     # A busy machine is asked before its events come.
-    assert [line for line in logged(caplog) if "did not bring" not in line] == []
+    assert [line for line in logged(caplog) if "recovered by polling" not in line] == []
 
 
 def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
@@ -352,16 +352,16 @@ def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
 
 def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Client) -> None:
     queries = ConnectQueries(ConnectClient(client.spark))
-    assert queries.look().active == ()
+    assert queries.list_active().queries == ()
     query = client.start()
     query.processAllAvailable()
     wait_for(lambda: is_idle(query), "it is idle")
     ran = [each for each in query.recentProgress if "addBatch" in each["durationMs"]][-1]
-    (active,) = queries.look().active
+    (active,) = queries.list_active().queries
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert active.batch_id == ran["batchId"]
     assert active.activity is None, "it was not asked"
-    assert queries.look(asked={active.run_id}).active[0].activity == "waiting"
+    assert queries.list_active(with_activity={active.run_id}).queries[0].activity == "waiting"
     progress = queries.last_progress(active.run_id, None)
     assert progress is not None
     assert json.loads(progress.text)["batchId"] == ran["batchId"]
@@ -369,22 +369,22 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     assert queries.last_progress("no such run", None) is None
     assert queries.is_active(active.run_id)
     query.stop()
-    look = queries.look(keep={active.run_id})
-    assert (look.active, look.session_over) == ((), False)
+    snapshot = queries.list_active(retain={active.run_id})
+    assert (snapshot.queries, snapshot.is_session_stopped) == ((), False)
     assert not queries.is_active(active.run_id)
     assert queries.last_progress(active.run_id, None) is not None, "it is kept"
-    assert queries.end(active.query_id, active.run_id).exception is None
-    assert queries.look().active == ()
+    assert queries.termination(active.query_id, active.run_id).exception is None
+    assert queries.list_active().queries == ()
     assert not queries.is_active(active.run_id), "it is forgotten"
     client.link.cut()
-    with pytest.raises(Unanswered) as raised:
-        queries.look()
+    with pytest.raises(SparkUnavailable) as raised:
+        queries.list_active()
     assert not isinstance(raised.value, ConnectionLost)
     client.link.mend()
     wait_for(lambda: answers(client.spark), "the server answers again")
     client.spark.client.release_session()
     with pytest.raises(ConnectionLost):
-        queries.look()
+        queries.list_active()
     client.spark.client.close()
 
 
@@ -400,10 +400,10 @@ def receives(handle: ObserverHandle) -> bool:
 
 def answers(spark: SparkSession) -> bool:
     try:
-        ConnectQueries(ConnectClient(spark)).look()
+        ConnectQueries(ConnectClient(spark)).list_active()
     except ConnectionLost:
         return True
-    except Unanswered:
+    except SparkUnavailable:
         return False
     return True
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.publishing.driver_pipeline import DriverPipeline
+from sparklag_listener.driver_pipeline import DriverPipeline
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
@@ -225,7 +225,7 @@ def test_a_broken_listener_of_the_jvm_does_not_leave_half_a_handle(
     def refuse(spark: Any, listener: Any) -> None:
         raise TypeError("'JavaPackage' object is not callable")
 
-    monkeypatch.setattr("sparklag_listener.classic.jvm_session.add_listener", refuse)
+    monkeypatch.setattr("sparklag_listener.classic.session.add_listener", refuse)
     with pytest.raises(TypeError):
         driver.observe(driver.servers)
     assert our_threads() == []

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparklag_listener import observe
-from sparklag_listener.classic.progress_text import ProgressText
+from sparklag_listener.classic.py4j_text import ProgressReader
 from sparklag_schemas import Observation, SourcePosition
 from tests import samples
 from tests.listener.conftest import Driver
@@ -317,11 +317,11 @@ def progress_event(spark: SparkSession, name: str) -> Any:
 
 def test_text_taken_in_slices_is_sparks_own(spark: SparkSession) -> None:
     short, long = (progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000))
-    reader = ProgressText(spark._jvm, "progress", "json")
+    reader = ProgressReader(spark._jvm, "progress", "json")
     # How one is taken is decided by the one before: each follows each.
     for event in (short, long, long, short, short, long):
         assert reader.read(event) == event.progress().json()
-    of_progress = ProgressText(spark._jvm, "json")
+    of_progress = ProgressReader(spark._jvm, "json")
     for event in (short, long, long, short):
         assert of_progress.read(event.progress()) == event.progress().json()
 
@@ -329,11 +329,11 @@ def test_text_taken_in_slices_is_sparks_own(spark: SparkSession) -> None:
 def test_where_text_cannot_be_sliced_it_is_taken_whole(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(reader: ProgressText, event: Any) -> None:
+    def refuse(reader: ProgressReader, event: Any) -> None:
         raise Py4JError("no access")
 
-    monkeypatch.setattr(ProgressText, "_compose", refuse)
+    monkeypatch.setattr(ProgressReader, "_compose", refuse)
     long = progress_event(spark, "progress_cost_2000p")
-    reader = ProgressText(spark._jvm, "progress", "json")
+    reader = ProgressReader(spark._jvm, "progress", "json")
     for _ in range(3):
         assert reader.read(long) == long.progress().json()

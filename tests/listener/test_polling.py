@@ -134,7 +134,7 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     handle = driver.observe(driver.servers, refresh_interval_s=0.2)
     assert handle.method == "poll"
     (told,) = logged(caplog)
-    assert "asks Spark every 0.2 s instead" in told
+    assert "polling Spark every 0.2 s instead" in told
     assert "Cannot assign requested address" in told
     query = driver.start()
     driver.published.until(query.id, at_end(driver), "the end of the topic")

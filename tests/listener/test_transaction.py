@@ -286,12 +286,12 @@ def test_a_kafka_that_does_not_answer_holds_a_batch_up_for_a_second(
     # As one does that takes the connection and says nothing.
     monkeypatch.setattr("sparklag_offsets.topic_ids.read_topic_ids", hang)
     monkeypatch.setenv("SPARKLAG_METADATA_INTERVAL_S", "600")
-    transaction._known.cache_clear()
+    transaction._context.cache_clear()
     query = start(driver, results.write)
     query.processAllAvailable()
     driver.send(6)
     read_all(query)
-    transaction._known.cache_clear()
+    transaction._context.cache_clear()
     assert [count for _, count in results.written()] == [10, 6]
     assert 0.9 < results.took_s[0] < 60
     assert asked == 1, "it was asked a moment ago"

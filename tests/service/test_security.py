@@ -15,8 +15,8 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from sparklag_kafka.clients.connection import client_options, connection_problem
-from sparklag_listener.publishing.counters import Stats
 from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_listener.stats import Stats
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     KafkaSettings,

@@ -1,1 +1,1 @@
-"""A session of classic Spark, through Py4J."""
+"""A session of classic Spark, through Py4J. Implements the protocols of events/session.py."""

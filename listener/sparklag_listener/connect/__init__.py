@@ -1,1 +1,1 @@
-"""A session of Spark Connect."""
+"""A session of Spark Connect, through its client. Implements the protocols of events/session.py."""

@@ -1,4 +1,4 @@
-"""A Spark Connect session's client, for requests of ours beside the user's own."""
+"""A Spark Connect session's client, for our requests beside the user's own."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparklag_listener.events.queries import ConnectionLost, Unanswered
+from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from sparklag_schemas.redaction import redact
 
 _GONE = ("INVALID_HANDLE.SESSION_", "SESSION_CHANGED", "SESSION_NOT_FOUND", "SESSION_SWITCHED",
          "NO_ACTIVE_SESSION", "Channel closed", "closed channel")  # fmt: skip
-_MOST_CHARS = 300
+_MAX_CHARS = 300
 
 
 class ConnectClient:
     """Sends commands of the Spark Connect protocol in the session of `spark`, over its channel.
 
-    Unlike the user's own, they are sent once and not for ten minutes again and again while the
-    server is away, and show no progress. Each blocks as long as the server takes.
+    Unlike the user's own, they are not retried for ten minutes while the server is away, and show
+    no progress. Each blocks until the server answers.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -30,10 +30,10 @@ class ConnectClient:
 
         self._spark = spark
         self._make_command: Any = proto.Command
-        # What it raises where the channel is closed, or answers in another way than we know.
+        # Others: the channel is closed, or the response has another form.
         others = (OSError, ValueError, AttributeError, TypeError, LookupError)
         self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *others)
-        # Not `copy` of the channel: it stays one. What is set here is the copy's alone.
+        # A shallow copy: it shares the channel, and has its own settings.
         self._client = copy.copy(spark.client)
         self._client.disable_reattachable_execute()
         if hasattr(self._client, "set_retry_policies"):
@@ -52,31 +52,29 @@ class ConnectClient:
         return bool(getattr(self._spark, "release_session_on_close", True))
 
     def command(self) -> Any:
-        """An empty one, of the protocol."""
+        """An empty command of the protocol."""
         return self._make_command()
 
-    def send(self, command: Any, answer: str | None = None) -> Any:
-        """The server's answer of that name, if there is to be one. Raises Unanswered, or
-        ConnectionLost where there is no session to ask."""
-        with self.translated():
-            answers = self._client.execute_command(command)[1]
-            return answers[answer] if answer is not None else None
+    def send(self, command: Any, result: str | None = None) -> Any:
+        """The result of that name, if any. Raises SparkUnavailable, or ConnectionLost where the
+        session is gone."""
+        with self.errors_translated():
+            results = self._client.execute_command(command)[1]
+            return results[result] if result is not None else None
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Errors of pyspark's client as Unanswered."""
+    def errors_translated(self) -> Iterator[None]:
+        """Raise errors of pyspark's client as SparkUnavailable."""
         try:
             yield
         except self._failures as error:
-            told = _brief(error)
-            if any(sign in str(error) for sign in _GONE):
-                raise ConnectionLost(told) from error
-            raise Unanswered(told) from error
+            is_gone = any(sign in str(error) for sign in _GONE)
+            raise (ConnectionLost if is_gone else SparkUnavailable)(_brief(error)) from error
 
 
 def _brief(error: Exception) -> str:
     """One line, without gRPC's own debugging text."""
     text = str(error)
     details = re.search(r'details = "([^"\n]+)', text)
-    found = details.group(1) if details else " ".join(text.split())
-    return redact(found)[:_MOST_CHARS] or type(error).__name__
+    line = details.group(1) if details else " ".join(text.split())
+    return redact(line)[:_MAX_CHARS] or type(error).__name__

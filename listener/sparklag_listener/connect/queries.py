@@ -1,4 +1,4 @@
-"""What a Spark Connect server answers about a session's queries when its client asks."""
+"""The queries of a Spark Connect session, by requests of its client."""
 
 from __future__ import annotations
 
@@ -9,120 +9,114 @@ from typing import Any
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.progress import completed_batch
-from sparklag_listener.events.queries import ActiveQuery, ConnectionLost, Look, activity_of
-from sparklag_listener.events.query_events import MOST_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.events.query_events import MAX_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.events.session import (
+    ActiveQueries,
+    ActiveQuery,
+    ConnectionLost,
+    activity_of,
+)
 from sparklag_schemas import Activity, MalformedMessage
 from sparklag_schemas.runtime.clock import epoch_ms
 
 
 @dataclass
-class _Seen:
-    """A run, and its last progress as it was at the last look."""
-
+class _Run:
     query_id: str
-    text: str | None = None
+    progress: str | None = None
+    """The last one."""
     batch_id: int | None = None
 
 
 class ConnectQueries:
-    """See Queries. A client does not learn what a query was given: no brokers, no checkpoint."""
+    """See Queries. A client cannot read a query's options: no brokers, no checkpoint."""
 
     def __init__(self, client: ConnectClient) -> None:
         self._client = client
-        self._seen: dict[str, _Seen] = {}
-        self._answers = False
-        """The server answered, the last time it was asked."""
+        self._runs: dict[str, _Run] = {}
+        self._is_answering = False
+        """Whether the server answered the last request."""
 
-    def look(self, keep: Collection[str] = (), asked: Collection[str] = ()) -> Look:
-        """Who is active, and what those runs do that are `asked`. Forgets runs that are not
-        active, but for those to `keep`.
-
-        One request, one for each query, and one for each that is asked.
-        """
+    def list_active(
+        self, retain: Collection[str] = (), with_activity: Collection[str] = ()
+    ) -> ActiveQueries:
+        """One request, one for each query, and one for each activity."""
         if self._client.is_stopped:
-            # Where the server was away its queries may go on.
-            if self._answers and self._client.ends_with_session:
-                return Look((), session_over=True)
+            # If the server was away before, its queries may go on.
+            if self._is_answering and self._client.ends_with_session:
+                return ActiveQueries((), is_session_stopped=True)
             raise ConnectionLost("the session is stopped")
-        self._answers = False
-        active = tuple(self._active(query, asked) for query in self._who_is_active())
-        self._answers = True
-        still = {query.run_id for query in active}.union(keep)
-        self._seen = {run_id: seen for run_id, seen in self._seen.items() if run_id in still}
-        return Look(active, session_over=False)
+        self._is_answering = False
+        command = self._client.command()
+        command.streaming_query_manager_command.active = True
+        result = self._client.send(command, "streaming_query_manager_command_result")
+        active = tuple(
+            self._active_query(query, with_activity) for query in result.active.active_queries
+        )
+        self._is_answering = True
+        retained = {query.run_id for query in active}.union(retain)
+        self._runs = {run_id: run for run_id, run in self._runs.items() if run_id in retained}
+        return ActiveQueries(active, is_session_stopped=False)
 
     def describe(self, query_id: str) -> QueryDescription:
-        """Nothing: its progress says what it reads."""
+        """Empty: the observer takes the sources from its progress."""
         return QueryDescription()
 
     def await_events(self, timeout_s: float) -> bool | None:
-        """The server does not say what is on its way."""
+        """None: the server has no such request."""
         return None
 
-    def last_progress(self, run_id: str, than: int | None) -> Progressed | None:
-        """The last progress of a run, where it is of a batch later than `than`."""
+    def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
         text = self._last_progress(run_id)
         batch_id, ran = _batch_of(text)
-        if text is None or (than is not None and (batch_id is None or batch_id <= than)):
+        if text is None or (after is not None and (batch_id is None or batch_id <= after)):
             return None
         if not ran:
-            text = next(
-                (each for each in reversed(self._recent(run_id)) if _batch_of(each)[1]), text
-            )
+            recent = self._request(run_id, "recent_progress").recent_progress.recent_progress_json
+            text = next((each for each in reversed(list(recent)) if _batch_of(each)[1]), text)
         return Progressed(text, epoch_ms())
 
     def is_active(self, run_id: str) -> bool:
-        """Whether a run that was active still is."""
-        return run_id in self._seen and bool(self._ask(run_id, "status").status.is_active)
+        return run_id in self._runs and bool(self._request(run_id, "status").status.is_active)
 
-    def end(self, query_id: str, run_id: str) -> Terminated:
-        """How a run that is no longer active ended: as its event would say it."""
+    def termination(self, query_id: str, run_id: str) -> Terminated:
         text = None
-        if run_id in self._seen and not self._client.is_stopped:
-            told = self._ask(run_id, "exception").exception
-            if told.HasField("exception_message"):
-                trace = told.stack_trace if told.HasField("stack_trace") else ""
-                text = f"{told.exception_message}\n{trace}".strip()[:MOST_EXCEPTION_CHARS]
+        if run_id in self._runs and not self._client.is_stopped:
+            exception = self._request(run_id, "exception").exception
+            if exception.HasField("exception_message"):
+                trace = exception.stack_trace if exception.HasField("stack_trace") else ""
+                text = f"{exception.exception_message}\n{trace}".strip()[:MAX_EXCEPTION_CHARS]
         return Terminated(query_id, run_id, text, epoch_ms())
 
-    def _who_is_active(self) -> Any:
-        command = self._client.command()
-        command.streaming_query_manager_command.active = True
-        answer = self._client.send(command, "streaming_query_manager_command_result")
-        return answer.active.active_queries
-
-    def _active(self, query: Any, asked: Collection[str]) -> ActiveQuery:
+    def _active_query(self, query: Any, with_activity: Collection[str]) -> ActiveQuery:
         query_id, run_id = str(query.id.id), str(query.id.run_id)
-        seen = self._seen.setdefault(run_id, _Seen(query_id))
+        run = self._runs.setdefault(run_id, _Run(query_id))
         text = self._last_progress(run_id)
-        if text != seen.text:
-            seen.text, seen.batch_id = text, _batch_of(text)[0]
-        activity = self._activity(run_id, seen) if run_id in asked else None
+        if text != run.progress:
+            run.progress, run.batch_id = text, _batch_of(text)[0]
+        activity = self._activity(run_id, run) if run_id in with_activity else None
         name = query.name or None
-        return ActiveQuery(query_id, run_id, name, seen.batch_id, epoch_ms(), activity)
+        return ActiveQuery(query_id, run_id, name, run.batch_id, epoch_ms(), activity)
 
-    def _activity(self, run_id: str, seen: _Seen) -> Activity | None:
-        status = self._ask(run_id, "status").status
+    def _activity(self, run_id: str, run: _Run) -> Activity | None:
+        status = self._request(run_id, "status").status
         return activity_of(
             trigger_active=status.is_trigger_active,
             data_available=status.is_data_available,
-            any_progress=seen.text is not None,
+            any_progress=run.progress is not None,
         )
 
     def _last_progress(self, run_id: str) -> str | None:
-        if run_id not in self._seen or self._client.is_stopped:
+        if run_id not in self._runs or self._client.is_stopped:
             return None
-        texts = self._ask(run_id, "last_progress").recent_progress.recent_progress_json
+        texts = self._request(run_id, "last_progress").recent_progress.recent_progress_json
         return str(texts[-1]) if texts else None
 
-    def _recent(self, run_id: str) -> list[str]:
-        return list(self._ask(run_id, "recent_progress").recent_progress.recent_progress_json)
-
-    def _ask(self, run_id: str, question: str) -> Any:
+    def _request(self, run_id: str, field: str) -> Any:
         command = self._client.command()
-        asked = command.streaming_query_command
-        asked.query_id.id, asked.query_id.run_id = self._seen[run_id].query_id, run_id
-        setattr(asked, question, True)
+        request = command.streaming_query_command
+        request.query_id.id, request.query_id.run_id = self._runs[run_id].query_id, run_id
+        setattr(request, field, True)
         return self._client.send(command, "streaming_query_command_result")
 
 
@@ -133,5 +127,5 @@ def _batch_of(text: str | None) -> tuple[int | None, bool]:
     try:
         return completed_batch(text)
     except MalformedMessage:
-        # The observer tells of it.
+        # The observer logs it.
         return None, True

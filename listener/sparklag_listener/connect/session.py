@@ -1,4 +1,4 @@
-"""A Spark Connect session: its queries run on a server, and no JVM is here."""
+"""A Spark Connect session: its queries run on a server, and there is no JVM here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.listener import ConnectListener
 from sparklag_listener.connect.queries import ConnectQueries
 from sparklag_listener.errors import NoListener, ServerAway, SessionStopped
-from sparklag_listener.events.queries import Unanswered
-from sparklag_listener.observed_session import HandOver, OnError
+from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable
 from sparklag_schemas import Origin
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
-# A server with other sessions' work to do takes long to begin with this one's.
+# A server that is busy with other sessions takes long to open this one.
 _ANSWER_TIMEOUT_S = 60.0
 
 
@@ -35,60 +34,52 @@ class ConnectSession:
         self.queries = ConnectQueries(self._client)
 
     def is_same(self, spark: Any) -> bool:
-        """Whether `spark` stands for the same session of the server."""
         return spark is self._spark or (
             is_connect_session(spark) and spark.session_id == self._spark.session_id
         )
 
-    def listen(self, hand_over: HandOver, on_error: OnError) -> None:
-        """Register a listener. Raises NoListener where there can be none, ServerAway."""
-        within = _Within(_ANSWER_TIMEOUT_S)
+    def listen(self, on_event: OnEvent, on_error: OnError) -> None:
+        """Raises ServerAway too."""
+        deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
         try:
-            within.call(self.queries.look)
-            listener = ConnectListener(self._spark, self._client, hand_over, on_error)
+            _call_until(deadline_s, self.queries.list_active)
+            listener = ConnectListener(self._spark, self._client, on_event, on_error)
             self.listener = listener
-            within.call(listener.register)
-        except Unanswered as error:
+            _call_until(deadline_s, listener.register)
+        except SparkUnavailable as error:
             raise ServerAway(f"the Spark Connect server does not answer: {error}") from error
         except FutureTimeoutError as error:
             if self.listener is not None:
-                # Should it be registered after all.
+                # The registration may still succeed later.
                 self.listener.close()
             raise ServerAway(
                 f"the Spark Connect server does not answer within {_ANSWER_TIMEOUT_S:g} s"
             ) from error
 
-    def leave(self, timeout_s: float) -> None:
-        """Unregister. Raises nothing."""
+    def stop_listening(self, timeout_s: float) -> None:
         if self.listener is None:
             return
         try:
             self.listener.remove()
         except NoListener:
-            # It stays, and hands nothing over.
+            # It stays registered, and is closed.
             return
         finally:
             self.listener.close()
 
 
-class _Within:
-    """Calls that block, in daemon threads, for so long altogether."""
+def _call_until(deadline_s: float, function: Callable[[], _Result]) -> _Result:
+    """Call in a daemon thread. Raises what it raises, TimeoutError of `concurrent.futures`."""
+    future: Future[_Result] = Future()
 
-    def __init__(self, timeout_s: float) -> None:
-        self._deadline = time.monotonic() + timeout_s
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
 
-    def call(self, call: Callable[[], Result]) -> Result:
-        """Its answer. Raises what it raises, TimeoutError of `concurrent.futures`."""
-        answer: Future[Result] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(call())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        Thread(target=run, name="sparklag-connect", daemon=True).start()
-        return answer.result(max(0.0, self._deadline - time.monotonic()))
+    Thread(target=run, name="sparklag-connect", daemon=True).start()
+    return future.result(max(0.0, deadline_s - time.monotonic()))
 
 
 def is_connect_session(spark: Any) -> bool:
@@ -97,6 +88,6 @@ def is_connect_session(spark: Any) -> bool:
 
 
 def require_connect_session(spark: Any) -> None:
-    """Raise the error that says why `spark` cannot be observed, if it cannot."""
+    """Raise ListenerError where `spark` cannot be observed."""
     if spark.is_stopped:
         raise SessionStopped("observe() was called on a Spark Connect session that is stopped")

@@ -1,1 +1,1 @@
-"""Query events, and the observations that follow from them."""
+"""From Spark's query events to observations, whatever kind of session they come from."""

@@ -1,11 +1,13 @@
-"""A query's Kafka sources, as it was given them, or as its progress names them. Pure."""
+"""A query's Kafka sources, from its options or its progress, and their positions. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from sparklag_schemas import IsolationLevel
+from sparklag_schemas import IsolationLevel, Offsets, SourcePosition
 from sparklag_schemas.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
@@ -14,16 +16,16 @@ _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka source as the query was given it. No other option is ever read: some are secret."""
+    """A Kafka source by its options. No other option is ever read: some are secret."""
 
     index: int
-    """Its place among the query's streaming sources."""
+    """Among the query's streaming sources."""
     topics: tuple[str, ...] | None
     topic_pattern: str | None
     bootstrap_servers: str | None
     isolation_level: IsolationLevel
     assigned: dict[str, list[int]] | None = None
-    """The partitions of each topic, where it was given them. None: it reads all."""
+    """The partitions of each topic, where the query assigns them. None: it reads all."""
 
     def reads(self, topics: set[str]) -> bool:
         """Whether all of `topics` can be this source's."""
@@ -32,57 +34,103 @@ class KafkaSource:
         if self.topic_pattern is None:
             return False
         try:
-            # Spark takes a topic in which the pattern is found anywhere.
+            # Spark takes a topic in which the pattern occurs anywhere.
             return all(re.search(self.topic_pattern, topic) for topic in topics)
         except re.error:
-            # Java's expressions know more than Python's: take the pattern at its word.
+            # Valid in Java only: assume that it matches.
             return True
 
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """What a query says of itself: where it reads, and where its checkpoint is."""
+    """What a query reads, and where its checkpoint is."""
 
     sources: tuple[KafkaSource, ...] = ()
     checkpoint_location: str | None = None
 
 
-def named_source(index: int, description: str) -> KafkaSource | None:
+def parse_source_description(index: int, description: str) -> KafkaSource | None:
     """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`.
 
-    None where it does not say what is read. Brokers and isolation level are not in it.
+    None where it names no topics. Brokers and isolation level are not in it.
     """
-    found = _STRATEGY.fullmatch(description)
-    if found is None:
+    match = _STRATEGY.fullmatch(description)
+    if match is None:
         return None
-    strategy, told = found.groups()
+    strategy, value = match.groups()
     topics: tuple[str, ...] | None = None
     assigned: dict[str, list[int]] | None = None
     if strategy == "Subscribe":
-        topics = tuple(topic for part in told.split(",") if (topic := part.strip()))
+        topics = tuple(topic for part in value.split(",") if (topic := part.strip()))
     elif strategy == "Assign":
-        assigned = _assigned(told)
+        assigned = _parse_partitions(value)
         topics = tuple(assigned) if assigned is not None else None
-    elif len(told) > MAX_TEXT:
+    elif len(value) > MAX_TEXT:
         return None
     if any(len(topic) > MAX_TOPIC_NAME for topic in topics or ()):
         return None
     return KafkaSource(
         index=index,
         topics=topics,
-        topic_pattern=told if strategy == "SubscribePattern" else None,
+        topic_pattern=value if strategy == "SubscribePattern" else None,
         bootstrap_servers=None,
         isolation_level="read_uncommitted",
         assigned=assigned,
     )
 
 
-def _assigned(told: str) -> dict[str, list[int]] | None:
-    """`orders-0, orders-1`, as Kafka's own clients write partitions."""
+def _parse_partitions(text: str) -> dict[str, list[int]] | None:
+    """`orders-0, orders-1`, the format of Kafka's clients."""
     partitions: dict[str, list[int]] = {}
-    for part in told.split(","):
-        found = _PARTITION.fullmatch(part.strip())
-        if found is None or (number := int(found.group(2))) > MAX_PARTITION:
+    for part in text.split(","):
+        match = _PARTITION.fullmatch(part.strip())
+        if match is None or (number := int(match.group(2))) > MAX_PARTITION:
             return None
-        partitions.setdefault(found.group(1), []).append(number)
+        partitions.setdefault(match.group(1), []).append(number)
     return {topic: sorted(numbers) for topic, numbers in sorted(partitions.items())}
+
+
+def source_positions(
+    processed: Mapping[int, Offsets | None],
+    began: Mapping[int, Offsets | None],
+    description: QueryDescription,
+    from_progress: Mapping[int, KafkaSource] = MappingProxyType({}),
+) -> list[SourcePosition]:
+    """By the number of each source; without offsets, the described sources alone. `from_progress`:
+    sources parsed from a progress, used where there is no description."""
+    if not processed:
+        return [_position(source.index, None, None, source) for source in description.sources]
+    # Spark may number the sources otherwise than in the plan (where a source is read twice), so
+    # they are matched by their topics.
+    unmatched = list(description.sources)
+    positions = []
+    for index, offsets in sorted(processed.items()):
+        topics = set(offsets or ())
+        source = next((source for source in unmatched if source.reads(topics)), None)
+        if source is not None:
+            unmatched.remove(source)
+        elif len(description.sources) == 1:
+            source = description.sources[0]
+        else:
+            source = next((s for s in description.sources if s.reads(topics)), None)
+        if not description.sources:
+            source = from_progress.get(index)
+        positions.append(_position(index, offsets, began.get(index), source))
+    return positions
+
+
+def _position(
+    index: int, offsets: Offsets | None, began: Offsets | None, source: KafkaSource | None
+) -> SourcePosition:
+    if source is None:
+        return SourcePosition(source=index, processed=offsets, began=began)
+    return SourcePosition(
+        source=index,
+        processed=offsets,
+        began=began,
+        topics=list(source.topics) if source.topics is not None else None,
+        topic_pattern=source.topic_pattern,
+        bootstrap_servers=source.bootstrap_servers,
+        isolation_level=source.isolation_level,
+        assigned=source.assigned,
+    )

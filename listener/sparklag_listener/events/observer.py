@@ -1,64 +1,58 @@
-"""Turns query events into observations: remembers each query's position between its events.
-
-Pure: no clock, no Spark, no Kafka.
-"""
+"""Turns query events into observations: tracks each query's position between its events. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
-from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription, source_positions
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_listener.events.source_positions import positions
 from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin
 from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.redaction import PublishExceptions, exception_line
 
-_REMEMBERED = 1_000
-"""Runs that are over, and queries."""
-_NOT_KNOWN: Final[Mapping[int, Offsets | None]] = MappingProxyType({})
+_CACHE_SIZE = 1_000
+"""Of ended runs, and of descriptions of ended queries."""
 
-Kept = TypeVar("Kept")
+_Value = TypeVar("_Value")
 
 
 @dataclass
-class _Query:
+class _TrackedQuery:
     run_id: str
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
     processed: dict[int, Offsets | None] = field(default_factory=dict)
-    named: dict[int, KafkaSource] = field(default_factory=dict)
-    """What its progress says that it reads: for where there is no description."""
+    sources: dict[int, KafkaSource] = field(default_factory=dict)
+    """From its progress, for where there is no description."""
     batch_id: int | None = None
     batch_run_id: str | None = None
     """The run that `batch_id` is of: a later one may begin with an earlier batch."""
     batch_started_at_ms: int | None = None
     processed_at_ms: int | None = None
 
-    def has(self, progress: Progress) -> bool:
-        """Whether it was seen already, or the position known is of a later batch."""
+    def is_past(self, progress: Progress) -> bool:
+        """Whether this progress was processed before, or a later batch was."""
         if self.batch_id is None or progress.batch_id is None:
             return False
         if self.batch_run_id == progress.run_id:
             if progress.batch_id == self.batch_id:
                 return progress.batch.started_at == self.batch_started_at_ms
             return progress.batch_id < self.batch_id
-        # Once the run that goes on has completed a batch, an earlier one has nothing to add.
+        # Once the current run has completed a batch, earlier runs no longer count.
         return self.run_id != progress.run_id and self.batch_run_id == self.run_id
 
 
 class Observer:
     """The position of every query of one session.
 
-    Each observation is whole: one that says a query is idle or has ended repeats its position.
-    Events of a run may still come when a later run has started, which Spark tells of at once:
-    they no longer say what the query does, only a batch's position counts.
-    `observed_at` never goes back, whatever the machine's clock does.
+    Each observation is complete: that of an idle or ended query repeats its position. Events of a
+    run may still arrive after a later run has started, as Spark sends the start at once: of those
+    only a batch's position counts. `observed_at` never decreases, also when the clock is set back.
     """
 
     def __init__(
@@ -74,57 +68,57 @@ class Observer:
         self._publish_exceptions = publish_exceptions
         self._publish_locations = publish_locations
         self._new_id = new_id
-        self._queries: dict[str, _Query] = {}
-        self._over: dict[str, None] = {}
-        self._described: dict[str, QueryDescription] = {}
-        """What queries that have ended said of themselves: the next run may be too short to ask."""
+        self._queries: dict[str, _TrackedQuery] = {}
+        self._ended_runs: dict[str, None] = {}
+        self._descriptions: dict[str, QueryDescription] = {}
+        """Of ended queries: the next run may be too short to request it."""
         self._newest_ms = 0
 
     def runs(self) -> dict[str, str]:
-        """The query of each run that goes on, as far as is known."""
+        """The query of each active run."""
         return {query.run_id: query_id for query_id, query in self._queries.items()}
 
     def batch_of(self, query_id: str, run_id: str) -> int | None:
-        """The last batch that was seen of a run that goes on."""
+        """The last observed batch of an active run."""
         query = self._queries.get(query_id)
         return query.batch_id if query is not None and query.batch_run_id == run_id else None
 
-    def knows(self, query_id: str, run_id: str) -> bool:
-        """Whether this run was described already, or is over."""
+    def has_run(self, query_id: str, run_id: str) -> bool:
+        """Whether this run is tracked, or has ended."""
         query = self._queries.get(query_id)
-        return run_id in self._over or (query is not None and query.run_id == run_id)
+        return run_id in self._ended_runs or (query is not None and query.run_id == run_id)
 
     def describe(self, query_id: str, run_id: str, description: QueryDescription) -> None:
-        """Remember what a run says of itself."""
-        query = self._enter(query_id, run_id)
+        """Set the description of a run."""
+        query = self._track(query_id, run_id)
         if description.sources or not query.description.sources:
             query.description = description
 
     def observe(self, event: QueryEvent) -> Observation | None:
-        """The observation `event` makes.
+        """The observation of `event`.
 
-        None for a query without Kafka sources, for a progress seen already or older than one that
-        was, and for what else comes late: from a run that is over.
-        Raises MalformedMessage where Spark's JSON cannot be read.
+        None for a query without Kafka sources, for a progress that is repeated or older than the
+        last, and for other events of a run that has ended.
+        Raises MalformedMessage where Spark's JSON cannot be parsed.
         """
         if isinstance(event, Progressed):
             return self._progressed(parse_progress(event.text), event.at_ms)
-        if event.run_id in self._over:
+        if event.run_id in self._ended_runs:
             return None
         if isinstance(event, Refreshed):
             return self._refreshed(event)
-        query = self._enter(event.query_id, event.run_id)
+        query = self._track(event.query_id, event.run_id)
         if isinstance(event, Started):
             query.name = event.name[:MAX_NAME] if event.name else event.name
             return self._observation(event.query_id, query, "started", event.at_ms)
         if isinstance(event, Idled):
             return self._observation(event.query_id, query, "idle", event.at_ms)
-        # A restart begins anew: the service remembers the position, a driver that starts many
-        # short queries must not.
+        # The service retains the position for a restart; a driver that starts many short queries
+        # must not.
         del self._queries[event.query_id]
-        _remember(self._over, event.run_id, None)
+        _cache(self._ended_runs, event.run_id, None)
         if query.description.sources:
-            _remember(self._described, event.query_id, query.description)
+            _cache(self._descriptions, event.query_id, query.description)
         return self._observation(
             event.query_id,
             query,
@@ -138,33 +132,33 @@ class Observer:
     def _refreshed(self, event: Refreshed) -> Observation | None:
         query = self._queries.get(event.query_id)
         if query is None or query.run_id != event.run_id:
-            # It says that a run goes on, not which one of two is the later.
+            # It does not tell which one of two runs is the later.
             return None
         return self._observation(
             event.query_id, query, "refresh", event.at_ms, activity=event.activity
         )
 
-    def _enter(self, query_id: str, run_id: str) -> _Query:
+    def _track(self, query_id: str, run_id: str) -> _TrackedQuery:
         query = self._queries.get(query_id)
         if query is None:
-            known = self._described.get(query_id, QueryDescription())
-            query = self._queries[query_id] = _Query(run_id, description=known)
+            description = self._descriptions.get(query_id, QueryDescription())
+            query = self._queries[query_id] = _TrackedQuery(run_id, description=description)
         if query.run_id != run_id:
-            _remember(self._over, query.run_id, None)
+            _cache(self._ended_runs, query.run_id, None)
             query.run_id = run_id
         return query
 
     def _progressed(self, progress: Progress, at_ms: int) -> Observation | None:
-        if progress.run_id not in self._over:
-            query = self._enter(progress.query_id, progress.run_id)
+        if progress.run_id not in self._ended_runs:
+            query = self._track(progress.query_id, progress.run_id)
         elif progress.query_id in self._queries:
             query = self._queries[progress.query_id]
         else:
             return None
-        if query.has(progress):
+        if query.is_past(progress):
             return None
         if query.run_id == progress.run_id:
-            # It may have been given another name since an earlier run.
+            # Its name may differ from an earlier run's.
             query.name = progress.name
         if not progress.idle:
             query.processed_at_ms = progress.completed_at_ms
@@ -173,7 +167,7 @@ class Observer:
             query.processed_at_ms = query.batch_started_at_ms = None
         query.batch_id = progress.batch_id
         query.batch_run_id = progress.run_id
-        query.named.update(progress.named)
+        query.sources.update(progress.sources)
         for source, offsets in progress.processed.items():
             if offsets is not None or source not in query.processed:
                 query.processed[source] = offsets
@@ -186,16 +180,16 @@ class Observer:
     def _observation(
         self,
         query_id: str,
-        query: _Query,
+        query: _TrackedQuery,
         cause: Cause,
         at_ms: int,
         *,
         batch: Batch | None = None,
-        began: Mapping[int, Offsets | None] = _NOT_KNOWN,
+        began: Mapping[int, Offsets | None] = MappingProxyType({}),
         exception: str | None = None,
         activity: Activity | None = None,
     ) -> Observation | None:
-        sources = positions(query.processed, began, query.description, query.named)
+        sources = source_positions(query.processed, began, query.description, query.sources)
         if not sources:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
@@ -220,9 +214,9 @@ class Observer:
         )
 
 
-def _remember(kept: dict[str, Kept], key: str, value: Kept) -> None:
-    """As the newest; the oldest goes where there are too many."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > _REMEMBERED:
-        del kept[next(iter(kept))]
+def _cache(cache: dict[str, _Value], key: str, value: _Value) -> None:
+    """Add as the newest, and evict the oldest."""
+    cache.pop(key, None)
+    cache[key] = value
+    if len(cache) > _CACHE_SIZE:
+        del cache[next(iter(cache))]

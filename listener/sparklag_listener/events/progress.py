@@ -1,18 +1,18 @@
-"""Reads Spark's progress JSON. Pure."""
+"""Parses Spark's progress JSON. Pure.
+
+A progress without readable end offsets is refused. Everything else in it is optional: a value that
+cannot be parsed is None.
+"""
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct, field
+from collections.abc import Iterable
+from datetime import datetime, timezone
 
-from sparklag_listener.events.kafka_source import KafkaSource, named_source
-from sparklag_listener.events.progress_batch import (
-    epoch_ms_of,
-    event_time,
-    offsets_of,
-    rate_limited,
-    state_size,
-)
+import msgspec
+from msgspec import Raw, Struct, field
+
+from sparklag_listener.events.kafka_source import KafkaSource, parse_source_description
 from sparklag_schemas import Batch, MalformedMessage, Offsets
 from sparklag_schemas.bounds import (
     MAX_DURATION_MS,
@@ -25,15 +25,30 @@ from sparklag_schemas.bounds import (
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.printable import printable
 
-_NULL = msgspec.Raw(b"null")
+_NULL = Raw(b"null")
 
 
 class _Source(Struct):
     description: str = ""
-    startOffset: msgspec.Raw = _NULL  # noqa: N815 - Spark's name
-    endOffset: msgspec.Raw = _NULL  # noqa: N815
-    latestOffset: msgspec.Raw = _NULL  # noqa: N815
+    startOffset: Raw = _NULL  # noqa: N815 - Spark's name
+    endOffset: Raw = _NULL  # noqa: N815
+    latestOffset: Raw = _NULL  # noqa: N815
     numInputRows: int = 0  # noqa: N815
+
+
+class _StateOperator(Struct, rename="camel"):
+    num_rows_total: Count
+    memory_used_bytes: Count | None = None
+
+
+class _EventTime(Struct):
+    watermark: str | None = None
+    max: str | None = None
+
+
+class _Batch(Struct, rename="camel"):
+    batch_id: Count
+    duration_ms: dict[str, int] = field(default_factory=dict)
 
 
 class _Progress(Struct, rename="camel"):
@@ -44,19 +59,14 @@ class _Progress(Struct, rename="camel"):
     sources: list[_Source]
     name: str | None = None
     num_input_rows: int | None = None
-    """A Connect server, asked for the last progress, says it of each source only."""
+    """The last progress from a Connect server has it only for each source."""
     duration_ms: dict[str, int] = field(default_factory=dict)
-    state_operators: msgspec.Raw = _NULL
-    event_time: msgspec.Raw = _NULL
-
-
-class _Batch(Struct, rename="camel"):
-    batch_id: Count
-    duration_ms: dict[str, int] = field(default_factory=dict)
+    state_operators: Raw = _NULL
+    event_time: Raw = _NULL
 
 
 class Progress(Struct, frozen=True):
-    """One progress event. `processed` holds the Kafka sources by their index."""
+    """One progress event. `processed` has the Kafka sources by their index."""
 
     query_id: str
     run_id: str
@@ -64,57 +74,75 @@ class Progress(Struct, frozen=True):
     batch_id: int | None
     """The last completed batch. None before the first."""
     idle: bool
-    """No batch was run: it says where the query stands. Spark gives it the next batch's number."""
+    """No batch was run. Spark then reports the next batch's number."""
     completed_at_ms: int
     batch: Batch
     processed: dict[int, Offsets | None]
-    """None: this source had nothing in this batch; its position is as before."""
+    """None: this source had no data in this batch; its position is unchanged."""
     began: dict[int, Offsets | None]
-    """The same of where this batch began. None: the query's first, or nothing in it."""
-    named: dict[int, KafkaSource]
-    """What each says it reads, where its description says so."""
+    """Start offsets of this batch. None: the query's first, or no data."""
+    sources: dict[int, KafkaSource]
+    """Parsed from their descriptions, where possible."""
 
 
-_decoder = msgspec.json.Decoder(_Progress)
-_batch_decoder = msgspec.json.Decoder(_Batch)
+class EventTime(Struct, frozen=True):
+    """Epoch milliseconds; None where there is none."""
+
+    watermark_at: int | None = None
+    max_at: int | None = None
+    """Highest event time in this batch."""
+
+
+class StateSize(Struct, frozen=True):
+    """Of all state stores of a query; None where it has none."""
+
+    rows: int | None = None
+    memory_bytes: int | None = None
+
+
+_progress = msgspec.json.Decoder(_Progress)
+_batch = msgspec.json.Decoder(_Batch)
+_offsets = msgspec.json.Decoder(Offsets)
+_text = msgspec.json.Decoder(str)
+_operators = msgspec.json.Decoder(list[_StateOperator])
+_event_time = msgspec.json.Decoder(_EventTime)
 
 
 def parse_progress(text: str) -> Progress:
-    """The progress in `text`, as Spark 3.4 to 4.x write it, or a Connect client.
+    """The progress in `text`, of Spark 3.4 to 4.x, or a Connect client.
 
-    Raises MalformedMessage with what is missing or wrong.
+    Raises MalformedMessage, which names what is missing or wrong.
     """
     try:
-        found = _decoder.decode(text)
-        started_at_ms = epoch_ms_of(found.timestamp)
+        progress = _progress.decode(text)
+        started_at_ms = parse_epoch_ms(progress.timestamp)
         if started_at_ms < 0:
-            raise ValueError(f"timestamp {found.timestamp} is before 1970")
+            raise ValueError(f"timestamp {progress.timestamp} is before 1970")
     except NOT_JSON as error:
         raise MalformedMessage(printable(f"progress of a query: {error}")) from error
     phases = {
-        phase: took
-        for phase, took in found.duration_ms.items()
-        # By a clock that was set back while it ran it took less than nothing.
-        if 0 <= took <= MAX_DURATION_MS and len(phase) <= MAX_NAME
+        phase: duration_ms
+        for phase, duration_ms in progress.duration_ms.items()
+        # Negative where the clock was set back in the meantime.
+        if 0 <= duration_ms <= MAX_DURATION_MS and len(phase) <= MAX_NAME
     }
     duration = phases.get("triggerExecution")
-    idle = bool(found.duration_ms) and "addBatch" not in found.duration_ms
-    rows = found.num_input_rows
+    rows = progress.num_input_rows
     if rows is None:
-        rows = sum(source.numInputRows for source in found.sources)
-    idle = idle and not rows
-    batch_id = found.batch_id - idle
+        rows = sum(source.numInputRows for source in progress.sources)
+    idle = bool(progress.duration_ms) and "addBatch" not in progress.duration_ms and not rows
+    batch_id = progress.batch_id - idle
     kafka = {
         index: source
-        for index, source in enumerate(found.sources)
+        for index, source in enumerate(progress.sources)
         if source.description.startswith("Kafka")
     }
     processed = {index: _end_offsets(source) for index, source in kafka.items()}
-    state, times = state_size(found.state_operators), event_time(found.event_time)
+    state, times = parse_state_size(progress.state_operators), parse_event_time(progress.event_time)
     return Progress(
-        query_id=found.id,
-        run_id=found.run_id,
-        name=found.name[:MAX_NAME] if found.name else found.name,
+        query_id=progress.id,
+        run_id=progress.run_id,
+        name=progress.name[:MAX_NAME] if progress.name else progress.name,
         batch_id=batch_id if batch_id >= 0 else None,
         idle=idle,
         completed_at_ms=min(started_at_ms + (duration or 0), MAX_EPOCH_MS),
@@ -123,7 +151,7 @@ def parse_progress(text: str) -> Progress:
             rows=bounded(max(rows, 0)),
             duration_ms=duration,
             phases_ms=phases,
-            rate_limited=rate_limited(
+            rate_limited=is_rate_limited(
                 (source.endOffset, processed[index], source.latestOffset)
                 for index, source in kafka.items()
             ),
@@ -134,39 +162,109 @@ def parse_progress(text: str) -> Progress:
         ),
         processed=processed,
         began={index: _start_offsets(source) for index, source in kafka.items()},
-        named={
-            index: named
+        sources={
+            index: parsed
             for index, source in kafka.items()
-            if (named := named_source(index, source.description)) is not None
+            if (parsed := parse_source_description(index, source.description)) is not None
         },
     )
 
 
 def completed_batch(text: str) -> tuple[int | None, bool]:
-    """The last completed batch by the progress in `text`, and whether that is the one it is of.
+    """The last completed batch by the progress in `text`, and whether the progress is of it.
 
-    Reads no offsets. Raises MalformedMessage.
+    Decodes no offsets. Raises MalformedMessage.
     """
     try:
-        found = _batch_decoder.decode(text)
+        batch = _batch.decode(text)
     except NOT_JSON as error:
         raise MalformedMessage(printable(f"progress of a query: {error}")) from error
-    ran = "addBatch" in found.duration_ms
-    batch_id = found.batch_id - (not ran)
+    ran = "addBatch" in batch.duration_ms
+    batch_id = batch.batch_id - (not ran)
     return batch_id if batch_id >= 0 else None, ran
+
+
+def parse_offsets(raw: Raw) -> Offsets | None:
+    """A Kafka source's offsets: an object, or in Connect its text. Raises one of NOT_JSON."""
+    if raw == _NULL:
+        return None
+    content = bytes(raw)
+    return _offsets.decode(_text.decode(content) if content.startswith(b'"') else content)
 
 
 def _end_offsets(source: _Source) -> Offsets | None:
     try:
-        return offsets_of(source.endOffset)
+        return parse_offsets(source.endOffset)
     except NOT_JSON as error:
         text = printable(f"endOffset of {source.description}: {error}")
         raise MalformedMessage(text) from error
 
 
 def _start_offsets(source: _Source) -> Offsets | None:
-    """What cannot be read is not known: it is not worth an observation."""
     try:
-        return offsets_of(source.startOffset)
+        return parse_offsets(source.startOffset)
     except NOT_JSON:
         return None
+
+
+def is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool | None:
+    """Whether more records were available than the batch took, when it was planned.
+
+    `sources`: of each Kafka source the end of the batch, raw and parsed, and the log end offsets.
+    A source without data in this batch has no end. None: not known of any source.
+    """
+    limited: bool | None = None
+    for raw_ends, ends, raw_latest in sources:
+        if ends is None or raw_latest == _NULL:
+            continue
+        limited = limited or False
+        if raw_ends == raw_latest:
+            continue
+        try:
+            latest = parse_offsets(raw_latest) or {}
+        except NOT_JSON:
+            continue
+        if any(
+            end < latest.get(topic, {}).get(partition, end)
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        ):
+            return True
+    return limited
+
+
+def parse_state_size(raw: Raw) -> StateSize:
+    """Of Spark's `stateOperators`."""
+    if raw == _NULL:
+        return StateSize()
+    try:
+        operators = _operators.decode(raw)
+    except NOT_JSON:
+        return StateSize()
+    if not operators:
+        return StateSize()
+    memory = [each.memory_used_bytes for each in operators if each.memory_used_bytes is not None]
+    rows = bounded(sum(each.num_rows_total for each in operators))
+    return StateSize(rows, bounded(sum(memory)) if memory else None)
+
+
+def parse_event_time(raw: Raw) -> EventTime:
+    """Of Spark's `eventTime`. A watermark of 1970 means none yet."""
+    if raw == _NULL:
+        return EventTime()
+    try:
+        times = _event_time.decode(raw)
+        watermark_at = parse_epoch_ms(times.watermark) if times.watermark is not None else None
+        max_at = parse_epoch_ms(times.max) if times.max is not None else None
+    except NOT_JSON:
+        return EventTime()
+    return EventTime(watermark_at or None, max_at)
+
+
+def parse_epoch_ms(timestamp: str) -> int:
+    """Of a time in Spark's format. Raises ValueError."""
+    # Python 3.10 does not take the Z.
+    time = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=timezone.utc)
+    return round(time.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What Spark says of its queries, as values: taken from the JVM, not yet read."""
+"""The events of Spark's queries, as values: taken from the JVM, not parsed yet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from sparklag_schemas import Activity
 
-MOST_EXCEPTION_CHARS = 8_000
-"""What is taken of an exception's text."""
+MAX_EXCEPTION_CHARS = 8_000
+"""Of an exception's text; the rest is cut off."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A run of a query began, or was found running."""
+    """A run of a query began, or was already active."""
 
     query_id: str
     run_id: str
@@ -30,7 +30,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Idled:
-    """A trigger found nothing to read."""
+    """A trigger without data."""
 
     query_id: str
     run_id: str
@@ -39,13 +39,13 @@ class Idled:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """Asked, Spark named the run among those that are active. No listener says this."""
+    """A run was active when Spark was polled. No listener has this event."""
 
     query_id: str
     run_id: str
     at_ms: int
     activity: Activity | None = None
-    """What it does, by its own status. None: it did not say."""
+    """From its status. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,12 @@ QueryEvent = Started | Progressed | Idled | Refreshed | Terminated
 
 
 @dataclass(frozen=True)
-class Found:
-    """What an event that did not come would have said: learnt by asking Spark."""
+class PolledEvent:
+    """An event that did not arrive, made up by polling Spark."""
 
     event: Started | Progressed | Terminated
     lost: bool = True
-    """Its event should have come. A session that is stopped tells of no end, and polling there are
-    no events."""
+    """The listener should have received it: it polls beside a listener, and the session runs."""
 
 
-Told = QueryEvent | Found
+QueuedEvent = QueryEvent | PolledEvent

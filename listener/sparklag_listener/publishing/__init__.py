@@ -1,1 +1,1 @@
-"""Observations on their way to `processed-offsets`."""
+"""From the queue of observations to `processed-offsets`, and to the offset store."""

@@ -1,21 +1,21 @@
-"""Keeps every batch's offsets in the store, from the driver itself."""
+"""Records every batch's offsets in the store, from the driver itself."""
 
 from __future__ import annotations
 
 import asyncio
 
-from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.stats import Stats
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 
-_MOST_TOGETHER = 200
+_MAX_CHUNK = 200
 
 
 class OffsetRecorder:
-    """Takes observations off the queue, as many as there are together. While the store is away the
-    queue keeps the newest of each query; what gave way is recorded as one with what follows."""
+    """Takes all waiting observations off the queue at once. While the store is away the queue
+    retains the newest of each query; the dropped batches are recorded as one with the next."""
 
     def __init__(self, store: OffsetStore, settings: Settings) -> None:
         self._store = store
@@ -27,12 +27,12 @@ class OffsetRecorder:
         pruning = asyncio.create_task(writer.prune_regularly())
         try:
             while True:
-                together = [await queue.get()]
-                while len(together) < _MOST_TOGETHER and not queue.empty():
-                    together.append(queue.get_nowait())
-                await writer.write(together)
+                chunk = [await queue.get()]
+                while len(chunk) < _MAX_CHUNK and not queue.empty():
+                    chunk.append(queue.get_nowait())
+                await writer.write(chunk)
                 stats.recorded = writer.counts.batches
-                for _ in together:
+                for _ in chunk:
                     queue.task_done()
         finally:
             pruning.cancel()

@@ -1,4 +1,4 @@
-"""Publishes observations to `processed-offsets`, for as long as it takes."""
+"""Publishes observations to `processed-offsets`, and retries until Kafka has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparklag_kafka.clients.connection import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
-from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
@@ -20,17 +20,17 @@ from sparklag_schemas.topics import key_of, offsets_topic
 
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 3.0
-_MOST_TOGETHER = 100
+_MAX_PAUSE_S = 3.0
+_MAX_ROUND = 100
 _FAILURES = (*KAFKA_FAILURES, SparklagError)
 
 
 class OffsetsPublisher:
-    """Takes observations off the queue in rounds: those of different queries together, those of one
-    query in order, the next not before the last is acknowledged.
+    """Takes observations off the queue in rounds, one of each query. A query's next observation is
+    sent after its last is acknowledged.
 
     Each is repeated until Kafka acknowledges it: at least once. While Kafka is away the queue
-    keeps the newest of each query; afterwards no query waits for what the others have to catch up.
+    retains the newest of each query; afterwards no query waits for another's backlog.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class OffsetsPublisher:
         self._queue = queue
         self._settings = settings
         self._stats = stats
-        self._form = MessageFormats(settings).writer(Observation, settings.offsets_topic)
+        self._writer = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
-        """Since it last worked: the cause of each kind of failure."""
+        """Of each kind of failure since the last success."""
         self._next: Observation | None = None
-        """Taken off the queue already, for the next round."""
+        """Off the queue already, for the next round."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -60,67 +60,67 @@ class OffsetsPublisher:
 
     async def _next_round(self) -> list[Observation]:
         """The oldest observation of each query that has one, in order."""
-        taken = {}
+        by_query = {}
         observation = self._next or await self._queue.get()
         self._next = None
-        taken[observation.query_id] = observation
-        while len(taken) < _MOST_TOGETHER and not self._queue.empty():
+        by_query[observation.query_id] = observation
+        while len(by_query) < _MAX_ROUND and not self._queue.empty():
             observation = self._queue.get_nowait()
-            if observation.query_id in taken:
+            if observation.query_id in by_query:
                 self._next = observation
                 break
-            taken[observation.query_id] = observation
-        return list(taken.values())
+            by_query[observation.query_id] = observation
+        return list(by_query.values())
 
-    async def _deliver(self, together: list[Observation]) -> None:
+    async def _deliver(self, observations: list[Observation]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            errors = await self._send(together)
+            errors = await self._send(observations)
             failed = []
-            for observation, error in zip(together, errors, strict=True):
+            for observation, error in zip(observations, errors, strict=True):
                 if error is None:
                     self._mark_published()
-                elif isinstance(error, MessageTooLarge) and len(together) == 1:
+                elif isinstance(error, MessageTooLarge) and len(observations) == 1:
                     self._drop(observation, error)
                 else:
                     failed.append(observation)
             if not failed:
                 return
             if any(isinstance(error, MessageTooLarge) for error in errors):
-                # Kafka refuses them by the batch: each by itself tells which it is.
+                # Kafka refuses a whole batch: send each alone.
                 for observation in failed:
                     await self._deliver([observation])
                 return
             for error in {type(error): error for error in errors if error is not None}.values():
-                await self._complain(error)
-            # Not all drivers at the same moment.
+                await self._report(error)
+            # Jitter: not all drivers retry at the same time.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            together = failed
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            observations = failed
 
-    async def _send(self, together: list[Observation]) -> list[BaseException | None]:
-        """What each failed with. Raises what is no failure of Kafka's."""
+    async def _send(self, observations: list[Observation]) -> list[BaseException | None]:
+        """The error of each, or None. Raises unexpected errors."""
         try:
             producer = self._producer or self._make_producer()
             if not producer.started and self._settings.create_topics:
                 await self._create_topic()
         except _FAILURES as error:
-            return [error] * len(together)
-        sent = (self._send_one(producer, observation) for observation in together)
-        errors = await asyncio.gather(*sent, return_exceptions=True)
-        for unforeseen in errors:
-            # CancelledError: what is left of a message whose producer was abandoned.
-            expected = (*_FAILURES, asyncio.CancelledError)
-            if unforeseen is not None and not isinstance(unforeseen, expected):
-                raise unforeseen
+            return [error] * len(observations)
+        sends = (self._send_one(producer, observation) for observation in observations)
+        errors = await asyncio.gather(*sends, return_exceptions=True)
+        # CancelledError: of a message whose producer was abandoned.
+        expected = (*_FAILURES, asyncio.CancelledError)
+        for result in errors:
+            if result is not None and not isinstance(result, expected):
+                raise result
         return errors
 
     async def _send_one(self, producer: AcknowledgedProducer, observation: Observation) -> None:
         await producer.send(
             self._settings.offsets_topic,
-            value=await self._form.encode(observation),
+            value=await self._writer.encode(observation),
             key=key_of(observation.query_id),
-            headers=observation_headers(observation, self._form.content_type),
+            headers=observation_headers(observation, self._writer.content_type),
         )
 
     def _mark_published(self) -> None:
@@ -150,7 +150,7 @@ class OffsetsPublisher:
         )
         await create_missing(settings.access, [spec])
 
-    async def _complain(self, error: BaseException) -> None:
+    async def _report(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""
         first = not self._causes
         if type(error) not in self._causes:
@@ -159,7 +159,7 @@ class OffsetsPublisher:
         self._stats.fail(cause)
         if first:
             _log.warning(
-                "sparklag: cannot publish to topic %s (%s); the query is not affected, trying on",
+                "sparklag: cannot publish to topic %s (%s); the query is not affected, retrying",
                 self._settings.offsets_topic,
                 cause,
             )
@@ -167,8 +167,8 @@ class OffsetsPublisher:
     async def _cause(self, error: BaseException) -> str:
         try:
             return await explain_error(error, self._settings.access)
-        except SparklagError as unusable:
-            return str(unusable)
+        except SparklagError as unexplained:
+            return str(unexplained)
 
     def _recovered(self) -> None:
         if self._causes:

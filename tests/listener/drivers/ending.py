@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_listener.publishing.process_end import process_end
+from sparklag_listener.process_exit import process_exit
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
 
 CLOSE_S = 60.0
@@ -125,7 +125,7 @@ def returns_where_no_thread_can_be_started_any_more(driver: Driver) -> None:
 def main() -> None:
     name, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
     if publish_to == read_from:
-        process_end._timeout_s = CLOSE_S
+        process_exit._timeout_s = CLOSE_S
     spark = build_session()
     tell("session")
     handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)

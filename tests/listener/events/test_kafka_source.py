@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_listener.events.kafka_source import KafkaSource, named_source
+from sparklag_listener.events.kafka_source import KafkaSource, parse_source_description
 from tests import samples
 
 TOPICS = st.lists(
@@ -19,7 +19,7 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
     for name in samples.PROGRESS:
         for index, source in enumerate(samples.progress_document(name)["sources"]):
             if source["description"].startswith("Kafka"):
-                found = named_source(index, source["description"])
+                found = parse_source_description(index, source["description"])
                 assert found is not None, source["description"]
                 assert found.index == index
                 assert (found.topics is None) == (found.topic_pattern is not None)
@@ -31,7 +31,7 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
 
 @given(TOPICS)
 def test_subscribed_topics_are_read(topics: list[str]) -> None:
-    found = named_source(3, f"KafkaV2[Subscribe[{', '.join(topics)}]]")
+    found = parse_source_description(3, f"KafkaV2[Subscribe[{', '.join(topics)}]]")
     assert found == KafkaSource(3, tuple(topics), None, None, "read_uncommitted")
 
 
@@ -40,7 +40,7 @@ def test_assigned_partitions_are_read_whatever_their_order(
     topics: list[str], partitions: list[int]
 ) -> None:
     told = ", ".join(f"{topic}-{number}" for number in partitions for topic in topics)
-    found = named_source(0, f"KafkaV2[Assign[{told}]]")
+    found = parse_source_description(0, f"KafkaV2[Assign[{told}]]")
     assert found is not None
     assert found.assigned == {topic: sorted(partitions) for topic in topics}
     assert set(found.topics or ()) == set(topics)
@@ -48,13 +48,13 @@ def test_assigned_partitions_are_read_whatever_their_order(
 
 @pytest.mark.parametrize("pattern", ["orders.*", "a[bc]d, e", "x]]", "(?i)o.{2,3}"])
 def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
-    found = named_source(0, f"KafkaV2[SubscribePattern[{pattern}]]")
+    found = parse_source_description(0, f"KafkaV2[SubscribePattern[{pattern}]]")
     assert found is not None
     assert (found.topics, found.topic_pattern, found.assigned) == (None, pattern, None)
 
 
 def test_the_source_of_older_sparks_is_read_too() -> None:
-    found = named_source(0, "KafkaSource[Subscribe[orders]]")
+    found = parse_source_description(0, "KafkaSource[Subscribe[orders]]")
     assert found is not None
     assert found.topics == ("orders",)
 
@@ -65,10 +65,10 @@ def test_the_source_of_older_sparks_is_read_too() -> None:
      "KafkaV2[Subscribe[a]", "FileStreamSource[file:/KafkaV2[Subscribe[a]]]"],
 )  # fmt: skip
 def test_what_names_no_topic_is_left_alone(description: str) -> None:
-    assert named_source(0, description) is None
+    assert parse_source_description(0, description) is None
 
 
 def test_partitions_that_cannot_be_told_apart_name_nothing() -> None:
-    found = named_source(0, "KafkaV2[Assign[orders]]")
+    found = parse_source_description(0, "KafkaV2[Assign[orders]]")
     assert found is not None
     assert (found.topics, found.assigned) == (None, None)

@@ -356,7 +356,7 @@ def test_a_new_run_may_begin_with_an_earlier_batch() -> None:
 def test_nothing_that_comes_after_its_end_brings_a_run_back(event: QueryEvent) -> None:
     watching = observer(kafka_source("a"))
     seen(watching, terminated())
-    assert watching.knows(QUERY, RUN), "there is nothing more to learn of it"
+    assert watching.has_run(QUERY, RUN), "there is nothing more to learn of it"
     assert watching.observe(event) is None
 
 
@@ -368,7 +368,7 @@ def test_a_driver_of_many_short_queries_does_not_fill_its_memory() -> None:
         watching.observe(Started(query_id, run_id, None, 1))
         watching.observe(Terminated(query_id, run_id, None, 2))
     assert len(watching._queries) == 0
-    assert len(watching._over) <= 1_000
+    assert len(watching._ended_runs) <= 1_000
 
 
 def test_a_refresh_says_what_goes_on_and_not_which_of_two_runs_is_the_later() -> None:

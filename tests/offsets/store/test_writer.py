@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_listener.publishing.counters import Stats
 from sparklag_listener.publishing.offset_recorder import OffsetRecorder
+from sparklag_listener.stats import Stats
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
 from sparklag_offsets.store.batch_record import BatchRecord

@@ -74,7 +74,7 @@ def test_names_are_resolved_while_the_interpreter_exits_and_no_thread_can_be_sta
     ended = run_script(
         """
         import atexit, asyncio, threading
-        from sparklag_listener.publishing.background_loop import BackgroundLoop
+        from sparklag_listener.background_loop import BackgroundLoop
 
         loop = BackgroundLoop()
 

@@ -1,4 +1,4 @@
-"""Closes what is open when the process ends, by the interpreter's exit or by SIGTERM."""
+"""Closes handles when the process ends, by the interpreter's exit or by SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from types import FrameType
 from typing import Final
 
 Close = Callable[[float], None]
-"""Takes the seconds it has. Must not raise, and must cope with being called in a signal handler
-while it is running already on the same thread."""
+"""Takes a timeout in seconds. Must not raise, and must be reentrant: a signal handler may call it
+while it runs on the same thread."""
 
 
-class ProcessEnd:
-    """By default SIGTERM ends Python on the spot, without `atexit`. So as long as something is to
-    be closed it is handled, unless somebody else handles it; only the main thread can do that."""
+class ProcessExit:
+    """By default SIGTERM ends Python at once, without `atexit`. So it is handled while a handle is
+    open, unless the user handles it; only the main thread can set a handler."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._open: list[Close] = []
+        self._callbacks: list[Close] = []
 
-    def watch(self, close: Close) -> None:
+    def register(self, close: Close) -> None:
         """Call `close` when the process ends."""
-        if not self._open:
+        if not self._callbacks:
             atexit.register(self._close_all)
-        self._open.append(close)
+        self._callbacks.append(close)
         if _in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def forget(self, close: Close) -> None:
-        """It is closed. With the last one, exit and SIGTERM are as they were."""
-        if close in self._open:
-            self._open.remove(close)
-        if self._open:
+    def unregister(self, close: Close) -> None:
+        """After the last one, exit and SIGTERM are handled as before."""
+        if close in self._callbacks:
+            self._callbacks.remove(close)
+        if self._callbacks:
             return
         atexit.unregister(self._close_all)
-        # == and not `is`: a bound method is made anew each time.
+        # == and not `is`: each access makes a new bound method.
         if _in_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _close_all(self) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        for close in list(self._open):
-            close(max(0.0, deadline - time.monotonic()))
+        deadline_s = time.monotonic() + self._timeout_s
+        for close in list(self._callbacks):
+            close(max(0.0, deadline_s - time.monotonic()))
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         try:
@@ -61,5 +61,5 @@ def _in_main_thread() -> bool:
 
 
 CLOSE_TIMEOUT_S: Final = 5.0
-process_end: Final = ProcessEnd(CLOSE_TIMEOUT_S)
-"""One for the process: there is one SIGTERM."""
+process_exit: Final = ProcessExit(CLOSE_TIMEOUT_S)
+"""One for the process, as there is one SIGTERM."""

@@ -1,4 +1,4 @@
-"""The census: what it says of what Spark answers, and that nothing Spark does can hurt it."""
+"""The query poller: its events for each answer of Spark, and that no answer can hurt it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import replace
 
 import pytest
 
-from sparklag_listener.events import census
-from sparklag_listener.events.census import Census
+from sparklag_listener.events import query_poller
 from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.queries import ConnectionLost, Unanswered
 from sparklag_listener.events.query_events import (
-    Found,
+    PolledEvent,
     Progressed,
     QueryEvent,
+    QueuedEvent,
     Refreshed,
     Started,
     Terminated,
-    Told,
 )
-from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.events.query_poller import QueryPoller
+from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
+from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage
 from tests import samples
 from tests.listener.fakes import FakeQueries
@@ -38,40 +38,40 @@ STARTED = Started(QUERY, RUN, "orders", 10)
 
 
 class Counted:
-    """A census with what it puts, which an observer gets as in a driver."""
+    """A poller with what it puts, which an observer gets as in a driver."""
 
     def __init__(self, heartbeat_s: float, poll_interval_s: float | None = None) -> None:
         self.queries = FakeQueries()
         self.observer = Observer("default")
         self.stats = Stats()
-        self.told: list[Told] = []
-        self.census = Census(
-            self.queries, self.observer, self._put, self.stats, heartbeat_s, poll_interval_s
+        self.told: list[QueuedEvent] = []
+        self.poller = QueryPoller(
+            self.queries, self.observer, self._put, self.stats.fail, heartbeat_s, poll_interval_s
         )
-        self.task = asyncio.create_task(self.census.run())
+        self.task = asyncio.create_task(self.poller.run())
 
     def observe(self, *events: QueryEvent) -> None:
         """What the listener brings."""
         for event in events:
             observation = self.observer.observe(event)
             if observation is not None:
-                self.census.heard(observation.query_id)
+                self.poller.mark_observed(observation.query_id)
 
     def found(self) -> list[QueryEvent]:
-        return [each.event for each in self.told if isinstance(each, Found)]
+        return [each.event for each in self.told if isinstance(each, PolledEvent)]
 
     def refreshed(self) -> list[str]:
         return [each.run_id for each in self.told if isinstance(each, Refreshed)]
 
-    async def looks(self, times: int) -> None:
-        """Wait until Spark was asked so many times more, and the census is through with it."""
-        wanted = self.queries.looks + times + 1
-        await holds(lambda: self.queries.looks >= wanted, f"{times} more looks")
+    async def polls(self, times: int) -> None:
+        """Wait until Spark was asked so many times more, and the poller is done with it."""
+        wanted = self.queries.polls + times + 1
+        await holds(lambda: self.queries.polls >= wanted, f"{times} more polls")
 
-    def _put(self, told: Told) -> None:
+    def _put(self, told: QueuedEvent) -> None:
         self.told.append(told)
         with suppress(MalformedMessage):
-            self.observe(told.event if isinstance(told, Found) else told)
+            self.observe(told.event if isinstance(told, PolledEvent) else told)
 
 
 @asynccontextmanager
@@ -88,11 +88,11 @@ async def counting(
             await made.task
 
 
-async def test_a_query_nothing_is_heard_of_is_refreshed_at_each_census() -> None:
+async def test_a_query_nothing_is_heard_of_is_refreshed_at_each_poll() -> None:
     async with counting() as driver:
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
-        await driver.looks(4)
+        await driver.polls(4)
         assert driver.refreshed()[:3] == [RUN] * 3
         assert driver.found() == []
 
@@ -104,7 +104,7 @@ async def test_a_refresh_says_what_the_query_does_where_spark_says_it() -> None:
         for activity in (None, "running", "waiting"):
             if activity is not None:
                 driver.queries.activities[RUN] = activity
-            await driver.looks(2)
+            await driver.polls(2)
             last = driver.told[-1]
             assert isinstance(last, Refreshed)
             assert last.activity == activity
@@ -116,8 +116,8 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
         driver.observe(STARTED, PROGRESS)
 
         async def looked() -> bool:
-            driver.census.heard(QUERY)
-            return driver.queries.looks > 0
+            driver.poller.mark_observed(QUERY)
+            return driver.queries.polls > 0
 
         await eventually(looked, "Spark is asked")
         await asyncio.sleep(0.1)
@@ -130,7 +130,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
         await holds(lambda: bool(driver.found()), "it is found")
-        await driver.looks(3)
+        await driver.polls(3)
         assert [type(event) for event in driver.found()] == [Progressed]
         assert driver.observer.batch_of(QUERY, RUN) == BATCH
         assert driver.queries.texts_read == 1, "the text is not fetched where the batch is known"
@@ -138,9 +138,9 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         driver.queries.bus = None
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
-        await holds(lambda: driver.queries.looks > 0, "Spark is asked")
+        await holds(lambda: driver.queries.polls > 0, "Spark is asked")
         driver.observe(PROGRESS)
-        await driver.looks(0)
+        await driver.polls(0)
         assert driver.found() == []
         assert driver.queries.texts_read == 0
 
@@ -169,7 +169,7 @@ async def test_a_run_nobody_told_of_is_found_with_its_position() -> None:
         assert isinstance(started, Started)
         assert replace(started, at_ms=10) == STARTED
         assert isinstance(progress, Progressed)
-        await driver.looks(3)
+        await driver.polls(3)
         assert len(driver.found()) == 2
         assert driver.refreshed().count(RUN) >= 2
 
@@ -178,7 +178,7 @@ async def test_a_run_nobody_told_of_that_is_over_already_is_left_to_its_events()
     async with counting() as driver:
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
         driver.queries.stopping.add(RUN)
-        await driver.looks(3)
+        await driver.polls(3)
         assert driver.found() == []
 
 
@@ -186,7 +186,7 @@ async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exceptio
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
-        await driver.looks(1)
+        await driver.polls(1)
         driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
         await holds(lambda: len(driver.found()) == 2, "it is found")
         progress, ended = driver.found()
@@ -195,7 +195,7 @@ async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exceptio
         assert (ended.query_id, ended.run_id, ended.exception) == (QUERY, RUN, "it broke")
         assert driver.observer.observe(PROGRESS) is None, "what comes late is not news"
         assert driver.observer.observe(Terminated(QUERY, RUN, None, 99)) is None
-        await driver.looks(3)
+        await driver.polls(3)
         assert len(driver.found()) == 2
 
 
@@ -206,26 +206,26 @@ async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
         driver.observe(Terminated(QUERY, RUN, None, 30))
-        await driver.looks(0)
+        await driver.polls(0)
         assert driver.told == [] or driver.refreshed() == [RUN]
         # After it has left, within the grace.
         driver.observe(Started(QUERY, "run-2", "orders", 40))
         driver.queries.ends(RUN, None)
-        looks = driver.queries.looks
-        await holds(lambda: driver.queries.looks > looks, "Spark is asked")
+        polls = driver.queries.polls
+        await holds(lambda: driver.queries.polls > polls, "Spark is asked")
         driver.observe(Terminated(QUERY, "run-2", None, 50))
-        await driver.looks(0)
+        await driver.polls(0)
         assert driver.found() == []
 
 
 async def test_a_run_that_starts_while_spark_is_asked_has_not_ended() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await holds(lambda: driver.queries.looks == 1, "Spark is asked")
+        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
         driver.observe(STARTED)
         driver.queries.answering.set()
         driver.queries.runs(QUERY, RUN, None)
-        await driver.looks(3)
+        await driver.polls(3)
         assert driver.found() == []
 
 
@@ -233,10 +233,10 @@ async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, 3, '{"id": 5}')
-        await driver.looks(4)
+        await driver.polls(4)
         assert driver.queries.texts_read == 1
         driver.queries.runs(QUERY, RUN, 4, '{"id": 6}')
-        await driver.looks(4)
+        await driver.polls(4)
         assert driver.queries.texts_read == 2
 
 
@@ -244,12 +244,12 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
     async with counting() as driver:
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
-        await driver.looks(1)
+        await driver.polls(1)
         driver.queries.ends(RUN, None)
-        driver.queries.session_over = True
+        driver.queries.is_session_stopped = True
         await asyncio.wait_for(driver.task, DEADLINE_S)
         assert [type(event) for event in driver.found()] == [Terminated]
-        assert [each.lost for each in driver.told if isinstance(each, Found)] == [False]
+        assert [each.lost for each in driver.told if isinstance(each, PolledEvent)] == [False]
 
 
 async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixture) -> None:
@@ -269,7 +269,7 @@ async def test_one_lost_connection_is_not_the_end() -> None:
         driver.queries.runs(QUERY, RUN, None)
         for _ in range(5):
             driver.queries.fail_once = ConnectionLost("gone")
-            await driver.looks(2)
+            await driver.polls(2)
         assert not driver.task.done()
 
 
@@ -277,21 +277,21 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with counting() as driver:
-        driver.queries.fail = lambda: Unanswered("it will not say")
-        await driver.looks(5)
+        driver.queries.fail = lambda: SparkUnavailable("it will not say")
+        await driver.polls(5)
         assert driver.stats.failed == 1
         driver.queries.fail = None
         driver.observe(STARTED)
         driver.queries.runs(QUERY, RUN, None)
         await holds(lambda: bool(driver.refreshed()), "it goes on")
     (told,) = logged(caplog)
-    assert "does not say which queries run: it will not say" in told
+    assert "does not list its active queries: it will not say" in told
 
 
 async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(census, "_ANSWER_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
     threads = threading.active_count()
     async with counting() as driver:
         driver.observe(STARTED)
@@ -300,7 +300,7 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
         await holds(lambda: driver.stats.failed == 1, "it is told")
         driver.told.clear()
         await asyncio.sleep(0.3)
-        assert driver.queries.looks == 1
+        assert driver.queries.polls == 1
         assert threading.active_count() <= threads + 1
         assert driver.told == []
         driver.queries.answering.set()
@@ -312,7 +312,7 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
 async def test_it_can_be_ended_while_spark_does_not_answer() -> None:
     async with counting() as driver:
         driver.queries.answering.clear()
-        await holds(lambda: driver.queries.looks == 1, "Spark is asked")
+        await holds(lambda: driver.queries.polls == 1, "Spark is asked")
         driver.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(driver.task, DEADLINE_S)
@@ -324,12 +324,12 @@ async def test_what_it_remembers_goes_with_the_queries() -> None:
             query_id, run_id = f"query-{number}", f"run-{number}"
             text = PROGRESS.text.replace(QUERY, query_id).replace(RUN, run_id)
             driver.queries.runs(query_id, run_id, BATCH, text)
-            await driver.looks(1)
+            await driver.polls(1)
             driver.queries.ends(run_id, None)
         await holds(lambda: driver.observer.runs() == {}, "all have ended")
-        await driver.looks(2)
-        assert driver.census._heard_at == {}
-        assert driver.census._told == {}
+        await driver.polls(2)
+        assert driver.poller._observed_at_s == {}
+        assert driver.poller._polled_batches == {}
 
 
 async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_was_lost() -> None:
@@ -337,12 +337,12 @@ async def test_polling_it_asks_at_once_waits_for_no_events_and_nothing_it_finds_
         driver.queries.await_events = never_asked  # type: ignore[method-assign]
         driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
         await holds(lambda: len(driver.found()) == 2, "it is found")
-        await driver.looks(3)
+        await driver.polls(3)
         assert driver.refreshed() == [], "it was just observed"
         driver.queries.ends(RUN, "it broke")
         await holds(lambda: len(driver.found()) == 3, "its end is found")
         assert [type(event) for event in driver.found()] == [Started, Progressed, Terminated]
-        assert not any(each.lost for each in driver.told if isinstance(each, Found))
+        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
         assert driver.queries.texts_read == 1
 
 
@@ -351,7 +351,7 @@ async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> 
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
         await holds(lambda: len(driver.refreshed()) == 2, "two heartbeats")
-        assert driver.queries.looks > 6
+        assert driver.queries.polls > 6
 
 
 def never_asked(timeout_s: float) -> bool | None:

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparklag_listener.classic.listener_watch import ListenerWatch
 from sparklag_listener.errors import NoListener
-from sparklag_listener.publishing.counters import Stats
+from sparklag_listener.events.listener_supervisor import ListenerSupervisor
+from sparklag_listener.stats import Stats
 from tests.logged import logged
 from tests.waiting import eventually
 
@@ -42,7 +42,7 @@ class FakeListener:
 
 @asynccontextmanager
 async def watching(listener: FakeListener, stats: Stats) -> AsyncIterator[None]:
-    task = asyncio.create_task(ListenerWatch(listener, stats, 0.01).run())
+    task = asyncio.create_task(ListenerSupervisor(listener, stats, 0.01).run())
     try:
         yield
     finally:

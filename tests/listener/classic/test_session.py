@@ -16,8 +16,9 @@ from sparklag_listener import (
     UnsupportedSpark,
     observe,
 )
-from sparklag_listener.classic.jvm_session import JvmSession, require_jvm_session
-from sparklag_listener.classic.spark_session import _kafka_source, brief
+from sparklag_listener.classic.description import _kafka_source
+from sparklag_listener.classic.py4j_text import brief
+from sparklag_listener.classic.session import ClassicSession, require_classic_session
 from sparklag_listener.events.kafka_source import KafkaSource
 from sparklag_schemas import SettingsError
 from tests.listener.fakes import (
@@ -84,11 +85,11 @@ def test_a_method_that_is_not_for_this_session_is_refused_in_one_line(
     "version", ["3.3.0", "3.4.0", "3.5.7", "4.0.0", "4.2.0", "10.0.1", "4.1.0-SNAPSHOT"]
 )
 def test_spark_from_3_3_on_is_taken(version: str) -> None:
-    require_jvm_session(FakeSession(version=version))
+    require_classic_session(FakeSession(version=version))
 
 
 def test_before_spark_3_4_there_is_no_listener() -> None:
-    session = JvmSession(FakeSession(version="3.3.4"))
+    session = ClassicSession(FakeSession(version="3.3.4"))
     with pytest.raises(NoListener, match="listeners need Spark 3"):
         session.listen(lambda event: None, lambda error: None)
 

@@ -1,4 +1,4 @@
-"""The inbox: in order from any thread, bounded, and the newest of each run stays."""
+"""The event queue: in order from any thread, bounded, and the newest of each run stays."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from sparklag_listener.events.event_inbox import EventInbox
+from sparklag_listener.events.event_queue import EventQueue
 from sparklag_listener.events.query_events import (
-    Found,
     Idled,
+    PolledEvent,
     Progressed,
+    QueuedEvent,
     Refreshed,
     Started,
     Terminated,
-    Told,
 )
 from tests.waiting import DEADLINE_S
 
@@ -30,40 +30,40 @@ def run_ids(run: int) -> tuple[str, str]:
     return f"query-{run}", f"run-{run}"
 
 
-def put_all(inbox: EventInbox, events: Iterable[Told]) -> None:
+def put_all(queue: EventQueue, events: Iterable[QueuedEvent]) -> None:
     for event in events:
-        inbox.put(event)
+        queue.put(event)
 
 
-async def taken(inbox: EventInbox) -> list[Told]:
+async def taken(queue: EventQueue) -> list[QueuedEvent]:
     events = []
-    while inbox.qsize():
-        events.append(await inbox.get())
-        inbox.task_done()
+    while queue.qsize():
+        events.append(await queue.get())
+        queue.task_done()
     return events
 
 
 async def test_events_come_out_in_the_order_they_were_put() -> None:
-    inbox = EventInbox(100)
+    queue = EventQueue(100)
     events = [progress(run, batch) for batch in range(10) for run in range(3)]
-    put_all(inbox, events)
-    assert await taken(inbox) == events
-    assert inbox.dropped == 0
+    put_all(queue, events)
+    assert await taken(queue) == events
+    assert queue.dropped == 0
 
 
 async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> None:
-    inbox = EventInbox(1_000_000)
-    got: list[Told] = []
+    queue = EventQueue(1_000_000)
+    got: list[QueuedEvent] = []
 
     async def read() -> None:
         while True:
-            got.append(await inbox.get())
-            inbox.task_done()
+            got.append(await queue.get())
+            queue.task_done()
 
     reading = asyncio.create_task(read())
     threads = [
         threading.Thread(
-            target=put_all, args=(inbox, [Idled(*run_ids(run), n) for n in range(500)])
+            target=put_all, args=(queue, [Idled(*run_ids(run), n) for n in range(500)])
         )
         for run in range(8)
     ]
@@ -71,7 +71,7 @@ async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> Non
         thread.start()
     for thread in threads:
         await asyncio.to_thread(thread.join, 60)
-    await asyncio.wait_for(inbox.join(), DEADLINE_S)
+    await asyncio.wait_for(queue.join(), DEADLINE_S)
     reading.cancel()
     assert len(got) == 8 * 500
     for run in range(8):
@@ -80,33 +80,33 @@ async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> Non
 
 
 async def test_without_room_the_newest_progress_of_each_run_stays_and_the_rest_is_counted() -> None:
-    inbox = EventInbox(10)
-    put_all(inbox, [progress(run, batch) for batch in range(1_000) for run in range(3)])
-    left = await taken(inbox)
+    queue = EventQueue(10)
+    put_all(queue, [progress(run, batch) for batch in range(1_000) for run in range(3)])
+    left = await taken(queue)
     assert len(left) <= 10
     assert left[-3:] == [progress(run, 999) for run in range(3)]
-    assert inbox.dropped == 3_000 - len(left)
+    assert queue.dropped == 3_000 - len(left)
 
 
 async def test_without_room_for_text_long_ones_give_way_however_few_they_are() -> None:
-    inbox = EventInbox(10_000, most_chars=100_000)
-    put_all(inbox, [progress(1, batch, size=35_000) for batch in range(100)])
-    left = await taken(inbox)
+    queue = EventQueue(10_000, max_chars=100_000)
+    put_all(queue, [progress(1, batch, size=35_000) for batch in range(100)])
+    left = await taken(queue)
     assert len(left) <= 2
     assert left[-1] == progress(1, 99, size=35_000)
-    assert inbox.dropped + len(left) == 100
+    assert queue.dropped + len(left) == 100
 
 
 async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
-    inbox = EventInbox(20)
-    kept: list[Told] = []
+    queue = EventQueue(20)
+    kept: list[QueuedEvent] = []
     for run in range(30):
         first = Started(*run_ids(run), "orders", 1)
         last = Terminated(*run_ids(run), "it broke", 9)
-        found = Found(progress(run, 5))
-        put_all(inbox, [first, *(progress(run, batch) for batch in range(50)), found, last])
+        found = PolledEvent(progress(run, 5))
+        put_all(queue, [first, *(progress(run, batch) for batch in range(50)), found, last])
         kept += [first, found, last]
-    left = await taken(inbox)
+    left = await taken(queue)
     assert [event for event in left if not isinstance(event, Progressed)] == kept
     assert [event for event in left if isinstance(event, Progressed)][-1] == progress(29, 49)
     for run in range(30):
@@ -114,10 +114,10 @@ async def test_starts_and_ends_stay_and_what_is_left_keeps_its_order() -> None:
 
 
 async def test_of_what_only_says_that_a_run_goes_on_the_newest_stays() -> None:
-    inbox = EventInbox(4)
+    queue = EventQueue(4)
     for at_ms in range(50):
-        put_all(inbox, [Idled(*run_ids(1), at_ms), Refreshed(*run_ids(2), at_ms)])
-    left = await taken(inbox)
+        put_all(queue, [Idled(*run_ids(1), at_ms), Refreshed(*run_ids(2), at_ms)])
+    left = await taken(queue)
     assert len(left) <= 4
     assert left[-2:] == [Idled(*run_ids(1), 49), Refreshed(*run_ids(2), 49)]
 
@@ -126,46 +126,46 @@ async def test_where_nothing_is_superfluous_it_grows_and_does_not_look_each_time
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked = 0
-    make_room = EventInbox._make_room
+    make_room = EventQueue._compact
 
-    def count(inbox: EventInbox) -> None:
+    def count(queue: EventQueue) -> None:
         nonlocal looked
         looked += 1
-        make_room(inbox)
+        make_room(queue)
 
-    monkeypatch.setattr(EventInbox, "_make_room", count)
-    inbox = EventInbox(10)
-    put_all(inbox, [progress(run, 1) for run in range(1_000)])
-    assert len(await taken(inbox)) == 1_000
-    assert inbox.dropped == 0
+    monkeypatch.setattr(EventQueue, "_compact", count)
+    queue = EventQueue(10)
+    put_all(queue, [progress(run, 1) for run in range(1_000)])
+    assert len(await taken(queue)) == 1_000
+    assert queue.dropped == 0
     assert looked < 10
 
 
 async def test_a_text_that_says_no_run_is_bounded_too() -> None:
-    inbox = EventInbox(10)
-    put_all(inbox, [Progressed("{", n) for n in range(100)])
-    assert inbox.qsize() <= 10
+    queue = EventQueue(10)
+    put_all(queue, [Progressed("{", n) for n in range(100)])
+    assert queue.qsize() <= 10
 
 
 async def test_it_is_joined_once_what_was_taken_is_done_though_some_gave_way() -> None:
-    inbox = EventInbox(2)
-    await asyncio.wait_for(inbox.join(), DEADLINE_S)
-    put_all(inbox, [progress(1, batch) for batch in range(10)])
-    joining = asyncio.create_task(inbox.join())
-    while inbox.qsize():
-        await inbox.get()
+    queue = EventQueue(2)
+    await asyncio.wait_for(queue.join(), DEADLINE_S)
+    put_all(queue, [progress(1, batch) for batch in range(10)])
+    joining = asyncio.create_task(queue.join())
+    while queue.qsize():
+        await queue.get()
         await asyncio.sleep(0)
         assert not joining.done()
-        inbox.task_done()
+        queue.task_done()
     await asyncio.wait_for(joining, DEADLINE_S)
 
 
 def test_once_the_loop_is_closed_putting_says_so() -> None:
-    async def make() -> EventInbox:
-        return EventInbox(10)
+    async def make() -> EventQueue:
+        return EventQueue(10)
 
     loop = asyncio.new_event_loop()
-    inbox = loop.run_until_complete(make())
+    queue = loop.run_until_complete(make())
     loop.close()
     with pytest.raises(RuntimeError):
-        inbox.put(progress(1, 1))
+        queue.put(progress(1, 1))

@@ -8,9 +8,9 @@ from tests.listener.scripts import run_script
 
 CLOSERS = """
 import os, signal, sys, threading, time
-from sparklag_listener.publishing.process_end import ProcessEnd
+from sparklag_listener.process_exit import ProcessExit
 
-end = ProcessEnd(timeout_s=10)
+end = ProcessExit(timeout_s=10)
 
 def closer(name):
     def close(timeout_s):
@@ -19,8 +19,8 @@ def closer(name):
     return close
 
 first, second = closer("first"), closer("second")
-end.watch(first)
-end.watch(second)
+end.register(first)
+end.register(second)
 """
 
 
@@ -37,20 +37,20 @@ def test_on_sigterm_all_are_closed_and_it_still_ends_by_it() -> None:
 
 def test_it_ends_by_sigterm_also_where_closing_fails() -> None:
     ended = run_script(
-        CLOSERS + "end.watch(lambda timeout_s: 1 / 0)\n"
+        CLOSERS + "end.register(lambda timeout_s: 1 / 0)\n"
         "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
     )
     assert ended.exit_code == -signal.SIGTERM
 
 
 def test_what_is_forgotten_is_not_closed() -> None:
-    ended = run_script(CLOSERS + "end.forget(first)")
+    ended = run_script(CLOSERS + "end.unregister(first)")
     assert ended.lines == ["closed second"]
 
 
 def test_with_nothing_open_sigterm_is_as_it_was() -> None:
     ended = run_script(
-        CLOSERS + "end.forget(first); end.forget(second); end.forget(second)\n"
+        CLOSERS + "end.unregister(first); end.unregister(second); end.unregister(second)\n"
         "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"
     )
     assert ended.lines == ["True"]
@@ -69,7 +69,7 @@ def test_a_handler_of_the_drivers_own_is_left_alone() -> None:
 def test_a_handler_the_driver_sets_later_is_left_alone() -> None:
     ended = run_script(
         CLOSERS + "mine = lambda *_: None\nsignal.signal(signal.SIGTERM, mine)\n"
-        "end.forget(first); end.forget(second)\n"
+        "end.unregister(first); end.unregister(second)\n"
         "print(signal.getsignal(signal.SIGTERM) is mine)"
     )
     assert ended.lines == ["True"]
@@ -79,10 +79,10 @@ def test_outside_the_main_thread_no_signal_handler_is_set() -> None:
     ended = run_script(
         """
         import signal, threading
-        from sparklag_listener.publishing.process_end import ProcessEnd
+        from sparklag_listener.process_exit import ProcessExit
 
-        end = ProcessEnd(timeout_s=10)
-        watch = lambda: end.watch(lambda timeout_s: print("closed"))
+        end = ProcessExit(timeout_s=10)
+        watch = lambda: end.register(lambda timeout_s: print("closed"))
         thread = threading.Thread(target=watch)
         thread.start()
         thread.join()

@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from sparklag_listener import driver_pipeline
+from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Record, Sink
 from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
 from sparklag_listener.events.query_events import (
-    Found,
     Idled,
+    PolledEvent,
     Progressed,
     Refreshed,
     Started,
     Terminated,
 )
-from sparklag_listener.publishing import driver_pipeline
-from sparklag_listener.publishing.counters import Stats
-from sparklag_listener.publishing.driver_pipeline import Describe, DriverPipeline, Record, Sink
+from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests import samples
@@ -153,7 +153,7 @@ async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
         assert sink.observations == []
         assert stats.queued == 2
         assert "bootstrap_servers" in str(stats.last_error)
-        pipeline.drop_rest()
+        pipeline.drop_remaining()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
     told = [line for line in logged(caplog) if "brokers" in line]
     assert len(told) == 2, "once when it happens, once for what is lost"
@@ -272,7 +272,7 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     ended = Terminated(QUERY_ID, RUN_ID, "it broke", 40)
     async with running(sink) as pipeline:
         for event in (STARTED, PROGRESS, ended):
-            pipeline.receive(Found(event))
+            pipeline.receive(PolledEvent(event))
         # What the bus brings late.
         for event in (STARTED, PROGRESS, ended):
             pipeline.receive(event)
@@ -282,7 +282,7 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     assert sink.observations[-1].exception == "it broke"
     assert (stats.recovered, stats.observed, stats.ignored, stats.published) == (3, 3, 3, 3)
     (told,) = [line for line in logged(caplog) if "bus" in line]
-    assert "did not bring that query orders started" in told
+    assert "lost an event (started) of query orders" in told
     assert "spark.scheduler.listenerbus.eventqueue.streams.capacity" in told
 
 
@@ -294,9 +294,9 @@ async def test_what_came_after_all_is_not_counted_as_found(
     async with running(sink) as pipeline:
         for event in (STARTED, PROGRESS):
             pipeline.receive(event)
-            pipeline.receive(Found(event))
+            pipeline.receive(PolledEvent(event))
         pipeline.receive(ended)
-        pipeline.receive(Found(ended))
+        pipeline.receive(PolledEvent(ended))
         await flushed(pipeline)
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
@@ -374,7 +374,7 @@ async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query
 
 async def test_an_event_after_its_end_is_not_kept() -> None:
     async with running(Taken()) as pipeline:
-        pipeline.drop_rest()
+        pipeline.drop_remaining()
         pipeline.receive(STARTED)
         assert pipeline._events.qsize() == 0
 
@@ -387,7 +387,7 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
         pipeline.receive(STARTED)
         pipeline.receive(PROGRESS)
         await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
-        pipeline.drop_rest()
+        pipeline.drop_remaining()
         assert (pipeline.stats().dropped, pipeline.stats().queued) == (2, 0)
     assert "closed with 2 observations not published" in caplog.text
 
@@ -397,7 +397,7 @@ async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFi
     async with running(Taken()) as pipeline:
         pipeline.receive(STARTED)
         await flushed(pipeline)
-        pipeline.drop_rest()
+        pipeline.drop_remaining()
     assert logged(caplog) == []
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklag_listener.publishing.background_loop import BackgroundLoop
+from sparklag_listener.background_loop import BackgroundLoop
 from tests.listener.scripts import run_script
 
 
@@ -96,7 +96,7 @@ def test_a_task_that_will_not_be_cancelled_does_not_hold_it_up() -> None:
     ended = run_script(
         """
         import asyncio, time
-        from sparklag_listener.publishing.background_loop import BackgroundLoop
+        from sparklag_listener.background_loop import BackgroundLoop
 
         async def stubborn():
             while True:
@@ -128,7 +128,7 @@ def test_a_process_ends_without_waiting_for_what_blocks_on_it() -> None:
     ended = run_script(
         """
         import threading, time
-        from sparklag_listener.publishing.background_loop import BackgroundLoop
+        from sparklag_listener.background_loop import BackgroundLoop
 
         async def hang():
             time.sleep(3600)

@@ -1,4 +1,4 @@
-"""An event loop on a daemon thread, in a process that belongs to somebody else."""
+"""An event loop on a daemon thread, in a process that belongs to the user."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _TASKS_END_S = 1.0
 
 
 class BackgroundLoop:
-    """Runs coroutines for threads that have no loop. The interpreter exits without waiting for it.
+    """Runs coroutines for threads without a loop. The interpreter exits without waiting for it.
 
     Blocking calls go to `loop.run_in_executor(None, ...)`: see DaemonThreads.
     """
@@ -26,39 +26,39 @@ class BackgroundLoop:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonThreads())
         self._stopping = asyncio.Event()
-        # What is given as the loop stops would never run. Reentrant: a signal may close in a call.
-        self._giving = threading.RLock()
-        self._takes = True
+        # A call as the loop stops would never run. Reentrant: a signal handler may close in a call.
+        self._lock = threading.RLock()
+        self._is_open = True
         self._thread = threading.Thread(target=self._run, name="sparklag", daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Run `function` on the loop soon. RuntimeError once the loop is stopped."""
-        with self._giving:
-            self._require_taking()
+        with self._lock:
+            self._require_open()
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+    def submit(self, coroutine: Coroutine[Any, Any, _Result]) -> Future[_Result]:
         """Run `coroutine` on the loop. RuntimeError once the loop is stopped."""
-        with self._giving:
+        with self._lock:
             try:
-                self._require_taking()
+                self._require_open()
                 return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
             except RuntimeError:
                 coroutine.close()
                 raise
 
     def stop(self, timeout_s: float) -> bool:
-        """Cancel what runs and stop the loop; whether its thread ended in time. Idempotent."""
-        # RuntimeError: stopped before. Its thread may still be on the way out.
+        """Cancel all tasks and stop the loop; whether its thread ended in time. Idempotent."""
+        # RuntimeError: stopped before. Its thread may still be running.
         with suppress(RuntimeError):
             self.call(self._stopping.set)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _require_taking(self) -> None:
-        if not self._takes:
+    def _require_open(self) -> None:
+        if not self._is_open:
             raise RuntimeError("the loop is stopped")
 
     def _run(self) -> None:
@@ -70,11 +70,11 @@ class BackgroundLoop:
 
     async def _run_until_stopped(self) -> None:
         await self._stopping.wait()
-        with self._giving:
-            self._takes = False
-        # What was given until then becomes tasks.
+        with self._lock:
+            self._is_open = False
+        # Coroutines submitted before this become tasks.
         await asyncio.sleep(0)
-        # What is left, a client's tasks say: asyncio would complain of each in the driver's log.
+        # asyncio would log each task that is left, for example a client's, as an error.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklag_listener.classic.jvm_files import JvmFiles
+from sparklag_listener.classic.running_batch import JvmFiles
 from sparklag_offsets.errors import CheckpointAway
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import window
 
 from sparklag_listener import observe
-from sparklag_listener.classic.session_queries import SessionQueries
+from sparklag_listener.classic.queries import ClassicQueries
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.conftest import Driver
@@ -233,11 +233,11 @@ def test_assigned_partitions_are_told(driver: Driver) -> None:
 
 
 def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver) -> None:
-    queries = SessionQueries(driver.spark)
-    assert queries.look().active == ()
+    queries = ClassicQueries(driver.spark)
+    assert queries.list_active().queries == ()
     query = driver.start()
     query.processAllAvailable()
-    (active,) = queries.look().active
+    (active,) = queries.list_active().queries
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
     assert query.lastProgress is not None
     wait_for(lambda: query.recentProgress[-1]["numInputRows"] == 0, "it is idle")
@@ -245,7 +245,7 @@ def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver
     assert active.batch_id == ran["batchId"]
     progress = queries.last_progress(active.run_id, None)
     assert active.activity is None, "it was not asked"
-    assert queries.look(asked={query.runId}).active[0].activity == "waiting"
+    assert queries.list_active(with_activity={query.runId}).queries[0].activity == "waiting"
     assert progress is not None
     assert json.loads(progress.text)["batchId"] == ran["batchId"]
     assert json.loads(progress.text)["timestamp"] == ran["timestamp"]
@@ -253,12 +253,12 @@ def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver
     assert queries.last_progress("no such run", None) is None
     assert queries.is_active(active.run_id)
     query.stop()
-    look = queries.look(keep={active.run_id})
-    assert (look.active, look.session_over) == ((), False)
+    snapshot = queries.list_active(retain={active.run_id})
+    assert (snapshot.queries, snapshot.is_session_stopped) == ((), False)
     assert not queries.is_active(active.run_id)
     assert queries.last_progress(active.run_id, None) is not None, "it is kept"
-    assert queries.end(active.query_id, active.run_id).exception is None
-    assert queries.look().active == ()
+    assert queries.termination(active.query_id, active.run_id).exception is None
+    assert queries.list_active().queries == ()
     assert queries.last_progress(active.run_id, None) is None, "it is forgotten"
 
 
@@ -290,7 +290,7 @@ def test_events_the_listener_bus_lost_are_found(
         assert sum(processed[process.topic].values()) == 20, "of its first batch"
         ours = [line for line in process.lines if "sparklag: " in line]
         assert len(ours) == 1, process.output()
-        assert "listener bus did not bring" in ours[0]
+        assert "listener bus lost an event" in ours[0]
 
 
 def test_a_driver_that_is_killed_says_nothing_more_and_its_last_word_is_right(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from sparklag_listener.classic.py4j_listener import Py4jListener
+from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Started, Terminated
 from tests.listener.fakes import FailingEvent, FakeEvent
 

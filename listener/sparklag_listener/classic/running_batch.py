@@ -1,4 +1,4 @@
-"""The batch that foreachBatch is just called with: whose it is, where it begins and ends."""
+"""The batch that runs in foreachBatch: its query, and where it begins and ends."""
 
 from __future__ import annotations
 
@@ -6,44 +6,45 @@ from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
-from sparklag_listener.classic.jvm_files import JvmFiles
-from sparklag_listener.classic.spark_session import brief, describe_execution
-from sparklag_listener.connect.session import is_connect_session
+from sparklag_listener.classic.description import describe_execution
+from sparklag_listener.classic.py4j_text import brief, read_text
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
-from sparklag_listener.events.source_positions import positions
+from sparklag_listener.events.kafka_source import source_positions
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_initial_offsets,
     parse_offsets,
 )
 from sparklag_offsets.checkpoints.position import NO_SOURCES
-from sparklag_offsets.errors import CheckpointGone
+from sparklag_offsets.errors import CheckpointAway, CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition
+from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.clock import epoch_ms
 
-# As Spark names them; they are its own threads', so nobody else sees another batch's.
+# Spark's names; local properties of the thread that runs the batch.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_FILE_NOT_FOUND: Final = "java.io.FileNotFoundException"
 
 _runs: dict[str, _Run] = {}
-"""By query id: what each batch of a run would ask for again."""
-_adding = Lock()
+"""By query id, cached for all batches of a run."""
+_runs_lock = Lock()
 
 
 def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
-    """What will be observed of the batch once it is complete.
+    """The observation of the batch, as of its completion.
 
-    Spark has written where it ends into the checkpoint before the batch runs. Sources other than
-    Kafka's are left out. Raises NotInBatch, UnsupportedSession, UnsupportedSpark, CheckpointError.
+    Spark writes the batch's end offsets into the checkpoint before it runs. Only Kafka sources are
+    included. Raises NotInBatch, UnsupportedSession, UnsupportedSpark, CheckpointError.
     """
     spark = _session_of(batch)
     try:
         run = _run_of(spark, batch_id)
     except (Py4JError, OSError, AttributeError, TypeError) as error:
         raise UnsupportedSpark(
-            f"keep_offsets(): Spark {spark.version} does not say which query this batch is of:"
+            f"keep_offsets(): Spark {spark.version} does not tell the query of this batch:"
             f" {brief(error)}"
         ) from error
     now_ms = epoch_ms()
@@ -62,8 +63,42 @@ def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
     )
 
 
+class JvmFiles:
+    """The files of one folder, read as Spark reads them: through Hadoop's FileSystem, in any store,
+    with Spark's credentials."""
+
+    def __init__(self, spark: Any, folder: str) -> None:
+        """`spark` is a classic session. Reads nothing yet. Raises Py4JError."""
+        self.shown = redact_location(folder)
+        self._folder = folder
+        # Cached: each part of a class's name costs a command.
+        self._path = spark._jvm.org.apache.hadoop.fs.Path
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        self._system = self._path(folder).getFileSystem(configuration)
+        self._writer = spark._jvm.java.io.StringWriter
+        self._copy = spark._jvm.org.apache.commons.io.IOUtils.copy
+
+    def read(self, name: str) -> bytes | None:
+        """`offsets/5`. None: there is no such file. 8 Py4J commands for a short one. Raises
+        CheckpointAway."""
+        try:
+            stream = self._system.open(self._path(f"{self._folder}/{name}"))
+            try:
+                # Into a StringWriter, to read it in chunks.
+                writer = self._writer()
+                self._copy(stream, writer, "UTF-8")
+                return read_text(writer.getBuffer()).encode()
+            finally:
+                stream.close()
+        except (Py4JError, OSError) as error:
+            java = error.java_exception if isinstance(error, Py4JJavaError) else None
+            if java is not None and java.getClass().getName() == _FILE_NOT_FOUND:
+                return None
+            raise CheckpointAway(f"{self.shown}: {name}: {brief(error)}") from error
+
+
 class _Run:
-    """A run of a query, seen from inside one of its batches."""
+    """A run of a query, while one of its batches runs."""
 
     def __init__(self, spark: Any, execution: Any) -> None:
         self.query_id = str(execution.id().toString())
@@ -72,43 +107,42 @@ class _Run:
         self.description = describe_execution(execution)
         self._execution = execution
         self._files = JvmFiles(spark, str(execution.resolvedCheckpointRoot()))
-        self._last: tuple[int, OffsetFile] | None = None
+        self._previous: tuple[int, OffsetFile] | None = None
 
     def is_active(self) -> bool:
-        """Whether it goes on."""
         try:
             return bool(self._execution.isActive())
         except (Py4JError, OSError):
-            # Of a JVM that is gone.
+            # The JVM is gone.
             return False
 
     def positions(self, batch_id: int) -> list[SourcePosition]:
-        """Where each Kafka source begins in the batch that runs, and where it ends. Raises
-        CheckpointError."""
+        """Start and end of each Kafka source in this batch. Raises CheckpointError."""
         planned = self._offsets_file(batch_id)
         if planned is None:
             raise CheckpointGone(
-                f"{self._files.shown}: offsets/{batch_id} is gone as its batch runs"
+                f"{self._files.shown}: offsets/{batch_id} is gone while its batch runs"
             )
-        progress = NO_SOURCES
-        if batch_id > 0:
-            # A run's batches follow each other. Spark itself needs the file of the one before.
-            last = self._last if self._last is not None and self._last[0] == batch_id - 1 else None
-            before = last[1] if last is not None else self._offsets_file(batch_id - 1)
-            progress = NO_SOURCES.after(before) if before is not None else NO_SOURCES
-        self._last = batch_id, planned
+        before = None
+        if self._previous is not None and self._previous[0] == batch_id - 1:
+            before = self._previous[1]
+        elif batch_id > 0:
+            # Spark does not purge the file of the batch before.
+            before = self._offsets_file(batch_id - 1)
+        tracked = NO_SOURCES.after(before) if before is not None else NO_SOURCES
+        self._previous = batch_id, planned
         began: dict[int, Offsets | None] = {}
         ends: dict[int, Offsets | None] = {}
-        for source in progress.offsets(planned):
+        for source in tracked.offsets(planned):
             if source.planned is None or not self._is_kafka(source.planned):
                 continue
             ends[source.source], began[source.source] = source.planned, source.processed
             if source.processed is None:
                 began[source.source] = self._initial_offsets(planned, source.source)
-        return positions(ends, began, self.description) if ends else []
+        return source_positions(ends, began, self.description) if ends else []
 
     def _is_kafka(self, offsets: Offsets) -> bool:
-        """Whether they are of one that is described; others' may have the same shape."""
+        """Whether a described source reads them; other sources may have the same JSON shape."""
         sources = self.description.sources
         return not sources or any(source.reads(set(offsets)) for source in sources)
 
@@ -134,7 +168,7 @@ def _session_of(batch: Any) -> Any:
             "keep_offsets() takes the DataFrame that foreachBatch is called with, got"
             f" {type(batch).__module__}.{type(batch).__name__}"
         )
-    if is_connect_session(session) or getattr(session, "_jsparkSession", None) is None:
+    if getattr(session, "_jsparkSession", None) is None:
         raise UnsupportedSession(
             "keep_offsets() needs a classic Spark session, this is a Spark Connect session: its"
             " client cannot read the checkpoint"
@@ -143,21 +177,21 @@ def _session_of(batch: Any) -> Any:
 
 
 def _run_of(spark: Any, batch_id: int) -> _Run:
-    """The run whose batch this is. Raises NotInBatch."""
+    """The run of this batch. Raises NotInBatch."""
     session = spark._jsparkSession
     context = session.sparkContext()
     query_id = context.getLocalProperty(_QUERY_ID)
     run = _runs.get(query_id)
     if run is None or not run.is_active():
-        run = _found(spark, query_id)
+        run = _load_run(spark, query_id)
     running = context.getLocalProperty(_BATCH_ID)
     if running != str(batch_id):
         raise NotInBatch(f"keep_offsets() is called with batch {batch_id} within batch {running}")
     return run
 
 
-def _found(spark: Any, query_id: str | None) -> _Run:
-    # The session of a batch is a clone, whose own list of queries is empty.
+def _load_run(spark: Any, query_id: str | None) -> _Run:
+    # The session of a batch is a clone, with an empty list of queries.
     active = spark._jsparkSession.sharedState().activeStreamingQueries()
     uuid = spark._jvm.java.util.UUID
     execution = active.get(uuid.fromString(query_id)) if query_id is not None else None
@@ -167,8 +201,8 @@ def _found(spark: Any, query_id: str | None) -> _Run:
             " calls it in (with PYSPARK_PIN_THREAD as it is by default)"
         )
     run = _Run(spark, execution)
-    with _adding:
-        for ended in [each for each, other in _runs.items() if not other.is_active()]:
-            del _runs[ended]
+    with _runs_lock:
+        for ended_id in [each for each, other in _runs.items() if not other.is_active()]:
+            del _runs[ended_id]
         _runs[query_id] = run
     return run

@@ -1,0 +1,213 @@
+"""The queries of a classic session, by requests through the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from sparklag_listener.classic.description import describe_query
+from sparklag_listener.classic.py4j_text import ProgressReader, brief
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.query_events import MAX_EXCEPTION_CHARS, Progressed, Terminated
+from sparklag_listener.events.session import (
+    ActiveQueries,
+    ActiveQuery,
+    ConnectionLost,
+    SparkUnavailable,
+    activity_of,
+)
+from sparklag_schemas import Activity
+from sparklag_schemas.codec import NOT_JSON
+from sparklag_schemas.runtime.clock import epoch_ms
+
+
+class _Status(msgspec.Struct):
+    isTriggerActive: bool  # noqa: N815 - Spark's names
+    isDataAvailable: bool  # noqa: N815
+
+
+_status = msgspec.json.Decoder(_Status)
+
+
+@dataclass
+class _Run:
+    query_id: str
+    run_id: str
+    name: str | None
+    java: Any
+    progress_at: str | None = None
+    """Timestamp of the last progress that was read. Each trigger has its own."""
+    batch_id: int | None = None
+    """The last completed, by that progress."""
+
+
+class ClassicQueries:
+    """See Queries.
+
+    Holds the Java objects of the queries, so that the end of a query can be read after it. They
+    never leave this class.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._session = spark._jsparkSession
+        self._context = spark._jsparkSession.sparkContext()
+        self._jvm = spark._jvm
+        self._progress_reader = ProgressReader(spark._jvm, "json")
+        self._runs: dict[str, _Run] = {}
+        self._streams: Any = None
+        self._equals: Any = None
+        self._active: Any = None
+        """Java's array, as of the last call, and the run of each query in it."""
+        self._active_runs: list[_Run] = []
+
+    def list_active(
+        self, retain: Collection[str] = (), with_activity: Collection[str] = ()
+    ) -> ActiveQueries:
+        """3 Py4J commands, and 2 for each query; where queries were started or have ended 2 more
+        for each, where it has completed a batch 3 more, with its activity 2 more."""
+        with _errors_translated():
+            is_stopped = bool(self._context.isStopped())
+            # Without a context a query runs no batch any more, but stays active without data.
+            runs = [] if is_stopped else self._list_runs()
+            active = tuple(self._active_query(run, with_activity) for run in runs)
+        retained = {query.run_id for query in active}.union(retain)
+        for run_id in [run_id for run_id in self._runs if run_id not in retained]:
+            self._runs.pop(run_id, None)
+        return ActiveQueries(active, is_stopped)
+
+    def describe(self, query_id: str) -> QueryDescription:
+        try:
+            query = self._session.streams().get(query_id)
+            if query is None:
+                return QueryDescription()
+            self._track(query)
+        except (Py4JError, OSError, AttributeError, TypeError):
+            return QueryDescription()
+        return describe_query(query)
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        """None where this Spark has no such method: it is not public.
+
+        A query's end is visible before its last events have reached the listener.
+        """
+        try:
+            if not self._context.isStopped():
+                self._context.listenerBus().waitUntilEmpty(int(timeout_s * 1000))
+            return True
+        except Py4JJavaError:
+            # Too many events, or one that takes too long.
+            return False
+        except (Py4JError, OSError, AttributeError, TypeError):
+            # The JVM is gone, or a Spark with other internals.
+            return None
+
+    def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
+        with _errors_translated():
+            run = self._runs.get(run_id)
+            progress = run.java.lastProgress() if run is not None else None
+            if run is None or progress is None:
+                return None
+            batch_id = _completed_batch(progress)
+            if after is not None and (batch_id is None or batch_id <= after):
+                return None
+            if not _ran_a_batch(progress):
+                recent = run.java.recentProgress()
+                numbers = reversed(range(len(recent)))
+                progress = next((p for n in numbers if _ran_a_batch(p := recent[n])), progress)
+            return Progressed(self._progress_reader.read(progress), epoch_ms())
+
+    def is_active(self, run_id: str) -> bool:
+        with _errors_translated():
+            run = self._runs.get(run_id)
+            return run is not None and bool(run.java.isActive())
+
+    def termination(self, query_id: str, run_id: str) -> Terminated:
+        with _errors_translated():
+            run = self._runs.get(run_id)
+            text = None
+            if run is not None and (exception := run.java.exception()).isDefined():
+                text = self._stack_trace(exception.get())
+            return Terminated(query_id, run_id, text, epoch_ms())
+
+    def _list_runs(self) -> list[_Run]:
+        if self._streams is None:
+            self._streams = self._session.streams()
+            # Cached: each part of a class's name costs a command.
+            self._equals = self._jvm.java.util.Objects.deepEquals
+        active = self._streams.active()
+        # The Java objects are the same as long as the queries are.
+        if self._active is None or not self._equals(active, self._active):
+            self._active_runs = [self._track(query) for query in active]
+            self._active = active
+        return self._active_runs
+
+    def _active_query(self, run: _Run, with_activity: Collection[str]) -> ActiveQuery:
+        self._runs.setdefault(run.run_id, run)
+        try:
+            progress = run.java.lastProgress()
+            progress_at = progress.timestamp() if progress is not None else None
+            if progress_at != run.progress_at:
+                run.batch_id = _completed_batch(progress) if progress is not None else None
+                run.progress_at = progress_at
+            batch_id = run.batch_id
+            activity = _activity(run) if run.run_id in with_activity else None
+        except Py4JJavaError:
+            # A failure of one query must not hide the others.
+            batch_id = activity = None
+        return ActiveQuery(run.query_id, run.run_id, run.name, batch_id, epoch_ms(), activity)
+
+    def _track(self, query: Any) -> _Run:
+        run_id = str(query.runId().toString())
+        run = self._runs.get(run_id)
+        if run is None:
+            run = _Run(str(query.id().toString()), run_id, query.name(), query)
+            self._runs[run_id] = run
+        return run
+
+    def _stack_trace(self, exception: Any) -> str:
+        writer = self._jvm.java.io.StringWriter()
+        # As in the event: around its cause, Spark's exception has the query's whole plan.
+        cause = exception.getCause() or exception
+        cause.printStackTrace(self._jvm.java.io.PrintWriter(writer))
+        return str(writer.toString())[:MAX_EXCEPTION_CHARS]
+
+
+@contextmanager
+def _errors_translated() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, OSError, AttributeError, TypeError) as error:
+        # A broken connection is a bare Py4JError; Java's exceptions have a trace.
+        is_bare = type(error) is Py4JError and "Trace" not in str(error)
+        if is_bare or isinstance(error, Py4JNetworkError | OSError):
+            raise ConnectionLost(brief(error)) from error
+        # A Spark with other internals, or a session that is stopping.
+        raise SparkUnavailable(brief(error)) from error
+
+
+def _completed_batch(progress: Any) -> int | None:
+    # The progress of an idle trigger has the number of the next batch.
+    batch_id = int(progress.batchId()) - (not _ran_a_batch(progress))
+    return batch_id if batch_id >= 0 else None
+
+
+def _activity(run: _Run) -> Activity | None:
+    # The status as text takes a command less than its two parts.
+    try:
+        status = _status.decode(str(run.java.status().json()))
+    except NOT_JSON:
+        return None
+    return activity_of(
+        trigger_active=status.isTriggerActive,
+        data_available=status.isDataAvailable,
+        any_progress=run.progress_at is not None,
+    )
+
+
+def _ran_a_batch(progress: Any) -> bool:
+    return bool(progress.durationMs().containsKey("addBatch"))

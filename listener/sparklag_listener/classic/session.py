@@ -1,0 +1,122 @@
+"""A classic Spark session, whose JVM is this driver's."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.py4j_text import brief
+from sparklag_listener.classic.queries import ClassicQueries
+from sparklag_listener.errors import (
+    NoListener,
+    SessionStopped,
+    UnsupportedSession,
+    UnsupportedSpark,
+)
+from sparklag_listener.events.session import OnError, OnEvent
+from sparklag_schemas import Origin
+
+_OLDEST_SPARK = (3, 3)
+_OLDEST_WITH_LISTENER = (3, 4)
+
+
+class ClassicSession:
+    """See ObservedSession."""
+
+    listener_method: Origin = "listener"
+    listener = None
+    """Spark does not drop it."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._wrapper: Any = None
+        self.queries = ClassicQueries(spark)
+
+    def is_same(self, spark: Any) -> bool:
+        """Also of another Python object, as `SparkSession.getActiveSession()` returns."""
+        if spark is self._spark:
+            return True
+        try:
+            return bool(spark._jsparkSession.equals(self._spark._jsparkSession))
+        except (Py4JError, OSError, AttributeError):
+            return False
+
+    def listen(self, on_event: OnEvent, on_error: OnError) -> None:
+        if _version(self._spark) < _OLDEST_WITH_LISTENER:
+            raise NoListener(f"listeners need Spark 3.4 or newer, this is {self._spark.version}")
+        listener = Py4jListener(self._spark._jvm, on_event, on_error)
+        self._wrapper = add_listener(self._spark, listener)
+
+    def stop_listening(self, timeout_s: float) -> None:
+        if self._wrapper is None:
+            return
+        # First: a query's last events may still be on their way to the listener.
+        self.queries.await_events(timeout_s)
+        remove_listener(self._spark, self._wrapper)
+
+
+def require_classic_session(spark: Any) -> None:
+    """Raise ListenerError where `spark` cannot be observed."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None or spark._jvm is None:
+        raise UnsupportedSession(
+            f"observe() takes a SparkSession, got {type(spark).__module__}.{type(spark).__name__}"
+        )
+    try:
+        stopped = session.sparkContext().isStopped()
+    except (Py4JError, OSError, AttributeError):
+        stopped = True
+    if stopped:
+        raise SessionStopped("observe() was called on a Spark session that is stopped")
+    if _version(spark) < _OLDEST_SPARK:
+        raise UnsupportedSpark(f"observe() needs Spark 3.3 or newer, this is {spark.version}")
+
+
+def add_listener(spark: Any, listener: Py4jListener) -> Any:
+    """Register with the session. Returns the wrapper for `remove_listener`.
+
+    Raises NoListener where Spark does not take it, or there is no port for its callbacks.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway = spark.sparkContext._gateway
+    try:
+        _require_callback_port(gateway)
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
+        streaming = spark._jvm.org.apache.spark.sql.streaming
+        wrapper = streaming.PythonStreamingQueryListenerWrapper(listener)
+        spark._jsparkSession.streams().addListener(wrapper)
+    except (Py4JError, OSError, TypeError) as error:
+        # TypeError: Py4J takes a missing class for a package.
+        raise NoListener(f"Spark does not take a listener: {brief(error)}") from error
+    return wrapper
+
+
+def _require_callback_port(gateway: Any) -> None:
+    """Raise OSError where no port for callbacks can be bound.
+
+    On this error Py4J itself would shut down the whole gateway, and with it the driver's Spark.
+    """
+    if gateway.__dict__.get("_callback_server") is not None:
+        return
+    address = gateway.callback_server_parameters.address
+    family = socket.getaddrinfo(address, 0)[0][0]
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+
+
+def remove_listener(spark: Any, wrapper: Any) -> None:
+    """Unregister. The session or JVM may be gone."""
+    try:
+        spark._jsparkSession.streams().removeListener(wrapper)
+    except (Py4JError, OSError, AttributeError, TypeError):
+        # AttributeError: pyspark's own state after stop().
+        return
+
+
+def _version(spark: Any) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", spark.version)[:2])

@@ -1,0 +1,114 @@
+"""From Spark's threads to the loop: bounded, and never blocks the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Hashable
+
+from sparklag_listener.events.query_events import (
+    Idled,
+    PolledEvent,
+    Progressed,
+    QueuedEvent,
+    Refreshed,
+)
+
+_RUN = re.compile(r'"runId"\s*:\s*"([^"]+)"')
+_MAX_CHARS = 32_000_000
+
+
+class EventQueue:
+    """Events in the order they were put, for one reader on the loop that creates the queue.
+
+    Above `max_events`, or `max_chars` of progress texts, only the newest progress and the newest
+    idle event of each run are retained: a progress contains all of those before it. Starts and ends
+    are always retained: they are small, and few.
+    """
+
+    def __init__(self, max_events: int, max_chars: int = _MAX_CHARS) -> None:
+        self._max_events = self._limit_events = max_events
+        self._max_chars = self._limit_chars = max_chars
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._events: deque[QueuedEvent] = deque()
+        self._chars = 0
+        self._unfinished = 0
+        self._is_notified = False
+        self._available = asyncio.Event()
+        self._finished = asyncio.Event()
+        self.dropped = 0
+        """Events replaced by a newer one of their run."""
+
+    def put(self, event: QueuedEvent) -> None:
+        """Thread-safe, never blocks. RuntimeError once the loop is closed."""
+        with self._lock:
+            if not self._is_notified:
+                self._loop.call_soon_threadsafe(self._available.set)
+                self._is_notified = True
+            self._events.append(event)
+            self._chars += _chars(event)
+            self._unfinished += 1
+            if len(self._events) > self._limit_events or self._chars > self._limit_chars:
+                self._compact()
+
+    async def get(self) -> QueuedEvent:
+        """The oldest event, once there is one."""
+        while True:
+            with self._lock:
+                if self._events:
+                    event = self._events.popleft()
+                    self._chars -= _chars(event)
+                    return event
+                self._is_notified = False
+                self._available.clear()
+            await self._available.wait()
+
+    def task_done(self) -> None:
+        """As of asyncio.Queue."""
+        with self._lock:
+            self._unfinished -= 1
+            if not self._unfinished:
+                self._finished.set()
+
+    async def join(self) -> None:
+        """As of asyncio.Queue."""
+        while self._unfinished:
+            self._finished.clear()
+            await self._finished.wait()
+
+    def qsize(self) -> int:
+        """As of asyncio.Queue."""
+        return len(self._events)
+
+    def _compact(self) -> None:
+        newest = {_slot(event): number for number, event in enumerate(self._events)}
+        retained = [
+            event for number, event in enumerate(self._events) if newest[_slot(event)] == number
+        ]
+        dropped = len(self._events) - len(retained)
+        self._events = deque(retained)
+        self._chars = sum(map(_chars, retained))
+        self._unfinished -= dropped
+        self.dropped += dropped
+        # Events that cannot be replaced are not scanned again at every put.
+        self._limit_events = max(self._max_events, 2 * len(retained))
+        self._limit_chars = max(self._max_chars, 2 * self._chars)
+
+
+def _slot(event: QueuedEvent) -> Hashable:
+    """The last event in a slot replaces those before it."""
+    if isinstance(event, Progressed):
+        # Near the text's beginning. Only searched when the queue is full.
+        run = _RUN.search(event.text)
+        return Progressed, run and run.group(1)
+    if isinstance(event, Idled | Refreshed):
+        return type(event), event.run_id
+    return id(event)
+
+
+def _chars(event: QueuedEvent) -> int:
+    event = event.event if isinstance(event, PolledEvent) else event
+    return len(event.text) if isinstance(event, Progressed) else 0

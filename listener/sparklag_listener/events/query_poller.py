@@ -1,0 +1,250 @@
+"""Polls Spark for the active queries: for heartbeats, and for events that were lost.
+
+The listener bus drops events when a listener is slow, also the end of a query, and has no event
+during a batch that takes an hour. Without a listener, polling is the only source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from sparklag_listener.events.observer import Observer
+from sparklag_listener.events.query_events import (
+    PolledEvent,
+    Progressed,
+    QueuedEvent,
+    Refreshed,
+    Started,
+    Terminated,
+)
+from sparklag_listener.events.session import (
+    ActiveQueries,
+    ActiveQuery,
+    ConnectionLost,
+    Queries,
+    SparkUnavailable,
+)
+
+_log = logging.getLogger("sparklag")
+_CALL_TIMEOUT_S = 5.0
+_MAX_GRACE_S = 2.0
+_MAX_LOST_CONNECTIONS = 2
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run whose events are behind Spark's own state."""
+
+    query_id: str
+    run_id: str
+    active: ActiveQuery | None
+    """None: it has ended."""
+    is_new: bool
+    """Its start has not been observed either."""
+    observed_batch: int | None
+
+
+class QueryPoller:
+    """Runs on the loop, and calls Spark in a thread: one call at a time, however long it takes.
+
+    While Spark does not answer there are no heartbeats: the queries may have ended. Without a
+    listener polled events are ordinary ones. Only the newest batch of each query is seen: one that
+    takes less than the interval may be missed, and the next contains its offsets.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        observer: Observer,
+        put: Callable[[QueuedEvent], None],
+        on_failure: Callable[[str], None],
+        heartbeat_s: float,
+        poll_interval_s: float | None = None,
+    ) -> None:
+        """`poll_interval_s`: there is no listener, so poll this often."""
+        self._queries = queries
+        self._observer = observer
+        self._put = put
+        self._on_failure = on_failure
+        self._heartbeat_s = heartbeat_s
+        self._has_listener = poll_interval_s is None
+        self._interval_s = heartbeat_s if poll_interval_s is None else poll_interval_s
+        self._grace_s = min(_MAX_GRACE_S, heartbeat_s / 2)
+        self._observed_at_s: dict[str, float] = {}
+        self._polled_batches: dict[str, int | None] = {}
+        """The batch of each run that was last put as a polled event."""
+        self._pending: asyncio.Future[Any] | None = None
+        self._lost_connections = 0
+        self._is_failing = False
+
+    def mark_observed(self, query_id: str) -> None:
+        """The query was observed just now: its heartbeat is not due."""
+        self._observed_at_s[query_id] = time.monotonic()
+
+    async def run(self) -> None:
+        """Poll until the session is stopped or the JVM is gone."""
+        next_at_s = time.monotonic() + (self._interval_s if self._has_listener else 0.0)
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, next_at_s - time.monotonic()))
+                next_at_s = time.monotonic() + self._interval_s
+                if not await self._poll():
+                    return
+        finally:
+            self._cancel_pending()
+
+    async def run_once(self) -> None:
+        """Poll a last time, after `run` was cancelled."""
+        try:
+            await self._poll()
+        finally:
+            self._cancel_pending()
+
+    def _cancel_pending(self) -> None:
+        if self._pending is not None:
+            # Its result, which may never come, must not be sent to this loop.
+            self._pending.cancel()
+
+    async def _poll(self) -> bool:
+        """Whether to poll again."""
+        tracked = self._observer.runs()
+        # No query goes without an observation for more than a heartbeat and half an interval.
+        before_s = time.monotonic() - max(0.0, self._heartbeat_s - self._interval_s / 2)
+        due = {run for run, query_id in tracked.items() if self._is_due(query_id, before_s)}
+        snapshot = await self._call(partial(self._queries.list_active, tracked.keys(), due))
+        if snapshot is None:
+            return self._lost_connections < _MAX_LOST_CONNECTIONS
+        self._refresh(snapshot, before_s)
+        behind = self._runs_behind(snapshot, tracked)
+        if behind:
+            await self._await_events()
+            behind = [run for run in behind if self._is_behind(run)]
+        if not behind:
+            return not snapshot.is_session_stopped
+        events = await self._call(partial(self._read_events, behind))
+        if events is None:
+            return self._lost_connections < _MAX_LOST_CONNECTIONS
+        # Again: the batch may have been completed just now, and its event be on its way.
+        await self._await_events()
+        self._polled_batches.update(
+            (run.run_id, run.active.batch_id) for run in behind if run.active
+        )
+        for event in events:
+            lost = self._has_listener and not snapshot.is_session_stopped
+            self._put(PolledEvent(event, lost=lost))
+        return not snapshot.is_session_stopped
+
+    async def _await_events(self) -> None:
+        """Wait until the listener bus is empty, or for the grace period."""
+        if not self._has_listener:
+            return
+        if await self._call(partial(self._queries.await_events, self._grace_s)) is None:
+            await asyncio.sleep(self._grace_s)
+
+    def _is_due(self, query_id: str, before_s: float) -> bool:
+        return self._observed_at_s.get(query_id, before_s) <= before_s
+
+    def _refresh(self, snapshot: ActiveQueries, before_s: float) -> None:
+        for query in snapshot.queries:
+            is_tracked = self._observer.has_run(query.query_id, query.run_id)
+            if is_tracked and self._is_due(query.query_id, before_s):
+                self._put(Refreshed(query.query_id, query.run_id, query.at_ms, query.activity))
+        active = {query.query_id for query in snapshot.queries}
+        for query_id in self._observed_at_s.keys() - active:
+            del self._observed_at_s[query_id]
+
+    def _runs_behind(self, snapshot: ActiveQueries, tracked: dict[str, str]) -> list[_Run]:
+        runs = self._observer.runs()
+        self._polled_batches = {
+            run_id: batch for run_id, batch in self._polled_batches.items() if run_id in runs
+        }
+        active = {query.run_id for query in snapshot.queries}
+        candidates = [self._run(query.query_id, query.run_id, query) for query in snapshot.queries]
+        candidates += [
+            self._run(query_id, run_id, None)
+            for run_id, query_id in tracked.items()
+            if run_id not in active
+        ]
+        return [run for run in candidates if self._is_behind(run)]
+
+    def _run(self, query_id: str, run_id: str, active: ActiveQuery | None) -> _Run:
+        is_new = not self._observer.has_run(query_id, run_id)
+        return _Run(query_id, run_id, active, is_new, self._observer.batch_of(query_id, run_id))
+
+    def _is_behind(self, run: _Run) -> bool:
+        if run.active is None:
+            return run.run_id in self._observer.runs()
+        if not self._observer.has_run(run.query_id, run.run_id):
+            return True
+        batch_id = run.active.batch_id
+        # A polled event without effect (its text cannot be parsed) is not repeated.
+        if batch_id is None or self._polled_batches.get(run.run_id) == batch_id:
+            return False
+        if run.run_id not in self._observer.runs():
+            return False
+        observed = self._observer.batch_of(run.query_id, run.run_id)
+        return observed is None or observed < batch_id
+
+    def _read_events(self, behind: list[_Run]) -> list[Started | Progressed | Terminated]:
+        """The missing events. In a thread: calls Spark."""
+        events: list[Started | Progressed | Terminated] = []
+        for run in behind:
+            if run.active is not None and run.is_new:
+                if not self._queries.is_active(run.run_id):
+                    # A later run may have started since: this start would come after it.
+                    continue
+                events.append(run.active.started())
+            progress = self._queries.last_progress(run.run_id, run.observed_batch)
+            if progress is not None:
+                events.append(progress)
+            if run.active is None:
+                events.append(self._queries.termination(run.query_id, run.run_id))
+        return events
+
+    async def _call(self, function: Callable[[], _Result]) -> _Result | None:
+        """Its result, from a thread. None where Spark does not answer, or not in time."""
+        if self._pending is not None and not self._pending.done():
+            # The call before still waits.
+            return None
+        pending = asyncio.get_running_loop().run_in_executor(None, function)
+        pending.add_done_callback(_retrieve_exception)
+        self._pending = pending
+        await asyncio.wait({pending}, timeout=_CALL_TIMEOUT_S)
+        if not pending.done():
+            self._fail(f"no answer within {_CALL_TIMEOUT_S:g} s")
+            return None
+        try:
+            result = pending.result()
+        except ConnectionLost as error:
+            # Not a failure: Spark has ended, and its queries with it.
+            self._lost_connections += 1
+            _log.debug("sparklag: no connection to Spark: %s", error)
+            return None
+        except SparkUnavailable as error:
+            self._fail(str(error))
+            return None
+        self._lost_connections = 0
+        self._is_failing = False
+        return result
+
+    def _fail(self, reason: str) -> None:
+        """Count and log the first failure, until Spark answers again."""
+        if not self._is_failing:
+            self._is_failing = True
+            text = f"Spark does not list its active queries: {reason}"
+            self._on_failure(text)
+            _log.warning("sparklag: %s", text)
+
+
+def _retrieve_exception(pending: asyncio.Future[Any]) -> None:
+    # Otherwise asyncio logs an exception that was never retrieved.
+    if not pending.cancelled():
+        pending.exception()

@@ -1,0 +1,145 @@
+"""The interface to a Spark session of either kind: its listener, and requests about its queries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.query_events import Progressed, QueryEvent, Started, Terminated
+from sparklag_schemas import Activity, Origin, SparklagError
+
+_log = logging.getLogger("sparklag")
+
+OnEvent = Callable[[QueryEvent], None]
+"""Must not block."""
+OnError = Callable[[BaseException], None]
+
+
+class SparkUnavailable(SparklagError):
+    """Spark did not answer; the text has the reason. A retry may succeed."""
+
+
+class ConnectionLost(SparkUnavailable):
+    """The JVM, or the session on the server, may be gone."""
+
+
+@dataclass(frozen=True)
+class ActiveQuery:
+    """A run that is active."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int | None
+    """The last completed. None before the first, and for a continuous query."""
+    at_ms: int
+    activity: Activity | None = None
+    """None: not requested, or not known."""
+
+    def started(self) -> Started:
+        """The event of its start."""
+        return Started(self.query_id, self.run_id, self.name, self.at_ms)
+
+
+@dataclass(frozen=True)
+class ActiveQueries:
+    """All runs that are active; none in a session that is stopped."""
+
+    queries: tuple[ActiveQuery, ...]
+    is_session_stopped: bool
+
+
+class Queries(Protocol):
+    """A session's queries. Each method blocks until Spark answers. Raises SparkUnavailable only."""
+
+    def list_active(
+        self, retain: Collection[str] = (), with_activity: Collection[str] = ()
+    ) -> ActiveQueries:
+        """The active runs; those in `with_activity` with their activity. Forgets runs that are not
+        active, except those in `retain`."""
+
+    def describe(self, query_id: str) -> QueryDescription:
+        """The description of an active query; empty where Spark gives none. Raises nothing."""
+
+    def await_events(self, timeout_s: float) -> bool | None:
+        """Wait until the listener bus is empty, and return whether it is; None if not known."""
+
+    def last_progress(self, run_id: str, after: int | None) -> Progressed | None:
+        """The last progress of a run, where it is of a batch later than `after`.
+
+        The last progress of an idle query is of no batch: then the last one of a batch, if it is
+        among Spark's recent ones.
+        """
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether a run that was active still is."""
+
+    def termination(self, query_id: str, run_id: str) -> Terminated:
+        """The event of the end of a run that is no longer active."""
+
+
+class Listener(Protocol):
+    """A registration that Spark's client may drop silently."""
+
+    def is_registered(self) -> bool:
+        """Whether events still arrive. No I/O."""
+
+    def register(self) -> None:
+        """Register again. Blocks until Spark answers. Raises ListenerError."""
+
+
+class ObservedSession(Protocol):
+    """A session as the handle uses it."""
+
+    @property
+    def listener_method(self) -> Origin:
+        """The origin of observations by its listener."""
+
+    @property
+    def queries(self) -> Queries:
+        """Its queries."""
+
+    @property
+    def listener(self) -> Listener | None:
+        """Once registered: the listener to supervise, if Spark may drop it."""
+
+    def is_same(self, spark: Any) -> bool:
+        """Whether `spark` is another object of this session."""
+
+    def listen(self, on_event: OnEvent, on_error: OnError) -> None:
+        """Register a listener. Raises NoListener where Spark takes none. Blocks until Spark
+        answers."""
+
+    def stop_listening(self, timeout_s: float) -> None:
+        """Unregister, if registered. Blocks until Spark answers. Raises nothing."""
+
+
+def activity_of(
+    *, trigger_active: bool, data_available: bool, any_progress: bool
+) -> Activity | None:
+    """The activity of a query, from its status.
+
+    A trigger that finds no data, or less than `minOffsetsPerTrigger`, is active too. Without any
+    progress an inactive status may be of a continuous query, which never has another.
+    """
+    if trigger_active and data_available:
+        return "running"
+    return "waiting" if any_progress else None
+
+
+def events_of_active(queries: Queries) -> list[QueryEvent]:
+    """The events that the active runs had before the listener was registered. Raises nothing."""
+    events: list[QueryEvent] = []
+    try:
+        for query in queries.list_active().queries:
+            events.append(query.started())
+            progress = queries.last_progress(query.run_id, None)
+            if progress is not None:
+                events.append(progress)
+    except SparkUnavailable as error:
+        # The query poller adds the rest.
+        _log.warning("sparklag: not all running queries could be read: %s", error)
+    return events
