@@ -25,17 +25,18 @@ from benchmarks.loop_stall import longest_stall
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.protocol.metadata import Address
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
-from sparklag_service.enrichment.record_times.batch_sizes import BatchSizes
-from sparklag_service.enrichment.record_times.byte_budget import ByteBudget
-from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
-from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
-from sparklag_service.enrichment.record_times.search import Search
-from sparklag_service.enrichment.record_times.time_lookup import Behind, look_up
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
+from sparklag_service.enrichment.record_times.earlier_ends import look_up
+from sparklag_service.enrichment.record_times.lagging import Lagging
+from sparklag_service.enrichment.record_times.limits import ByteBudget, SampleSchedule
+from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
 
 REACH: Final = 0.5
 """Times what the consumer takes."""
@@ -48,6 +49,8 @@ _VALUE: Final = b'{"order": 4711, "customer": "a name of some length", "amount":
 _ROUNDS: Final = 8
 _WARM_UP: Final = 2
 _TIMEOUT_S: Final = 60.0
+
+_END: Final = LatestOffset(_BATCHES * _RECORDS, 0.0)
 
 Times = dict[TopicPartition, int]
 Step = Callable[[dict[TopicPartition, int]], Awaitable[Times]]
@@ -98,16 +101,18 @@ async def _compare(servers: str) -> list[Row]:
     rows = []
     received = _Received()
     pool = BrokerPool(ClusterAccess(servers), _TIMEOUT_S)
-    connection = pool.connections()[0]
+    cluster = _OneBroker(pool)
+    # Not held back: what is measured is what it takes.
+    budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
+    sampler = Sampler("default", cluster, RecordTimeCounts(), budget)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none")
     await consumer.start()
     try:
         async with received.counting():
             for what, first in (("at a batch's beginning", 0), ("within a batch", _RECORDS // 2)):
                 say(f"record_times: {what}")
-                ours, theirs = await _in_turn(
-                    _ours(connection), _by_consumer(consumer), first, received
-                )
+                ours_step = _ours(sampler, cluster.offsets.record_times)
+                ours, theirs = await _in_turn(ours_step, _by_consumer(consumer), first, received)
                 what = f"{_ALL:,} record times, {what}"
                 against = "aiokafka's consumer"
                 rows += [
@@ -124,36 +129,38 @@ async def _compare(servers: str) -> list[Row]:
                         f"{ms(theirs.stall_ms)}, {against}",
                     ),
                 ]
-            rows += await _lookups(connection)
+            rows += await _lookups(pool.connections()[0])
     finally:
         await consumer.stop()
+        await sampler.aclose()
         await pool.aclose()
     return rows
 
 
-def _ours(connection: BrokerConnection) -> Step:
-    sizes = BatchSizes()
+class _OneBroker:
+    """A cluster whose partitions are all led by one broker."""
+
+    def __init__(self, pool: BrokerPool) -> None:
+        self.offsets = ClusterOffsets({_topic(number): Topic() for number in range(_TOPICS)})
+        self.pool = pool
+
+    def leader(self, topic: str, partition: int) -> Address | None:
+        return self.pool.connections()[0].address
+
+
+def _ours(sampler: Sampler, record_times: dict[TopicPartition, RecordTime]) -> Step:
 
     async def sample(positions: dict[TopicPartition, int]) -> Times:
-        found: Times = {}
-        done = asyncio.Event()
-
-        def take(search: Search) -> None:
-            if search.ending != "found":
-                raise RuntimeError(f"{search.partition}: {search.ending}, {search.reason}")
-            sizes.learn(search.partition.topic, search.batch_bytes or 0)
-            found[search.partition] = search.timestamp_ms
-            if len(found) == _ALL:
-                done.set()
-
-        # Not held back: what is measured is what it takes.
-        budget = ByteBudget(time.monotonic(), burst_bytes=1 << 40)
-        reader = LeaderReader(connection, budget, RecordTimeCounts(), take)
+        record_times.clear()
+        sampler._schedule = SampleSchedule()
         for partition, position in positions.items():
-            size = sizes.usual(partition.topic)
-            reader.want(Search(partition, "read_uncommitted", position, size))
-        await asyncio.wait_for(done.wait(), _TIMEOUT_S)
-        return found
+            sampler.request(Lagging(partition, "read_uncommitted", position, _END, None))
+        (leader,) = sampler._leaders.values()
+        if leader.task is not None:
+            await asyncio.wait_for(leader.task, _TIMEOUT_S)
+        if len(record_times) < _ALL:
+            raise RuntimeError("not all are sampled")
+        return {partition: one.timestamp_ms for partition, one in record_times.items()}
 
     return sample
 
@@ -208,7 +215,7 @@ async def _measured(
 async def _lookups(connection: BrokerConnection) -> list[Row]:
     """Where the logs ended at earlier times: what is asked once after a start."""
     wanted = [
-        Behind(_topic(topic), partition, 0, _BATCHES * _RECORDS)
+        Lagging(TopicPartition(_topic(topic), partition), "read_uncommitted", 0, _END, None)
         for topic in range(_TOPICS)
         for partition in range(_PARTITIONS)
     ]

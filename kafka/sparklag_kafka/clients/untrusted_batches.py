@@ -52,18 +52,22 @@ def reading_untrusted(most_bytes: int, on_unreadable: OnUnreadable) -> Iterator[
         _reader.reset(token)
 
 
-class _Records:
-    """aiokafka's MemoryRecords, of which each batch is a `_Batch`."""
+class BoundedRecords:
+    """aiokafka's MemoryRecords, of which no batch decompresses to more than `most_bytes`, and each
+    ends before what cannot be read."""
 
-    def __init__(self, records: Any, most_bytes: int, on_unreadable: OnUnreadable) -> None:
-        self._records = records
+    def __init__(self, data: bytes, most_bytes: int, on_unreadable: OnUnreadable) -> None:
+        _install()
+        self._records = MemoryRecords(data)
         self._most_bytes = most_bytes
         self._on_unreadable = on_unreadable
-        self.has_next = records.has_next
-        self.size_in_bytes = records.size_in_bytes
+        self.has_next = self._records.has_next
+        self.size_in_bytes = self._records.size_in_bytes
+        self.last_batch: Any = None
+        """The batch that was taken last, aiokafka's own."""
 
     def next_batch(self) -> Any:
-        batch = self._records.next_batch()
+        batch = self.last_batch = self._records.next_batch()
         return None if batch is None else _Batch(batch, self._most_bytes, self._on_unreadable)
 
 
@@ -90,6 +94,10 @@ class _Batch:
                 batch.base_offset, batch.next_offset, str(error) or type(error).__name__
             )
 
+    def __next__(self) -> Any:
+        """The next record of a control batch, which is not compressed."""
+        return next(self._batch)
+
     def _bounded(self, step: Callable[[], Any]) -> Any:
         _limit.most_bytes = self._most_bytes
         try:
@@ -100,7 +108,7 @@ class _Batch:
 
 def _read_by(make: Callable[[bytes], Any], data: bytes) -> Any:
     reader = _reader.get()
-    return make(data) if reader is None else _Records(make(data), *reader)
+    return make(data) if reader is None else BoundedRecords(data, *reader)
 
 
 def _decode(decode: Callable[[Any], bytes], codec: int, payload: Any) -> bytes:

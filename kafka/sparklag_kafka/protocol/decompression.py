@@ -1,96 +1,81 @@
-"""Decompresses what Kafka's producers compress, and never into more than was asked for. Pure.
+"""Decompresses the codecs of Kafka's producers into at most a given number of bytes. Pure.
 
-aiokafka's own functions take whatever comes out: some kilobytes may become gigabytes.
+aiokafka's own functions have no bound: some kilobytes may become gigabytes.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
-from struct import Struct
+from io import BytesIO
 from typing import Final
 
 import cramjam  # as aiokafka does
 
-NONE: Final = 0
 GZIP: Final = 1
 SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
-_GZIP_WINDOW: Final = 31
-_XERIAL: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEAD: Final = 16
-_USUAL_RATIO: Final = 16
-_LEAST_ROOM: Final = 65_536
-_MORE_ROOM: Final = 4
 
-_INT32 = Struct(">i")
+_DECOMPRESS_INTO: Final[dict[int, Callable[[bytes, bytearray], int]]] = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+_USUAL_RATIO: Final = 16
+_MIN_BUFFER_BYTES: Final = 65_536
+_BUFFER_GROWTH: Final = 4
 
 
 class Undecodable(Exception):
-    """It is not what it says to be, or becomes too large."""
+    """The data is not in the codec's format, or decompresses to too many bytes."""
 
 
-def decompress(codec: int, data: bytes, most_bytes: int) -> bytes:
-    """What `data` holds, by the codec's number in Kafka. Raises Undecodable."""
+def decompress(codec: int, data: bytes, max_bytes: int) -> bytes:
+    """Decompress `data`; `codec` is its number in Kafka. Raises Undecodable."""
+    if codec != SNAPPY and codec not in _DECOMPRESS_INTO:
+        raise Undecodable(f"unknown compression codec {codec}")
     try:
-        if codec == GZIP:
-            return _gunzip(data, most_bytes)
         if codec == SNAPPY:
-            return _unsnap(data, most_bytes)
-        if codec == LZ4:
-            return _into_room(cramjam.lz4.decompress_into, data, most_bytes)
-        if codec == ZSTD:
-            return _into_room(cramjam.zstd.decompress_into, data, most_bytes)
-    except (zlib.error, cramjam.DecompressionError) as error:
+            return _decompress_snappy(data, max_bytes)
+        return _decompress_growing(_DECOMPRESS_INTO[codec], data, max_bytes)
+    except cramjam.DecompressionError as error:
         raise Undecodable(str(error)) from error
-    raise Undecodable(f"compressed by codec {codec}, which is not known")
 
 
-def _gunzip(data: bytes, most_bytes: int) -> bytes:
-    reader = zlib.decompressobj(_GZIP_WINDOW)
-    found = reader.decompress(data, most_bytes)
-    if not reader.eof:
-        raise Undecodable(f"more than {most_bytes} bytes, or cut")
-    return found
-
-
-def _into_room(into: Callable[[bytes, bytearray], int], data: bytes, most_bytes: int) -> bytes:
-    """Its size is not known before. All the room there may be costs as much as its bytes."""
-    size = min(most_bytes, _LEAST_ROOM + _USUAL_RATIO * len(data))
+def _decompress_growing(
+    decompress_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int
+) -> bytes:
+    """The decompressed size is not known before, and a buffer of `max_bytes` costs too much."""
+    size = min(max_bytes, _MIN_BUFFER_BYTES + _USUAL_RATIO * len(data))
     while True:
-        room = bytearray(size)
+        buffer = bytearray(size)
         try:
-            return bytes(memoryview(room)[: into(data, room)])
+            return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
         except cramjam.DecompressionError:
-            if size == most_bytes:
+            if size == max_bytes:
                 raise
-        size = min(most_bytes, size * _MORE_ROOM)
+        size = min(max_bytes, size * _BUFFER_GROWTH)
 
 
-def _unsnap(data: bytes, most_bytes: int) -> bytes:
-    pieces = []
-    for block in _blocks(data):
-        size = cramjam.snappy.decompress_raw_len(block)
-        most_bytes -= size
-        if most_bytes < 0:
-            raise Undecodable("it becomes too large")
-        pieces.append(bytes(cramjam.snappy.decompress_raw(block, output_len=size)))
-    return b"".join(pieces)
+def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
+    blocks = list(_snappy_blocks(data))
+    if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > max_bytes:
+        raise Undecodable(f"more than {max_bytes} bytes")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
 
 
-def _blocks(data: bytes) -> Iterator[bytes]:
-    """Java's producers cut it in blocks, others do not."""
-    if not data.startswith(_XERIAL):
+def _snappy_blocks(data: bytes) -> Iterator[bytes]:
+    """Java's producers cut the data in blocks, others do not."""
+    if not data.startswith(_XERIAL_MAGIC):
         yield data
         return
-    at = _XERIAL_HEAD
-    while at < len(data):
-        if at + 4 > len(data):
-            raise Undecodable("cut")
-        (size,) = _INT32.unpack_from(data, at)
-        at += 4
-        if size < 0 or at + size > len(data):
-            raise Undecodable("cut")
-        yield data[at : at + size]
-        at += size
+    stream = BytesIO(data)
+    stream.seek(_XERIAL_HEADER_BYTES)
+    while prefix := stream.read(4):
+        size = int.from_bytes(prefix, "big", signed=True)
+        block = stream.read(max(size, 0))
+        if len(prefix) < 4 or len(block) != size:
+            raise Undecodable("the data ends within a block")
+        yield block

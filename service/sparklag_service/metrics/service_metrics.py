@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
 from sparklag_service.counters import KINDS, Counters
-from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
+from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts
 from sparklag_service.view.service_state import ServiceState
 
 

@@ -1,6 +1,6 @@
-"""When records came, asked of Kafka itself: the timestamp that a record carries, and where the logs
-ended at earlier times.
+"""When records came, read from Kafka: the timestamp that a record carries, and where the logs ended
+at earlier times.
 
-record times (what is worth asking) ──▶ leader reader (rounds) ──▶ fetch ──▶ search ──▶ record batch
-                                  └──▶ earlier ends (once) ──▶ time lookup
+record times (which positions) ──▶ sampler (limits, per leader) ──▶ fetch (aiokafka's parser)
+                              └──▶ earlier ends (once) ──▶ ListOffsets by time
 """

@@ -10,11 +10,8 @@ from msgspec import Struct
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.record_times.asked import Position
+from sparklag_service.enrichment.record_times.limits import Position
 from sparklag_service.tracking.query_state import SourceState
-
-Lookup = tuple[str | None, IsolationLevel, TopicPartition]
-"""A topic's id, and a partition of it as it is read at a level."""
 
 
 class Lagging(Struct, frozen=True, gc=False):  # there are thousands
@@ -27,30 +24,26 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
     topic_id: str | None
 
     @property
-    def asked(self) -> Position:
+    def read_position(self) -> Position:
         return self.topic_id, self.level, self.position
 
-    @property
-    def lookup(self) -> Lookup:
-        return self.topic_id, self.level, self.partition
 
+def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator[Lagging | None]:
+    """The lagging partitions of a source, and None for each other one.
 
-def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[Lagging | None]:
-    """Those of a source, and None for each other of its partitions.
-
-    One whose position is before the log's start is none: what was lost has no time any more.
+    A position before the log's start does not lag: the age of lost records is unknown.
     """
     level = source.isolation_level
     for name in source.watched_topics():
-        topic = said.topics.get(name)
+        topic = offsets.topics.get(name)
         if topic is None or topic.missing is not None:
             continue
         positions = (source.processed or {}).get(name, {})
-        ends, starts = said.latest[level].get(name, {}), said.earliest.get(name, {})
+        ends, starts = offsets.latest[level].get(name, {}), offsets.earliest.get(name, {})
         for number in source.watched_partitions(name, topic.partitions):
             latest, earliest, position = ends.get(number), starts.get(number), positions.get(number)
             if position is None and source.processed is not None:
-                # Added: it is read from its first record on.
+                # The partition was added: it is read from its first record on.
                 position = earliest
             if (
                 latest is None
@@ -64,11 +57,10 @@ def lagging_partitions(source: SourceState, said: ClusterOffsets) -> Iterator[La
             yield Lagging(partition, level, position, latest, topic.topic_id)
 
 
-def came_unseen(lagging: Lagging, said: ClusterOffsets) -> bool:
-    """Whether its record was there before anyone looked: its age is known for the least it can
-    be."""
+def is_older_than_measurements(lagging: Lagging, offsets: ClusterOffsets) -> bool:
+    """Whether its record was there before the topic was measured: only a minimum age is known."""
     topic, number = lagging.partition
-    times = said.log_ends[lagging.level].get(topic)
+    times = offsets.log_ends[lagging.level].get(topic)
     if times is None:
         return True
     return times.bracket(number, lagging.position, lagging.latest).older_s is None

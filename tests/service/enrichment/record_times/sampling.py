@@ -11,7 +11,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import TimeLagSettings
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.record_times.asked import Asked
+from sparklag_service.enrichment.record_times.limits import SampleSchedule
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.asking import enriching, measured_in_order, of_sources, source
@@ -50,7 +50,7 @@ class Sampled:
     def forget(self) -> None:
         """What was found, so that another position of the partition need not wait."""
         self.enricher.offsets["default"].record_times.clear()
-        self.record_times._asked = Asked()
+        self.record_times._sampler._schedule = SampleSchedule()
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:
         """Measure `states` until that holds."""
@@ -68,9 +68,9 @@ class Sampled:
             await self.until(lambda due_s=due_s: self._next_s(states) > due_s, "a turn", *states)
 
     def _next_s(self, states: Sequence[QueryState]) -> float:
-        turns = self.record_times._turns
+        queries = self.record_times._queries
         return min(
-            (turns[one.query_id].next_s for one in states if one.query_id in turns), default=0
+            (queries[one.query_id].next_s for one in states if one.query_id in queries), default=0
         )
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.record_times.lagging import came_unseen, lagging_partitions
+from sparklag_service.enrichment.record_times.lagging import (
+    is_older_than_measurements,
+    lagging_partitions,
+)
 from sparklag_service.tracking.query_state import SourceState
 from tests.service.asking import source
 from tests.service.states import said
@@ -48,13 +51,13 @@ def test_what_is_not_known_is_not() -> None:
     assert lagging(reading({0: 1}), offsets) == {}
 
 
-def test_a_record_came_unseen_where_nobody_looked_before_it_came() -> None:
+def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> None:
     offsets = said({0: 10})["default"]
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
-    assert came_unseen(behind, offsets), "nobody looked at all"
+    assert is_older_than_measurements(behind, offsets), "the topic was not measured at all"
     times = offsets.log_ends_of("read_uncommitted", "orders")
     times.append(90.0, [LatestOffset(8, 90.0)], 1.0)
-    assert came_unseen(behind, offsets)
+    assert is_older_than_measurements(behind, offsets)
     times.insert(80.0, {0: 5})
-    assert not came_unseen(behind, offsets)
+    assert not is_older_than_measurements(behind, offsets)

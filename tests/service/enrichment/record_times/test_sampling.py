@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import operator
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.protocol.metadata import Address
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.enrichment.record_times.byte_budget import ByteBudget
-from sparklag_service.enrichment.record_times.counts import RecordTimeCounts
-from sparklag_service.enrichment.record_times.leader_reader import LeaderReader
-from sparklag_service.enrichment.record_times.search import Search
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.log_end_history import LatestOffset
+from sparklag_service.enrichment.record_times.lagging import Lagging
+from sparklag_service.enrichment.record_times.limits import ByteBudget
+from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import (
     first_times,
@@ -29,7 +32,7 @@ from tests.service.enrichment.record_times.sampling import (
     write_batches,
 )
 from tests.service.second_broker import frozen, place, second_broker
-from tests.waiting import DEADLINE_S, wait_for
+from tests.waiting import holds, wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -351,18 +354,30 @@ async def test_no_more_is_read_than_the_budget_allows(
     second_client.create(topic_name, 2)
     servers = kafka.bootstrap_servers
     await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
+    cluster = OneBroker(servers)
+    cluster.offsets.topics[topic_name] = Topic(partitions=(0, 1))
     budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
-    found: asyncio.Queue[Search] = asyncio.Queue()
-    pool = BrokerPool(ClusterAccess(servers), timeout_s=30.0)
-    reader = LeaderReader(pool.connections()[0], budget, RecordTimeCounts(), found.put_nowait)
+    sampler = Sampler("default", cluster, RecordTimeCounts(), budget)
+    times = cluster.offsets.record_times
     try:
         began_s = time.monotonic()
         for number in (0, 1):
             partition = TopicPartition(topic_name, number)
-            reader.want(Search(partition, "read_uncommitted", 0, 60_000))
-            search = await asyncio.wait_for(found.get(), DEADLINE_S)
-            assert (search.ending, search.timestamp_ms) == ("found", T)
+            sampler.request(Lagging(partition, "read_uncommitted", 0, LatestOffset(1, 0.0), None))
+            await holds(partial(operator.contains, times, partition), f"{partition} is sampled")
+            assert times[partition] == RecordTime(0, T)
         # The second waited for what the first had taken, less than a byte of it being saved.
         assert time.monotonic() - began_s >= 0.99
     finally:
-        await reader.aclose()
+        await sampler.aclose()
+
+
+class OneBroker:
+    """A cluster whose partitions are all led by one broker."""
+
+    def __init__(self, servers: str) -> None:
+        self.offsets = ClusterOffsets()
+        self.pool = BrokerPool(ClusterAccess(servers), timeout_s=30.0)
+
+    def leader(self, topic: str, partition: int) -> Address | None:
+        return self.pool.connections()[0].address

@@ -1,18 +1,19 @@
-"""When the first record from an offset on came, by the bytes a leader gives."""
+"""Records as a leader gives them: the request, the response, and the first record's timestamp."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
+from io import BytesIO
+from typing import Any
 
-import aiokafka.codec
 import pytest
+from aiokafka.protocol.fetch import FetchResponse_v4, FetchResponse_v10, FetchResponse_v11
+from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.protocol.decompression import Undecodable, decompress
-from sparklag_kafka.protocol.fetch import Aborted
-from sparklag_kafka.protocol.record_batch import RecordsUnreadable, first_record_time
-from tests.service.enrichment.record_times.batches import (
+from sparklag_kafka.brokers.fetch import FetchedPartition, RecordsUnreadable, fetch
+from tests.kafka.batches import (
     CODECS,
     CONTROL,
     DELETE_HORIZON,
@@ -22,11 +23,66 @@ from tests.service.enrichment.record_times.batches import (
     marker,
 )
 
+Aborted = tuple[int, int]
+ORDERS = TopicPartition("orders", 0)
 HOUR_MS = 3_600_000
 
 
+def first_record(
+    records: bytes, position: int, aborted: Iterable[Aborted] = (), *, committed: bool = False
+) -> tuple[int | None, int]:
+    # A leader gives no batch that ends before the position.
+    while len(records) > 61 and last_offset(records) < position:
+        records = records[12 + int.from_bytes(records[8:12], "big") :]
+    fetched = FetchedPartition(ORDERS, 0, 100, 100, list(aborted), records)
+    return fetched.first_record(position, "read_committed" if committed else "read_uncommitted")
+
+
+def last_offset(records: bytes) -> int:
+    base_offset, delta = records[:8], records[23:27]
+    return int.from_bytes(base_offset, "big") + int.from_bytes(delta, "big", signed=True)
+
+
 def time_of(records: bytes, position: int, *aborted: Aborted) -> int | None:
-    return first_record_time(records, position, aborted).timestamp_ms
+    return first_record(records, position, aborted, committed=bool(aborted))[0]
+
+
+class Answering:
+    """A broker that speaks one version of Fetch."""
+
+    def __init__(self, response_type: Any) -> None:
+        self.response_type = response_type
+        self.requests: list[Any] = []
+
+    async def send(self, request: Any) -> Any:
+        version = self.response_type.API_VERSION
+        self.requests.append(request.prepare({1: (4, version)}))
+        records = batch(5, [1, 2])
+        partitions: list[Any] = [
+            (0, 0, 9, 8, 1, [(7, 3), (8, 4)], -1, records),
+            (3, 29, -1, -1, -1, None, -1, b""),
+        ]
+        dropped = {4: {4, 6}, 10: {6}, 11: set[int]()}[version]
+        some = [tuple(v for i, v in enumerate(p) if i not in dropped) for p in partitions]
+        head = (0,) if version == 4 else (0, 0, 0)
+        encoded = self.response_type(*head, [("orders", some)]).encode()
+        return self.response_type.decode(BytesIO(encoded))
+
+
+@pytest.mark.parametrize("version", [FetchResponse_v4, FetchResponse_v10, FetchResponse_v11])
+async def test_brokers_of_every_version_are_asked_and_understood(version: Any) -> None:
+    connection: Any = Answering(version)
+    fetched = await fetch(
+        connection, "read_committed", {"orders": [(0, 5, 100), (3, 2**40, 200)]}, 999
+    )
+    assert fetched == [
+        FetchedPartition(ORDERS, 0, 9, 8, [(7, 3), (8, 4)], batch(5, [1, 2])),
+        FetchedPartition(TopicPartition("orders", 3), 29, -1, -1, [], b""),
+    ]
+    (request,) = connection.requests
+    assert request.API_VERSION == version.API_VERSION
+    assert (request.max_wait_time, request.min_bytes, request.max_bytes) == (0, 0, 999)
+    assert request.isolation_level == 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -35,7 +91,7 @@ def test_every_record_of_every_batch_has_its_own_time(codec: str) -> None:
     records = b"".join(batch(at, times[at : at + 10], codec=codec) for at in (0, 10, 20))
     assert [time_of(records, at) for at in range(30)] == times
     assert time_of(records, 30) is None
-    assert first_record_time(records, 30, ()).next_offset == 30
+    assert first_record(records, 30) == (None, 30)
 
 
 def test_times_that_go_back_within_a_batch_are_those_of_the_records() -> None:
@@ -66,45 +122,47 @@ def test_records_nobody_reads_are_passed_over() -> None:
     aborted = batch(0, [1, 2], producer_id=5, flags=TRANSACTIONAL)
     other = batch(3, [40], producer_id=6, flags=TRANSACTIONAL)
     records = aborted + marker(2, 5, commits=False) + other + marker(4, 6, commits=True)
-    dead = Aborted(5, 0)
+    dead = (5, 0)
     assert [time_of(records, at, dead) for at in range(4)] == [40] * 4
     assert [time_of(records, at) for at in range(4)] == [1, 2, 40, 40], "who reads uncommitted"
-    seen = first_record_time(records, 4, (dead,))
-    assert (seen.timestamp_ms, seen.next_offset) == (None, 5), "only a marker is left"
+    seen = first_record(records, 4, (dead,), committed=True)
+    assert seen == (None, 5), "only a marker is left"
 
 
 def test_what_a_producer_writes_after_its_abort_counts_again() -> None:
     first = batch(0, [1], producer_id=5, flags=TRANSACTIONAL)
     second = batch(2, [30], producer_id=5, flags=TRANSACTIONAL)
     records = first + marker(1, 5, commits=False) + second + marker(3, 5, commits=True)
-    assert time_of(records, 0, Aborted(5, 0)) == 30
+    assert time_of(records, 0, (5, 0)) == 30
     third = batch(4, [50], producer_id=5, flags=TRANSACTIONAL)
-    both = (Aborted(5, 2), Aborted(5, 0))
+    both = ((5, 2), (5, 0))
     again = first + marker(1, 5, commits=False) + second + marker(3, 5, commits=False) + third
     assert time_of(again, 0, *both) == 50
     assert time_of(again, 2, *both) == 50
 
 
-def test_what_is_cut_off_says_how_large_it_is_and_where_it_begins() -> None:
+def test_what_is_cut_off_begins_where_the_next_fetch_does() -> None:
     first, second = batch(0, [1], value=b"x" * 100), batch(1, [2], value=b"y" * 500)
     for cut in range(len(second)):
-        seen = first_record_time(first + second[:cut], 1, ())
-        assert (seen.timestamp_ms, seen.next_offset) == (None, 1)
-        assert seen.next_bytes == (len(second) if cut > 16 else None)
-        assert seen.first_bytes == len(first)
-    assert first_record_time(b"", 5, ()) == (None, 5, None, None)
+        assert first_record(first + second[:cut], 1) == (None, 1)
+    fetched = FetchedPartition(ORDERS, 0, 100, 100, [], first + second[:50])
+    assert fetched.first_batch_bytes == len(first)
+    assert first_record(b"", 5) == (None, 5)
+    assert FetchedPartition(ORDERS, 0, 100, 100, [], b"").first_batch_bytes == 0
 
 
 def test_a_record_without_a_time_has_minus_one() -> None:
     assert time_of(batch(0, [-1]), 0) == -1
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_older_message_formats_are_refused(magic: int) -> None:
+@pytest.mark.parametrize("magic", [0, 1, 3, 255])
+def test_other_message_formats_are_refused(magic: int) -> None:
+    """aiokafka's compiled parser of the older ones ends the process where they are malformed."""
     records = bytearray(batch(0, [1]))
     records[16] = magic
-    with pytest.raises(RecordsUnreadable, match="older than Kafka 0"):
-        time_of(bytes(records), 0)
+    for before in (b"", batch(0, [1])):
+        with pytest.raises(RecordsUnreadable, match="older than Kafka 0"):
+            time_of(before + bytes(records), 0)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -116,8 +174,10 @@ def test_whatever_the_bytes_are_nothing_else_is_raised(seed: int) -> None:
     records = bytearray(batch(0, times, codec=codec, flags=flags))
     for _ in range(chance.randint(1, 5)):
         records[chance.randrange(12, len(records))] = chance.randrange(256)
-    with suppress(RecordsUnreadable):
-        first_record_time(bytes(records), chance.randrange(22), (Aborted(-1, 0),))
+    position = chance.randrange(22)
+    for committed in (False, True):
+        with suppress(RecordsUnreadable):
+            first_record(bytes(records), position, [(-1, 0)], committed=committed)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -131,23 +191,3 @@ def test_what_becomes_too_large_is_not_taken_out(codec: str) -> None:
     assert time_of(near, 1) == 5, "they are near together"
     at_log = batch(0, [5, HOUR_MS], codec=codec, value=bytes(6_000_000), flags=LOG_APPEND_TIME)
     assert time_of(at_log, 1) == HOUR_MS
-
-
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_537, 300_000, 3_000_000])
-def test_what_compresses_well_comes_out_whole(codec: str, size: int) -> None:
-    compress: Callable[[bytes], bytes] = getattr(aiokafka.codec, f"{codec}_encode")
-    compressed = compress(bytes(size))
-    assert decompress(CODECS[codec], compressed, max(size, 1)) == bytes(size)
-
-
-@pytest.mark.parametrize("codec", [1, 2, 3, 4])
-@pytest.mark.parametrize("data", [b"", b"\x82SNAPPY\x00" + bytes(9), b"no such thing" * 9])
-def test_what_was_not_compressed_is_not_decompressed(codec: int, data: bytes) -> None:
-    with suppress(Undecodable):
-        assert decompress(codec, data, 1_000) == b""
-
-
-def test_a_codec_nobody_knows_is_named() -> None:
-    with pytest.raises(Undecodable, match="codec 7"):
-        decompress(7, b"", 1_000)

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, connection_options
@@ -13,8 +14,9 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.enrichment.log_end_history import Bracket
-from sparklag_service.enrichment.record_times.time_lookup import AGES_S, Behind, look_up
+from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset
+from sparklag_service.enrichment.record_times.earlier_ends import AGES_S, look_up
+from sparklag_service.enrichment.record_times.lagging import Lagging
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import sampling, standing, write_batches
 from tests.service.second_broker import frozen, place, second_broker
@@ -90,9 +92,11 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     )
     try:
         wanted = [
-            Behind(topic_name, 0, 0, 2),
-            Behind(topic_name, 1, 1, 2),
-            Behind(topic_name, 7, 0, 2),
+            Lagging(
+                *(TopicPartition(topic_name, number), "read_uncommitted", position),
+                *(LatestOffset(2, 0.0), None),
+            )
+            for number, position in ((0, 0), (1, 1), (7, 0))
         ]
         ends = await look_up(connection, "read_uncommitted", wanted, now_ms)
     finally:
@@ -101,9 +105,9 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     assert len(asked) <= 8
     found = {
         number: {
-            age_s: some[topic_name][number]
-            for age_s, some in ends.items()
-            if number in some[topic_name]
+            age_s: row[number]
+            for (age_s, topic), row in ends.items()
+            if number in row and topic == topic_name
         }
         for number in (0, 1)
     }
@@ -111,7 +115,7 @@ async def test_what_is_asked_for_takes_few_requests_and_a_partition_nobody_has_i
     assert newer_s <= 600 <= older_s <= 1.05 * newer_s
     assert (newer, older) == (1, 0)
     assert found[1] == {4: 2, 5: 1}
-    assert all(7 not in some[topic_name] for some in ends.values())
+    assert all(7 not in row for row in ends.values())
 
 
 async def test_a_log_without_newer_records_ended_where_it_ends(

@@ -1,0 +1,152 @@
+"""Fetches records of many partitions from one leader, and reads the timestamp of the first one.
+
+aiokafka encodes the request and decodes the response, and its consumer's parser decides which
+records a consumer gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Any, Final, NamedTuple
+
+from aiokafka.consumer.fetcher import PartitionRecords
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.structs import TopicPartition
+
+from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.clients.untrusted_batches import BoundedRecords
+from sparklag_kafka.protocol.decompression import Undecodable
+from sparklag_kafka.protocol.encoding import ISOLATION_CODES
+from sparklag_schemas import IsolationLevel
+
+_NO_WAIT: Final = 0
+_WITH_READ_REPLICA: Final = 11
+_MAX_DECODED_BYTES: Final = 4 * 1024 * 1024
+_CLOSE_MS: Final = 1_000
+"""Where a batch cannot be decoded, and its records are no further apart, the first one's timestamp
+stands for each of them."""
+_DELETE_HORIZON: Final = 0x40
+"""The first timestamp is not a record's: the cleaner stores there when it may delete the batch."""
+_MALFORMED: Final = (KafkaError, StructError, ValueError, TypeError, IndexError, OverflowError)
+"""What aiokafka's parser raises, in C and in Python, for bytes that are not records."""
+
+_MAGIC: Final = 2
+_MAGIC_AT: Final = 16
+_BASE_OFFSET_BYTES: Final = 8
+_INT32 = Struct(">i")
+
+FetchPosition = tuple[int, int, int]
+"""Partition, the offset to fetch from, and the maximum size in bytes. A larger batch is left out of
+the response, except the first one of the request."""
+
+
+class RecordsUnreadable(Exception):
+    """The timestamp of a record cannot be read; the text says why."""
+
+
+class FetchedPartition(NamedTuple):
+    """A partition of a Fetch response."""
+
+    partition: TopicPartition
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted: list[tuple[int, int]]
+    """Producer id and first offset of aborted transactions."""
+    records: bytes
+    """Whole batches, and possibly the beginning of another one."""
+
+    @property
+    def first_batch_bytes(self) -> int:
+        """0 where there is none."""
+        return _batch_bytes(self.records, 0) if len(self.records) > _MAGIC_AT else 0
+
+    def end_offset(self, level: IsolationLevel) -> int:
+        """Where a consumer of that isolation level reaches the end."""
+        return self.last_stable_offset if level == "read_committed" else self.high_watermark
+
+    def first_record(self, offset: int, level: IsolationLevel) -> tuple[int | None, int]:
+        """The timestamp of the first record at `offset` or after it that a consumer gets: epoch
+        milliseconds, -1 where the record has none, None where there is no record; and the offset
+        from which on there may be one. Raises RecordsUnreadable."""
+        _require_current_format(self.records)
+        batches = BoundedRecords(self.records, _MAX_DECODED_BYTES, _raise_undecodable)
+        records = PartitionRecords(
+            *(
+                self.partition,
+                batches,
+                self.aborted,
+                offset,
+                None,
+                None,
+                False,
+                ISOLATION_CODES[level],
+            )
+        )
+        try:
+            record = next(records, None)
+        except Undecodable as error:
+            timestamp_ms = _header_timestamp_ms(batches.last_batch, offset)
+            if timestamp_ms is None:
+                raise RecordsUnreadable(f"a batch that cannot be decoded: {error}") from error
+            return timestamp_ms, offset
+        except _MALFORMED as error:
+            raise RecordsUnreadable(f"malformed batches: {error}") from error
+        if record is None:
+            return None, max(offset, records.next_fetch_offset)
+        return record.timestamp, offset
+
+
+async def fetch(
+    connection: BrokerConnection,
+    level: IsolationLevel,
+    positions: Mapping[str, Sequence[FetchPosition]],
+    max_bytes: int,
+) -> list[FetchedPartition]:
+    """Fetch what there is at these positions of each topic, without waiting for more. Partitions
+    that the leader holds back (a quota) are missing. Raises one of KAFKA_FAILURES."""
+    request = FetchRequest(
+        _NO_WAIT, _NO_WAIT, max_bytes, ISOLATION_CODES[level], list(positions.items())
+    )
+    response = await connection.send(request)
+    aborted_index = -3 if response.API_VERSION >= _WITH_READ_REPLICA else -2
+    return [
+        FetchedPartition(
+            *(TopicPartition(topic, number), error_code, high_watermark, last_stable_offset),
+            *(rest[aborted_index] or [], rest[-1] or b""),
+        )
+        for topic, partitions in response.topics
+        for number, error_code, high_watermark, last_stable_offset, *rest in partitions
+    ]
+
+
+def _require_current_format(records: bytes) -> None:
+    """aiokafka's compiled parser of older formats reads beyond the end of malformed batches."""
+    at = 0
+    while len(records) - at > _MAGIC_AT:
+        if records[at + _MAGIC_AT] != _MAGIC:
+            raise RecordsUnreadable("a message format older than Kafka 0.11's, or an unknown one")
+        at += _batch_bytes(records, at)
+
+
+def _batch_bytes(records: bytes, at: int) -> int:
+    (length,) = _INT32.unpack_from(records, at + _BASE_OFFSET_BYTES)
+    return _BASE_OFFSET_BYTES + _INT32.size + max(0, int(length))
+
+
+def _raise_undecodable(base_offset: int, next_offset: int, reason: str) -> None:
+    raise Undecodable(reason)
+
+
+def _header_timestamp_ms(batch: Any, offset: int) -> int | None:
+    """What the header of a batch that cannot be decoded tells about its first record at `offset` or
+    after it."""
+    first_ms, max_ms = int(batch.first_timestamp), int(batch.max_timestamp)
+    if batch.timestamp_type:
+        return max_ms
+    is_first = offset <= batch.base_offset and not batch.attributes & _DELETE_HORIZON
+    is_close = 0 <= max_ms - first_ms <= _CLOSE_MS
+    return first_ms if is_first or is_close else None
