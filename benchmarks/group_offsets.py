@@ -22,6 +22,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -32,8 +33,7 @@ from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
-from sparklag_kafka.protocol.groups import FindCoordinatorRequest
-from sparklag_kafka.protocol.offset_fetch import GroupAnswer, OffsetFetchRequest
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import GroupSettings
@@ -89,9 +89,9 @@ def run() -> list[Row]:
 
 
 async def _reading(servers: str, committer: _Committer) -> list[Row]:
-    taker = _Taker()
+    counter = _Counter()
     settings = GroupSettings(allow=[".*"])
-    reader = GroupReader("default", ClusterAccess(servers), settings, taker)
+    reader = GroupReader("default", ClusterAccess(servers), settings, counter)
     bare = _BareFetch(servers, [_group(n) for n in range(_GROUPS)])
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
@@ -103,10 +103,10 @@ async def _reading(servers: str, committer: _Committer) -> list[Row]:
                 raise RuntimeError("no broker answers")
 
             async def ours() -> None:
-                taker.partitions = 0
+                counter.partitions = 0
                 await reader.read_all()
-                if taker.partitions != _ALL:
-                    raise RuntimeError(f"read {taker.partitions} of {_ALL}: {reader.failing}")
+                if counter.partitions != _ALL:
+                    raise RuntimeError(f"read {counter.partitions} of {_ALL}: {reader.failing}")
 
             async def bare_fetch() -> None:
                 bare.fetch()
@@ -161,7 +161,7 @@ def _confluent_offsets(admin: AdminClient) -> int:
     return sum(len(future.result(60).topic_partitions) for future in asked)
 
 
-class _Taker:
+class _Counter:
     """Counts what is read."""
 
     def __init__(self) -> None:
@@ -173,11 +173,11 @@ class _Taker:
     def remembered(self) -> Iterable[str]:
         return ()
 
-    def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
-        self.partitions += sum(len(topic.offsets) for topic in answer.topics.values())
+    def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
+        self.partitions += sum(len(topic.offsets) for topic in committed.topics.values())
 
-    def gone(self, group: str, asked_at_ms: int) -> None:
-        raise RuntimeError(f"group {group} is gone")
+    def on_deleted(self, group: str, requested_at_ms: int) -> None:
+        raise RuntimeError(f"group {group} is deleted")
 
 
 class _BareFetch:
@@ -253,7 +253,7 @@ class _Committer:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"group {_group(number)} cannot commit: {set(codes)}")
             # The first who asks for a coordinator has the topic of committed offsets made.
-            await connection.send(FindCoordinatorRequest([_group(number)]))
+            await connection.send(FindCoordinatorRequest(_group(number), 0))
             await asyncio.sleep(0.1)
 
 

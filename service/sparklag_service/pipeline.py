@@ -28,7 +28,7 @@ from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.recording.store_recording import make_recording
+from sparklag_service.recording.offset_recorder import make_recorder
 from sparklag_service.rest.kept_offsets import KeptOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
@@ -61,7 +61,7 @@ class Pipeline:
             SourceContext(settings, self.queue, assignment.watches, self.tracked.queries),
             self.supervisor,
         )
-        self.recording = make_recording(settings, measured_by, counters, formats)
+        self.recording = make_recorder(settings, measured_by, counters, formats)
 
         # The last stage first: each is given what takes its results.
         self.enricher = Enricher(settings, self.tracked.failures)
@@ -89,7 +89,7 @@ class Pipeline:
             counters,
             last_event=self.view.event,
             watches=assignment.watches,
-            record=None if self.recording is None else self.recording.tell,
+            record=None if self.recording is None else self.recording.record,
             request=self.enricher.request,
         )
 

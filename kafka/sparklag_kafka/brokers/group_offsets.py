@@ -1,52 +1,132 @@
-"""Questions about many groups, asked of brokers of any version."""
+"""Requests about many consumer groups, to brokers of any version."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Final
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.errors import OneGroupPerRequest
-from sparklag_kafka.protocol.groups import (
-    Coordinator,
-    FindCoordinatorRequest,
+from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
+from sparklag_kafka.protocol.offset_fetch import (
+    CommittedGroup,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
 )
-from sparklag_kafka.protocol.offset_fetch import OffsetFetchAnswer, OffsetFetchRequest
+from sparklag_schemas import Offsets
 from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.tasks import end
 
-GROUPS_AT_ONCE: Final = 500
-"""In one request."""
+_log = logging.getLogger(__name__)
+
+GROUPS_PER_REQUEST: Final = 500
+_IN_FLIGHT: Final = 100
+_CONSUMER_GROUP: Final = 0
+_NO_MEMBER: Final = ""
+_CANCEL_AGAIN_S: Final = 1.0
 
 
-async def coordinators(brokers: BrokerPool, groups: Sequence[str]) -> AsyncIterator[Coordinator]:
-    """Who coordinates each of these, as some broker says. It ends where none answers."""
-    for some in by_count(groups, GROUPS_AT_ONCE):
-        together = await brokers.first_response(FindCoordinatorRequest(some))
-        if together is not None:
-            for found in together.read():
-                yield found
-            continue
-        for group in some:
-            # Older than Kafka 3.0, they take one at a time.
-            alone = await brokers.first_response(FindCoordinatorRequest([group]))
-            if alone is None:
-                return
-            for found in alone.read():
-                yield found
+class Coordinator(NamedTuple):
+    """The node id of a group's coordinator, or the error code why it has none."""
+
+    group: str
+    node_id: int
+    error_code: int
+
+
+async def find_coordinators(
+    brokers: BrokerPool, groups: Sequence[str]
+) -> AsyncIterator[Coordinator]:
+    """The coordinator of each group. Ends where no broker responds, or the one that did fails."""
+    for chunk in by_count(groups, _IN_FLIGHT):
+        requests = [FindCoordinatorRequest(group, _CONSUMER_GROUP) for group in chunk]
+        first = await brokers.first_response(requests[0])
+        if first is None:
+            return
+        responder = brokers.connections()[0]
+        try:
+            others = await asyncio.gather(*(responder.send(request) for request in requests[1:]))
+        except KAFKA_FAILURES:
+            return
+        for group, response in zip(chunk, (first, *others), strict=True):
+            yield Coordinator(group, response.coordinator_id, response.error_code)
 
 
 async def fetch_offsets(
-    connection: BrokerConnection, groups: Sequence[str]
-) -> list[OffsetFetchAnswer]:
-    """All that these groups, at most GROUPS_AT_ONCE, have committed, as their coordinator says.
+    connection: BrokerConnection,
+    groups: Sequence[str],
+    decoded: Mapping[OffsetFetchResponse, Mapping[str, CommittedGroup]] | None = None,
+) -> dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]:
+    """All that these groups, at most GROUPS_PER_REQUEST, have committed, from their coordinator.
 
-    Raises one of KAFKA_FAILURES.
+    A response that is the same as one in `decoded` is not decoded again. Raises one of
+    KAFKA_FAILURES.
     """
-    answers: list[OffsetFetchAnswer]
     try:
-        answers = [await connection.send(OffsetFetchRequest(groups))]
+        responses = [await connection.send(OffsetFetchRequest(groups))]
     except OneGroupPerRequest:
-        answers = await asyncio.gather(*(connection.send(OffsetFetchRequest([g])) for g in groups))
-    return answers
+        responses = await asyncio.gather(
+            *(connection.send(OffsetFetchRequest([group])) for group in groups)
+        )
+    committed = {response: (decoded or {}).get(response) for response in responses}
+    new = [response for response, groups in committed.items() if groups is None]
+    # In a thread: a response may have many thousand partitions.
+    contents = await asyncio.to_thread(lambda: [response.decode() for response in new])
+    return {**committed, **dict(zip(new, contents, strict=True))}
+
+
+async def commit_offsets(
+    connection: BrokerConnection, group: str, offsets: Offsets, metadata: str
+) -> dict[str, dict[int, int]]:
+    """Commit to a group without joining it, which its coordinator refuses while it has members.
+
+    Returns the error code of each partition. Raises one of KAFKA_FAILURES.
+    """
+    request = OffsetCommitRequest(
+        group,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        _NO_MEMBER,
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        [
+            (topic, [(number, offset, metadata) for number, offset in partitions.items()])
+            for topic, partitions in offsets.items()
+        ],
+    )
+    response = await connection.send(request)
+    return {topic: dict(error_codes) for topic, error_codes in response.topics}
+
+
+class CoordinatorTasks:
+    """At most one task for each coordinator: one that hangs delays only its own groups."""
+
+    def __init__(self, action: str) -> None:
+        """`action` is what a task does, in log lines."""
+        self._action = action
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, node_id: int, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a task for the coordinator, unless its previous one still runs."""
+        if node_id not in self._tasks:
+            task = self._tasks[node_id] = asyncio.create_task(run())
+            task.add_done_callback(partial(self._ended, node_id))
+
+    async def wait(self) -> None:
+        """Return when no task runs."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def aclose(self) -> None:
+        """Cancel the tasks and wait for them."""
+        await end(*self._tasks.values(), patience_s=_CANCEL_AGAIN_S)
+
+    def _ended(self, node_id: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[node_id]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("%s broker %s failed", self._action, node_id, exc_info=error)

@@ -19,7 +19,7 @@ from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.topics import own_topics
-from sparklag_service.recording.store_recording import store_group
+from sparklag_service.recording.offset_recorder import store_group
 
 
 @dataclass(frozen=True)

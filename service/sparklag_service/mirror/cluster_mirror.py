@@ -1,48 +1,52 @@
-"""Commits to the groups of one Kafka cluster: each coordinating broker, and each group, by itself.
+"""Commits to the groups of one Kafka cluster, by the coordinators of the groups.
 
-A broker is asked first what the groups that it coordinates have committed: see `verdict`.
+A coordinator first returns what its groups have committed: see `commit_decision`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.group_offsets import coordinators, fetch_offsets
+from sparklag_kafka.brokers.group_offsets import (
+    CoordinatorTasks,
+    commit_offsets,
+    fetch_offsets,
+    find_coordinators,
+)
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.offset_commit import OffsetCommitRequest
-from sparklag_kafka.protocol.offset_fetch import GroupAnswer
+from sparklag_kafka.protocol.error_codes import NONE, UNKNOWN_GROUP
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup
 from sparklag_schemas import ClusterAccess, Offsets
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.tasks import end, with_pauses
+from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.group_offsets.failures import NO_SUCH_GROUP, Failures
-from sparklag_service.mirror.attempts import Attempts
-from sparklag_service.mirror.claims import Claims
-from sparklag_service.mirror.commit_outcome import Outcome, commit_outcome, group_outcome
-from sparklag_service.mirror.mark import Mark
-from sparklag_service.mirror.plan import Position
-from sparklag_service.mirror.verdict import judge
+from sparklag_service.intakes.group_offsets.cluster_failures import ClusterFailures
+from sparklag_service.intakes.group_offsets.commit_metadata import CommitMetadata
+from sparklag_service.mirror.commit_decision import decide_commit
+from sparklag_service.mirror.commit_results import (
+    CommitOutcome,
+    CommitSchedule,
+    commit_outcome,
+    group_outcome,
+)
+from sparklag_service.mirror.group_assignment import GroupOwnership, MirroredPosition
 
-_log = logging.getLogger(__name__)
-
-_AT_ONCE: Final = 100
+_GROUPS_PER_BATCH: Final = 100
 """Groups that are read together, and committed to before others are read."""
 _IN_FLIGHT: Final = 25
-"""Commits on one connection: a broker takes one after the other, and the last is to be answered in
-time too."""
-_BREATHE_GROUPS: Final = 500
-_CANCEL_AGAIN_S: Final = 1.0
+"""Commits on one connection: a broker executes them one by one, and the last one needs its response
+in time too."""
+_POSITIONS_PER_PAUSE: Final = 500
 
 
 class ClusterMirror:
-    """`keeps`: whether a query is this instance's still. Create it on its loop. Raises
+    """`owns`: whether a query is still this instance's. Create it on its loop. Raises
     SettingsError."""
 
     def __init__(
@@ -50,207 +54,200 @@ class ClusterMirror:
         alias: str,
         access: ClusterAccess,
         interval_s: float,
-        claims: Claims,
-        keeps: Callable[[str], bool],
+        ownership: GroupOwnership,
+        owns: Callable[[str], bool],
         counters: Counters,
     ) -> None:
         self.alias = alias
-        self.failures = Failures(alias, "mirror", "is committed to again")
-        self._claims = claims
-        self._keeps = keeps
+        self.failures = ClusterFailures(alias, "mirror", "is committed to again")
+        self._ownership = ownership
+        self._owns = owns
         self._counters = counters
         self._brokers = BrokerPool(access)
-        self._attempts = Attempts(interval_s)
-        self._nodes: dict[str, int] = {}
-        self._failing_nodes: set[int] = set()
-        self._committing: dict[int, asyncio.Task[None]] = {}
+        self._schedule = CommitSchedule(interval_s)
+        self._coordinators: dict[str, int] = {}
+        self._failing_brokers: set[int] = set()
+        self._commits = CoordinatorTasks("committing to groups of")
 
-    async def begin(self, positions: Sequence[Position]) -> None:
-        """Begin to commit what is due of these, all there are, on each broker that has answered."""
-        self._forget_others(positions)
+    async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
+        """Start to commit what is due of these, which are all there are, on each coordinator that
+        is not busy with earlier commits."""
+        self._retain(positions)
         now_s = time.monotonic()
         due = [
             position
-            async for position in with_pauses(positions, _BREATHE_GROUPS)
-            if self._attempts.is_due(position, now_s)
+            async for position in with_pauses(positions, _POSITIONS_PER_PAUSE)
+            if self._schedule.is_due(position, now_s)
         ]
-        await self._place(due)
-        for failing in self._failing_nodes - set(self._nodes.values()):
-            self.failures.drop(self.failures.broker(failing))
-            self._failing_nodes.discard(failing)
-        by_node: dict[int, list[Position]] = {}
+        await self._find_coordinators(due)
+        for node_id in self._failing_brokers - set(self._coordinators.values()):
+            self.failures.discard(self.failures.broker(node_id))
+            self._failing_brokers.discard(node_id)
+        by_coordinator: dict[int, list[MirroredPosition]] = {}
         for position in due:
-            node = self._nodes.get(position.group)
-            if node is not None:
-                by_node.setdefault(node, []).append(position)
-        for node, some in by_node.items():
-            if node not in self._committing:
-                task = asyncio.create_task(self._commit_on(node, some))
-                self._committing[node] = task
-                task.add_done_callback(partial(self._ended, node))
+            coordinator = self._coordinators.get(position.group)
+            if coordinator is not None:
+                by_coordinator.setdefault(coordinator, []).append(position)
+        for node_id, some in by_coordinator.items():
+            self._commits.start(node_id, partial(self._commit_on, node_id, some))
 
-    async def ended(self) -> None:
-        """Return when no broker is waited for."""
-        while self._committing:
-            await asyncio.wait(self._committing.values())
+    async def wait(self) -> None:
+        """Return when no commit is in flight."""
+        await self._commits.wait()
 
     async def aclose(self) -> None:
-        """End what is under way and close the connections; bounded in time."""
-        await end(*self._committing.values(), patience_s=_CANCEL_AGAIN_S)
+        """Cancel what is in flight and close the connections; bounded in time."""
+        await self._commits.aclose()
         await self._brokers.aclose()
 
-    def _forget_others(self, positions: Sequence[Position]) -> None:
-        for group in self._attempts.keep(positions):
-            if self._attempts.reason(group) is None:
-                self.failures.drop(self.failures.group(group))
-            self._nodes.pop(group, None)
+    def _retain(self, positions: Sequence[MirroredPosition]) -> None:
+        for group in self._schedule.retain(positions):
+            if self._schedule.reason(group) is None:
+                self.failures.discard(self.failures.group(group))
+            self._coordinators.pop(group, None)
         if not positions:
-            self.failures.drop(*self.failures.reasons)
+            self.failures.discard(*self.failures.reasons)
 
-    def _ended(self, node: int, task: asyncio.Task[None]) -> None:
-        del self._committing[node]
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            _log.error("committing on broker %s was given up", node, exc_info=error)
-
-    async def _place(self, due: Sequence[Position]) -> None:
-        """Find out who coordinates the groups of these, where that is not known."""
-        by_group: dict[str, list[Position]] = {}
-        for position in due:
-            if position.group not in self._nodes:
+    async def _find_coordinators(self, positions: Sequence[MirroredPosition]) -> None:
+        """Of the groups whose coordinators are unknown."""
+        by_group: dict[str, list[MirroredPosition]] = {}
+        for position in positions:
+            if position.group not in self._coordinators:
                 by_group.setdefault(position.group, []).append(position)
         if not by_group:
             return
-        answered = False
-        async for found in coordinators(self._brokers, list(by_group)):
-            answered = True
-            if not found.error_code:
-                self._nodes[found.group] = found.node
+        responded = False
+        async for group, node_id, error_code in find_coordinators(self._brokers, list(by_group)):
+            responded = True
+            if not error_code:
+                self._coordinators[group] = node_id
                 continue
-            for position in by_group.get(found.group, ()):
-                self._take(position, group_outcome(found.error_code))
-        if not answered:
-            await self._say_away()
+            for position in by_group[group]:
+                self._record_failure(position, group_outcome(error_code))
+        if not responded:
+            await self._report_unreachable()
             return
-        self._say(group for group in by_group if group not in self._nodes)
-        self.failures.end(self.failures.cluster)
-        nodes = set(self._nodes.values())
-        if self._failing_nodes or any(self._brokers.connection(node) is None for node in nodes):
+        self._report(group for group in by_group if group not in self._coordinators)
+        self.failures.recover(self.failures.cluster)
+        if self._failing_brokers or not self._brokers.brokers.keys() >= {
+            *self._coordinators.values()
+        }:
             await self._brokers.refresh()
 
-    async def _say_away(self) -> None:
+    async def _report_unreachable(self) -> None:
         self._counters.mirror_failures += 1
         if self.failures.cluster not in self.failures.reasons:
-            why = f"nothing is mirrored to it, {await self._brokers.explain_unreachable()}"
-            self.failures.begin(self.failures.cluster, why)
+            reason = await self._brokers.explain_unreachable()
+            self.failures.add(self.failures.cluster, f"nothing is mirrored to it, {reason}")
 
-    async def _commit_on(self, node: int, positions: Sequence[Position]) -> None:
-        connection = self._brokers.connection(node)
+    async def _commit_on(self, node_id: int, positions: Sequence[MirroredPosition]) -> None:
+        connection = self._brokers.connection(node_id)
         if connection is None:
-            # It has left the cluster, or has just come.
-            self._misplaced(positions)
+            # It has left the cluster, or has just joined.
+            self._forget_coordinators(positions)
             return
-        what = self.failures.broker(node)
+        key = self.failures.broker(node_id)
         try:
-            for some in by_count(positions, _AT_ONCE):
-                await self._commit_together(connection, some)
+            for batch in by_count(positions, _GROUPS_PER_BATCH):
+                await self._commit_batch(connection, batch)
         except KAFKA_FAILURES as error:
-            why = broker_error_text(node, error, self._brokers.timeout_s)
-            self.failures.begin(what, f"{why}; groups not mirrored: {len(positions)}")
+            reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+            self.failures.add(key, f"{reason}; groups not mirrored: {len(positions)}")
             self._counters.mirror_failures += 1
-            self._failing_nodes.add(node)
-            self._misplaced(positions)
+            self._failing_brokers.add(node_id)
+            self._forget_coordinators(positions)
         else:
-            self.failures.end(what)
-            self._failing_nodes.discard(node)
+            self.failures.recover(key)
+            self._failing_brokers.discard(node_id)
 
-    async def _commit_together(
-        self, connection: BrokerConnection, positions: Sequence[Position]
+    async def _commit_batch(
+        self, connection: BrokerConnection, positions: Sequence[MirroredPosition]
     ) -> None:
-        began_s = time.monotonic()
-        said: dict[str, GroupAnswer] = {}
-        for answer in await fetch_offsets(connection, list({p.group: None for p in positions})):
-            for found in answer.read({}):
-                if found is None:
-                    await asyncio.sleep(0)
-                else:
-                    said[found.group] = found
-        commits: dict[str, tuple[Position, Offsets]] = {}
+        requested_s = time.monotonic()
+        responses = await fetch_offsets(connection, list({p.group: None for p in positions}))
+        committed = {group: c for groups in responses.values() for group, c in groups.items()}
+        commits: dict[str, tuple[MirroredPosition, Offsets]] = {}
         for position in positions:
-            # Another of the same group comes next time: it is to see what this one does.
-            if position.group in said and position.group not in commits:
-                offsets = self._to_commit(position, said[position.group], began_s)
+            # Another query of the same group is next time's: it has to see this one's commit.
+            if position.group in committed and position.group not in commits:
+                offsets = self._decide(position, committed[position.group], requested_s)
                 if offsets:
                     commits[position.group] = (position, offsets)
                 await asyncio.sleep(0)
         try:
-            for some in by_count(commits.values(), _IN_FLIGHT):
-                ends = await asyncio.gather(
-                    *(self._commit(connection, *commit, began_s) for commit in some),
+            for chunk in by_count(commits.values(), _IN_FLIGHT):
+                results = await asyncio.gather(
+                    *(self._commit(connection, *commit, requested_s) for commit in chunk),
                     return_exceptions=True,
                 )
-                for error in filter(None, ends):
+                for error in filter(None, results):
                     raise error
         finally:
-            self._say(said)
+            self._report(committed)
 
-    def _to_commit(self, position: Position, found: GroupAnswer, now_s: float) -> Offsets:
-        """What of it may and must be committed to its group, of which `found` was said."""
-        failed = [code for topic in found.topics.values() for code in topic.failed.values()]
-        if found.error_code not in (0, NO_SUCH_GROUP) or failed:
-            self._take(position, group_outcome(found.error_code or failed[0]))
+    def _decide(
+        self, position: MirroredPosition, committed: CommittedGroup, now_s: float
+    ) -> Offsets:
+        """What of the position is to be committed."""
+        errors = [
+            code for topic in committed.topics.values() for code in topic.error_codes.values()
+        ]
+        if committed.error_code not in (NONE, UNKNOWN_GROUP) or errors:
+            self._record_failure(position, group_outcome(committed.error_code or errors[0]))
             return {}
-        renew = self._attempts.renews(position, now_s)
-        verdict = judge(position, found.topics, self._claims, renew=renew)
-        if verdict.offsets:
-            return verdict.offsets
-        if verdict.refused is not None:
-            self._take(position, Outcome(False, verdict.refused, refused=True))
-        elif verdict.superseded:
+        renew = self._schedule.is_renewal_due(position, now_s)
+        decision = decide_commit(position, committed.topics, self._ownership, renew=renew)
+        if decision.refused is not None:
+            self._record_failure(position, CommitOutcome(False, decision.refused, refused=True))
+        elif decision.superseded:
             self._counters.mirror_superseded += 1
-            self._attempts.stands_back(position, now_s, None)
-        else:
-            self._attempts.done(position, now_s)
-        return {}
+            self._schedule.back_off(position, now_s, None)
+        elif not decision.offsets:
+            self._schedule.committed(position, now_s)
+        return decision.offsets
 
     async def _commit(
-        self, connection: BrokerConnection, position: Position, offsets: Offsets, now_s: float
+        self,
+        connection: BrokerConnection,
+        position: MirroredPosition,
+        offsets: Offsets,
+        now_s: float,
     ) -> None:
-        if not self._keeps(position.query_id):
+        if not self._owns(position.query_id):
             return
-        mark = Mark(position.observed_at_ms, position.query_id).text
-        answer = await connection.send(OffsetCommitRequest(position.group, offsets, mark))
-        outcome = commit_outcome(offsets, answer.read())
+        metadata = CommitMetadata(position.observed_at_ms, position.query_id).text
+        codes = await commit_offsets(connection, position.group, offsets, metadata)
+        outcome = commit_outcome(offsets, codes)
         self._counters.mirror_commits += outcome.committed
         if outcome.reason is None:
-            renewed = self._attempts.renews(position, now_s)
-            self._attempts.done(position, now_s, renewed=renewed)
+            renewed = self._schedule.is_renewal_due(position, now_s)
+            self._schedule.committed(position, now_s, renewed=renewed)
         else:
-            self._take(position, outcome)
+            self._record_failure(position, outcome)
 
-    def _take(self, position: Position, outcome: Outcome) -> None:
-        """Something is wrong with a group."""
+    def _record_failure(self, position: MirroredPosition, outcome: CommitOutcome) -> None:
         now_s = time.monotonic()
         if outcome.moved:
-            self._nodes.pop(position.group, None)
+            self._coordinators.pop(position.group, None)
         if outcome.refused:
             self._counters.mirror_refused += 1
-            self._attempts.stands_back(position, now_s, outcome.reason)
+            self._schedule.back_off(position, now_s, outcome.reason)
         elif outcome.reason is not None:
             self._counters.mirror_failures += 1
-            self._attempts.failed(position, now_s, outcome.reason, soon=outcome.soon)
+            retry_soon = outcome.retry_soon
+            self._schedule.failed(position, now_s, outcome.reason, retry_soon=retry_soon)
 
-    def _say(self, groups: Iterable[str]) -> None:
-        """What is wrong with these, where anything is."""
+    def _report(self, groups: Iterable[str]) -> None:
+        """Report why these are not committed to, or that they are again."""
         failing: dict[str, str] = {}
         for group in groups:
-            reason = self._attempts.reason(group)
+            reason = self._schedule.reason(group)
             if reason is None:
-                self.failures.end(self.failures.group(group))
+                self.failures.recover(self.failures.group(group))
             else:
                 failing[group] = reason
-        self.failures.begin_groups(failing)
+        self.failures.add_groups(failing)
 
-    def _misplaced(self, positions: Sequence[Position]) -> None:
+    def _forget_coordinators(self, positions: Sequence[MirroredPosition]) -> None:
         for position in positions:
-            self._nodes.pop(position.group, None)
+            self._coordinators.pop(position.group, None)

@@ -12,7 +12,7 @@ from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import open_store
 from sparklag_schemas import Observation, Settings, StoreSettings
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.recording.store_recording import store_group
+from sparklag_service.recording.offset_recorder import store_group
 from tests.databases.postgresql import PostgreSQLServer
 from tests.logged import logged
 from tests.messages import position, seen
@@ -211,7 +211,7 @@ async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
     async with running(settings, second_client) as service:
         recording = service.pipeline.recording
         assert recording is not None
-        recording.tell(looked_at)
+        recording.record(looked_at)
         await eventually(lambda: has_batch(sqlite, looked_at.query_id, 3), "it is recorded")
 
 

@@ -1,97 +1,188 @@
-"""Which groups a cluster has, and which broker coordinates each. Pure.
+"""Which consumer groups a cluster has, and which broker coordinates each.
 
-That a broker lists a group no more does not make it gone: its coordinator may have moved, or be
-away. A group is gone when no broker lists it, and then its coordinator knows nothing of it.
+Every broker lists the groups that it coordinates. A group that no broker lists may still exist: its
+coordinator may have moved, or be down. It is deleted when no broker lists it and its coordinator
+has no offsets of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+from aiokafka.protocol.admin import ListGroupsRequest
+
+from sparklag_kafka.brokers.group_offsets import find_coordinators
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
+from sparklag_schemas import GroupSettings
+from sparklag_schemas.bounds import MAX_NAME
+from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_schemas.runtime.tasks import with_pauses
+from sparklag_service.intakes.group_offsets.cluster_failures import (
+    ClusterFailures,
+    group_error_text,
+)
+
+_MAX_NAME: Final = MAX_NAME - 300
+"""Characters: a query id has the cluster's alias before the group."""
+_WITHOUT_OFFSETS: Final = frozenset({"share"})
+"""Protocol types of groups that commit no offsets."""
+GROUPS_PER_PAUSE: Final = 500
 
 
 @dataclass
-class Place:
-    """Where a group is."""
+class ListedGroup:
+    """What the brokers report of a group."""
 
-    node: int | None
-    """The broker that coordinates it. None: not known."""
-    listed_in: int = 0
+    coordinator: int | None
+    """A node id. None: unknown."""
+    listed_round: int = 0
     """The last round in which a broker listed it."""
-    unlisted: bool = False
-    """No broker does; all were asked."""
-    empty_since: int | None = None
-    """The round in which its coordinator knew nothing of it for the first time."""
+    empty_round: int | None = None
+    """The round in which its coordinator first had no offsets of it."""
 
 
 class GroupListing:
-    """The groups by id. Brokers are asked for their lists in rounds."""
+    """The groups by id. Brokers are asked for their lists in rounds. Pure."""
 
     def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
-        self._round = self._ended_round = 0
+        self.groups: dict[str, ListedGroup] = {}
+        self._round = self._complete_round = 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether every broker has answered in the last round, and a broker is known for each
-        group."""
-        return self._ended_round == self._round and all(
-            place.node is not None for place in self.places.values()
+        """Whether every broker responded in the last round, and each group has a coordinator."""
+        return self._complete_round == self._round and all(
+            group.coordinator is not None for group in self.groups.values()
         )
 
     def begin_round(self) -> None:
-        """From here on all brokers are asked anew."""
+        """From here on every broker is asked for its list."""
         self._round += 1
 
-    def listed(self, group: str, node: int) -> bool:
-        """A broker says that it coordinates a group; whether that is new."""
-        place = self.places.get(group)
-        if place is None:
-            self.places[group] = Place(node, self._round)
-            return True
-        moved = place.node != node
-        place.node = node
-        place.listed_in = self._round
-        place.unlisted = False
-        return moved
+    def add(self, group: str, coordinator: int) -> bool:
+        """A broker lists a group that it coordinates; whether that is new."""
+        listed = self.groups.setdefault(group, ListedGroup(None))
+        is_new = listed.coordinator != coordinator
+        listed.coordinator = coordinator
+        listed.listed_round = self._round
+        return is_new
 
     def end_round(self, remembered: Iterable[str] = ()) -> list[str]:
-        """Every broker has answered: the groups that none of them lists, `remembered` ones too."""
-        self._ended_round = self._round
+        """Every broker has responded: the groups that none lists, `remembered` ones included."""
+        self._complete_round = self._round
         for group in remembered:
-            self.places.setdefault(group, Place(None))
-        missing = [g for g, place in self.places.items() if place.listed_in != self._round]
-        for group in missing:
-            self.places[group].unlisted = True
-        return missing
+            self.groups.setdefault(group, ListedGroup(None))
+        return [group for group in self.groups if self.is_unlisted(group)]
 
-    def found(self, group: str, node: int | None) -> None:
-        """Some broker says who coordinates a group that is listed nowhere. None: nobody does."""
-        if group in self.places:
-            self.places[group].node = node
+    def is_unlisted(self, group: str) -> bool:
+        """Whether no broker listed it in the last complete round."""
+        return self.groups[group].listed_round < self._complete_round
 
-    def moved(self, group: str) -> None:
-        """Its coordinator says that it is not."""
-        if group in self.places:
-            self.places[group].node = None
+    def set_coordinator(self, group: str, coordinator: int | None) -> None:
+        """Set it where the group is still in the listing. None: it has moved, or there is none."""
+        if group in self.groups:
+            self.groups[group].coordinator = coordinator
 
     def has_offsets(self, group: str) -> None:
-        """Its coordinator knows of offsets."""
-        if group in self.places:
-            self.places[group].empty_since = None
+        """Its coordinator has offsets of it."""
+        self.groups[group].empty_round = None
 
-    def has_none(self, group: str) -> bool | None:
-        """Its coordinator knows of no offsets: whether the group is there all the same.
+    def exists_without_offsets(self, group: str) -> bool | None:
+        """Whether a group of which its coordinator has no offsets exists.
 
-        None where that is not known before the lists are read again.
+        None: not known before the next round is complete.
         """
-        place = self.places[group]
-        if place.unlisted:
+        listed = self.groups[group]
+        if self.is_unlisted(group):
             return False
-        if place.empty_since is None:
-            place.empty_since = self._round
-        return True if place.listed_in > place.empty_since else None
+        if listed.empty_round is None:
+            listed.empty_round = self._round
+        return True if listed.listed_round > listed.empty_round else None
 
-    def forget(self, group: str) -> None:
-        """It is gone."""
-        self.places.pop(group, None)
+    def discard(self, group: str) -> None:
+        """It is deleted."""
+        self.groups.pop(group, None)
+
+
+class GroupFinder:
+    """Updates `listing`. `remembered` groups that no broker lists are looked up too; `on_change` is
+    called when a group is new, has another coordinator, or is listed by none."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        brokers: BrokerPool,
+        failures: ClusterFailures,
+        remembered: Callable[[], Iterable[str]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.listing = GroupListing()
+        self._brokers = brokers
+        self._failures = failures
+        self._remembered = remembered
+        self._on_change = on_change
+        self._patterns = NamePatterns(settings.allow, settings.deny)
+        self._node_ids: set[int] = set()
+
+    async def find(self) -> bool:
+        """Get the list of every broker; False where no broker responds."""
+        if await self._brokers.refresh() is None:
+            return False
+        node_ids = set(self._brokers.brokers)
+        for left in self._node_ids - node_ids:
+            self._failures.discard(self._list_key(left), self._failures.broker(left))
+        self._node_ids = node_ids
+        self.listing.begin_round()
+        # Each list counts as soon as it is there: a broker that hangs delays only its own.
+        if all(await asyncio.gather(*map(self._list_groups, sorted(node_ids)))):
+            remembered = filter(self._patterns.take, self._remembered())
+            unlisted = self.listing.end_round(remembered)
+            if unlisted:
+                await self._find_coordinators(unlisted)
+                self._on_change()
+        return True
+
+    async def _list_groups(self, node_id: int) -> bool:
+        """Whether the broker has listed all of its groups."""
+        connection = self._brokers.connection(node_id)
+        if connection is None:
+            return False
+        key = self._list_key(node_id)
+        try:
+            response = await connection.send(ListGroupsRequest())
+        except KAFKA_FAILURES as error:
+            reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+            self._failures.add(key, f"consumer groups may be missing: {reason}")
+            return False
+        if response.error_code:
+            reason = group_error_text(response.error_code)
+            self._failures.add(key, f"broker {node_id} does not list all of its groups: {reason}")
+        too_long = 0
+        async for group, protocol_type in with_pauses(response.groups or (), GROUPS_PER_PAUSE):
+            if protocol_type in _WITHOUT_OFFSETS or not self._patterns.take(group):
+                continue
+            if len(group) > _MAX_NAME:
+                too_long += 1
+            elif self.listing.add(group, node_id):
+                self._on_change()
+        if too_long:
+            reason = f"with names of over {_MAX_NAME} characters are left out"
+            self._failures.add(key, f"{too_long} consumer groups {reason}")
+        elif not response.error_code:
+            self._failures.recover(key)
+        return not response.error_code
+
+    async def _find_coordinators(self, groups: Sequence[str]) -> None:
+        failed = {}
+        async for group, node_id, error_code in find_coordinators(self._brokers, groups):
+            self.listing.set_coordinator(group, None if error_code else node_id)
+            if error_code:
+                failed[group] = group_error_text(error_code)
+        self._failures.add_groups(failed)
+
+    def _list_key(self, node_id: int) -> str:
+        return f"{self._failures.broker(node_id)}, its list"

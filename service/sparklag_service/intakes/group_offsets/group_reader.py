@@ -1,85 +1,90 @@
-"""Reads what a cluster's consumer groups have committed: each broker, and each group, by itself.
+"""Reads the committed offsets of a cluster's consumer groups, from the coordinators of the groups.
 
-One request to each broker has all that the groups which it coordinates have committed.
+Each coordinator is read by itself, at once for all of its groups.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.group_offsets import GROUPS_AT_ONCE, fetch_offsets
+from sparklag_kafka.brokers.group_offsets import (
+    GROUPS_PER_REQUEST,
+    CoordinatorTasks,
+    fetch_offsets,
+)
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
-from sparklag_kafka.protocol.offset_fetch import GroupAnswer
+from sparklag_kafka.protocol.error_codes import (
+    COORDINATOR_NOT_AVAILABLE,
+    NONE,
+    NOT_COORDINATOR,
+    UNKNOWN_GROUP,
+)
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.runtime.tasks import end, keep_on, run_together, until_set
-from sparklag_service.intakes.group_offsets.failures import (
-    NO_COORDINATOR,
-    NO_SUCH_GROUP,
-    NOT_COORDINATOR,
-    Failures,
-    error_text,
+from sparklag_schemas.runtime.tasks import keep_on, run_together, until_set, with_pauses
+from sparklag_service.intakes.group_offsets.cluster_failures import (
+    ClusterFailures,
+    group_error_text,
 )
-from sparklag_service.intakes.group_offsets.group_finder import GroupFinder
-from sparklag_service.intakes.group_offsets.pauses import with_pauses
+from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE, GroupFinder
 
-_log = logging.getLogger(__name__)
-
-_AT_ONCE_S: Final = 1.0
-"""How often groups are looked for because one is not where it was."""
-_AGAIN_S: Final = (1.0, 2.0, 5.0, 10.0)
-"""When groups are looked for again that were not all found; the last goes on."""
+_MIN_FIND_INTERVAL_S: Final = 1.0
+"""However often a group is not where it was."""
+_FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
+"""Delays while the listing is incomplete; the last one repeats."""
 _CANCEL_AGAIN_S: Final = 1.0
 
 
-class GroupTaker(Protocol):
-    """Who wants to know."""
+class GroupObserver(Protocol):
+    """Who wants the committed offsets."""
 
     def wants(self, group: str) -> bool:
-        """Whether what this group has committed is to be read. Asked every time."""
+        """Whether the group is to be read. Called before and after each request."""
 
     def remembered(self) -> Iterable[str]:
-        """Groups that were there once: where they are gone, that is told."""
+        """Groups that existed earlier: they are looked up even if no broker lists them."""
 
-    def read(self, answer: GroupAnswer, asked_at_ms: int) -> None:
-        """What a group had committed, or more, when it was asked for. It is there, without error;
-        the same object as the last time means that nothing has changed."""
+    def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
+        """What an existing group had committed, or more, at that time; without a group error. The
+        same object as the last time where nothing has changed."""
 
-    def gone(self, group: str, asked_at_ms: int) -> None:
+    def on_deleted(self, group: str, requested_at_ms: int) -> None:
         """It was deleted, or all that it had committed has expired."""
 
 
 class GroupReader:
-    """Tells `taker` while `run` runs. Create it on its loop. Raises SettingsError."""
+    """Calls `observer` while `run` runs. Create it on its loop. Raises SettingsError."""
 
     def __init__(
         self,
         alias: str,
         access: ClusterAccess,
         settings: GroupSettings,
-        taker: GroupTaker,
+        observer: GroupObserver,
     ) -> None:
         self._settings = settings
-        self._taker = taker
+        self._observer = observer
         self._brokers = BrokerPool(access)
-        self._failures = Failures(alias)
+        self._failures = ClusterFailures(alias)
         self._find_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._finder = GroupFinder(
-            settings, self._brokers, self._failures, taker.remembered, self._read_now.set
+            settings, self._brokers, self._failures, observer.remembered, self._read_now.set
         )
         self._listing = self._finder.listing
-        self._known: dict[str, GroupAnswer] = {}
-        self._reading: dict[int, asyncio.Task[None]] = {}
-        self._failed_finds = 0
+        self._read: set[str] = set()
+        """Groups that the observer was given."""
+        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
+        """The last responses of each coordinator."""
+        self._reads = CoordinatorTasks("reading groups of")
+        self._incomplete_finds = 0
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -90,144 +95,133 @@ class GroupReader:
         """Read until cancelled."""
         try:
             await run_together(
-                keep_on(self._find_due, self._failures.cluster, _AT_ONCE_S),
-                keep_on(self._read_due, self._failures.cluster, _AT_ONCE_S),
+                keep_on(self._find_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
+                keep_on(self._read_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
                 patience_s=_CANCEL_AGAIN_S,
             )
         finally:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """End what is under way and close the connections; bounded in time."""
-        await end(*self._reading.values(), patience_s=_CANCEL_AGAIN_S)
+        """Cancel what is in flight and close the connections; bounded in time."""
+        await self._reads.aclose()
         await self._brokers.aclose()
 
     async def find_groups(self) -> bool:
-        """Look for groups once, now; whether any broker answered."""
+        """List the groups once; whether any broker responded."""
         if await self._finder.find():
-            self._failures.end(self._failures.cluster)
+            self._failures.recover(self._failures.cluster)
             return True
-        why = f"consumer groups cannot be read, {await self._brokers.explain_unreachable()}"
-        self._failures.begin(self._failures.cluster, why)
+        reason = await self._brokers.explain_unreachable()
+        self._failures.add(self._failures.cluster, f"consumer groups cannot be read, {reason}")
         return False
 
     async def read_all(self) -> None:
-        """Read every group that is known once, now; return when no broker is waited for."""
+        """Read every listed group once."""
         await self._start_reads()
-        if self._reading:
-            await asyncio.wait(self._reading.values())
+        await self._reads.wait()
 
-    async def _find_due(self) -> None:
+    async def _find_regularly(self) -> None:
         self._find_now.clear()
-        next_s = self._settings.find_interval_s
+        interval_s = self._settings.find_interval_s
         # A coordinator that is loading lists no groups, nor does one that hangs.
         if await self.find_groups() and self._listing.is_complete:
-            self._failed_finds = 0
-            # Not sooner, however often a group is not where it was.
-            await asyncio.sleep(min(_AT_ONCE_S, next_s))
-            await until_set(self._find_now, next_s - _AT_ONCE_S)
+            self._incomplete_finds = 0
+            await asyncio.sleep(min(_MIN_FIND_INTERVAL_S, interval_s))
+            await until_set(self._find_now, interval_s - _MIN_FIND_INTERVAL_S)
         else:
-            again_s = _AGAIN_S[min(self._failed_finds, len(_AGAIN_S) - 1)]
-            self._failed_finds += 1
-            await asyncio.sleep(min(again_s, next_s))
+            backoff_s = _FIND_BACKOFF_S[min(self._incomplete_finds, len(_FIND_BACKOFF_S) - 1)]
+            self._incomplete_finds += 1
+            await asyncio.sleep(min(backoff_s, interval_s))
 
-    async def _read_due(self) -> None:
+    async def _read_regularly(self) -> None:
         due_s = time.monotonic() + self._settings.interval_s
         self._read_now.clear()
         await self._start_reads()
         await until_set(self._read_now, due_s - time.monotonic())
 
     async def _start_reads(self) -> None:
-        """Ask each broker that owes no answer."""
-        by_node: dict[int, list[str]] = {}
-        async for group in with_pauses(list(self._listing.places)):
-            place = self._listing.places.get(group)
-            if place is None:
+        by_coordinator: dict[int, list[str]] = {}
+        async for group in with_pauses(list(self._listing.groups), GROUPS_PER_PAUSE):
+            listed = self._listing.groups.get(group)
+            if listed is None:
                 continue
-            if not self._taker.wants(group):
-                self._forget(group, for_good=place.unlisted)
-            elif place.node is not None:
-                by_node.setdefault(place.node, []).append(group)
-        for node, groups in by_node.items():
-            if node not in self._reading:
-                task = asyncio.create_task(self._read_from(node, groups))
-                self._reading[node] = task
-                task.add_done_callback(partial(self._ended, node))
+            if not self._observer.wants(group):
+                self._forget(group, deleted=self._listing.is_unlisted(group))
+            elif listed.coordinator is not None:
+                by_coordinator.setdefault(listed.coordinator, []).append(group)
+        for node_id, groups in by_coordinator.items():
+            self._reads.start(node_id, partial(self._read_from, node_id, groups))
 
-    def _ended(self, node: int, task: asyncio.Task[None]) -> None:
-        del self._reading[node]
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            _log.error("reading groups of broker %s was given up", node, exc_info=error)
-
-    async def _read_from(self, node: int, groups: Sequence[str]) -> None:
-        connection = self._brokers.connection(node)
+    async def _read_from(self, node_id: int, groups: Sequence[str]) -> None:
+        connection = self._brokers.connection(node_id)
         if connection is None:
-            why = f"its coordinator, broker {node}, has left the cluster"
-            self._failures.begin_groups(dict.fromkeys(groups, why))
+            reason = f"its coordinator, broker {node_id}, has left the cluster"
+            self._failures.add_groups(dict.fromkeys(groups, reason))
             self._find_now.set()
             return
-        what = self._failures.broker(node)
+        key = self._failures.broker(node_id)
+        previous, self._decoded[node_id] = self._decoded.get(node_id, {}), {}
         try:
-            for some in by_count(groups, GROUPS_AT_ONCE):
-                await self._read_groups(connection, some)
+            for chunk in by_count(groups, GROUPS_PER_REQUEST):
+                await connection.connect()
+                requested_at_ms = epoch_ms()
+                responses = await fetch_offsets(connection, chunk, previous)
+                self._decoded[node_id] |= responses
+                for committed in responses.values():
+                    await self._take_all(committed, requested_at_ms)
         except KAFKA_FAILURES as error:
-            if self._brokers.connection(node) is connection:  # else it has left meanwhile
-                why = broker_error_text(node, error, self._brokers.timeout_s)
-                self._failures.begin(what, f"{why}; consumer groups not read: {len(groups)}")
+            if self._brokers.connection(node_id) is connection:  # else it has left meanwhile
+                reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+                self._failures.add(key, f"{reason}; consumer groups not read: {len(groups)}")
             self._find_now.set()
         else:
-            self._failures.end(what)
+            self._failures.recover(key)
 
-    async def _read_groups(self, connection: BrokerConnection, groups: Sequence[str]) -> None:
-        await connection.connect()
-        asked_at_ms = epoch_ms()
-        refused: dict[str, str] = {}
-        for answer in await fetch_offsets(connection, groups):
-            for found in answer.read(self._known):
-                if found is None:
-                    await asyncio.sleep(0)
-                    continue
-                why = self._take(found, asked_at_ms)
-                if why is not None:
-                    refused[found.group] = why
-        self._failures.begin_groups(refused)
+    async def _take_all(self, groups: Mapping[str, CommittedGroup], requested_at_ms: int) -> None:
+        failed: dict[str, str] = {}
+        async for group, committed in with_pauses(groups.items(), GROUPS_PER_PAUSE):
+            reason = self._take(group, committed, requested_at_ms)
+            if reason is not None:
+                failed[group] = reason
+        self._failures.add_groups(failed)
 
-    def _take(self, found: GroupAnswer, asked_at_ms: int) -> str | None:
-        """Tell what was found; what of it is not known, and why."""
-        group = found.group
-        if group not in self._listing.places or not self._taker.wants(group):
+    def _take(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> str | None:
+        """Give it to the observer; return why some of its offsets are unknown."""
+        if group not in self._listing.groups or not self._observer.wants(group):
             return None
-        if found.error_code not in (0, NO_SUCH_GROUP):
-            if found.error_code in (NO_COORDINATOR, NOT_COORDINATOR):
-                self._listing.moved(group)
+        if committed.error_code not in (NONE, UNKNOWN_GROUP):
+            if committed.error_code in (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR):
+                self._listing.set_coordinator(group, None)
                 self._find_now.set()
-            return error_text(found.error_code)
-        failed = [code for topic in found.topics.values() for code in topic.failed.values()]
-        if not failed:
-            self._failures.end(self._failures.group(group))
-        if found.topics:
+            return group_error_text(committed.error_code)
+        errors = [
+            code for topic in committed.topics.values() for code in topic.error_codes.values()
+        ]
+        if not errors:
+            self._failures.recover(self._failures.group(group))
+        if committed.topics:
             self._listing.has_offsets(group)
-        elif not self._is_there(group, asked_at_ms):
+        elif not self._exists(group, requested_at_ms):
             return None
-        self._known[group] = found
-        self._taker.read(found, asked_at_ms)
-        if failed:
-            return f"{len(failed)} of its offsets are not known: {error_text(failed[0])}"
+        self._read.add(group)
+        self._observer.on_offsets(group, committed, requested_at_ms)
+        if errors:
+            return f"{len(errors)} of its offsets are not known: {group_error_text(errors[0])}"
         return None
 
-    def _is_there(self, group: str, asked_at_ms: int) -> bool:
-        """Whether a group without offsets is known to be there."""
-        is_there = self._listing.has_none(group)
-        if is_there is None and group in self._known:
+    def _exists(self, group: str, requested_at_ms: int) -> bool:
+        """Whether a group without offsets exists, as far as is known."""
+        exists = self._listing.exists_without_offsets(group)
+        if exists is None and group in self._read:
             self._find_now.set()
-        elif is_there is False:
-            self._forget(group, for_good=True)
-            self._taker.gone(group, asked_at_ms)
-        return is_there is True
+        elif exists is False:
+            self._forget(group, deleted=True)
+            self._observer.on_deleted(group, requested_at_ms)
+        return exists is True
 
-    def _forget(self, group: str, *, for_good: bool) -> None:
-        self._known.pop(group, None)
-        self._failures.drop(self._failures.group(group))
-        if for_good:
-            self._listing.forget(group)
+    def _forget(self, group: str, *, deleted: bool) -> None:
+        self._read.discard(group)
+        self._failures.discard(self._failures.group(group))
+        if deleted:
+            self._listing.discard(group)

@@ -6,14 +6,24 @@ from typing import Any
 
 import pytest
 
-from sparklag_kafka.protocol.offset_fetch import TopicAnswer
+from sparklag_kafka.protocol.offset_fetch import CommittedTopic
 from sparklag_schemas import MirrorSettings, Offsets, Settings, encode
-from sparklag_service.mirror.attempts import Attempts
-from sparklag_service.mirror.claims import Claims
-from sparklag_service.mirror.commit_outcome import commit_outcome, group_outcome
-from sparklag_service.mirror.mark import Mark, is_mirrored, read_mark
-from sparklag_service.mirror.plan import MirrorPlan, Position
-from sparklag_service.mirror.verdict import Verdict, judge
+from sparklag_service.intakes.group_offsets.commit_metadata import (
+    CommitMetadata,
+    is_mirrored,
+    parse_metadata,
+)
+from sparklag_service.mirror.commit_decision import CommitDecision, decide_commit
+from sparklag_service.mirror.commit_results import (
+    CommitSchedule,
+    commit_outcome,
+    group_outcome,
+)
+from sparklag_service.mirror.group_assignment import (
+    GroupOwnership,
+    MirroredPosition,
+    MirrorPlan,
+)
 from sparklag_service.view.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of
@@ -40,8 +50,8 @@ def plan(*queries: str, **fields: Any) -> MirrorPlan:
 def test_patterns_are_of_the_whole_name_or_id_and_exclusion_wins(
     queries: list[str], exclude: list[str], mirrored: bool
 ) -> None:
-    found = plan(*queries, exclude=exclude).position(state(), "default")
-    assert (found is not None) is mirrored
+    position = plan(*queries, exclude=exclude).position(state(), "default")
+    assert (position is not None) is mirrored
 
 
 def test_a_consumer_group_is_not_mirrored() -> None:
@@ -78,35 +88,39 @@ def test_of_two_sources_the_lower_position_counts_and_each_cluster_has_its_own()
     assert there.offsets == {"t": {0: 1}}
 
 
-def test_a_mark_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
-    assert read_mark(Mark(7, "an id with spaces").text) == Mark(7, "an id with spaces")
+def test_metadata_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
+    metadata = CommitMetadata(7, "an id with spaces")
+    assert parse_metadata(metadata.text) == metadata
     for text in ("", "sparklag", "sparklag x", "sparklag  7", "spark x 7", "sparklag x ²", "\0"):
-        assert read_mark(text) is None
-    assert is_mirrored(group({"t": {0: (1, Mark(7, "x"))}}))
+        assert parse_metadata(text) is None
+    assert is_mirrored(group({"t": {0: (1, CommitMetadata(7, "x"))}}))
     assert not is_mirrored(group({"t": {0: (1, None)}}))
 
 
-Marked = dict[str, dict[int, tuple[int, Mark | None]]]
+Marked = dict[str, dict[int, tuple[int, CommitMetadata | None]]]
 
 
-def group(said: Marked) -> dict[str, TopicAnswer]:
+def group(committed: Marked) -> dict[str, CommittedTopic]:
     return {
-        topic: TopicAnswer(
+        topic: CommittedTopic(
             {number: offset for number, (offset, _) in numbers.items()},
-            {number: mark.text for number, (_, mark) in numbers.items() if mark is not None},
+            {
+                number: metadata.text
+                for number, (_, metadata) in numbers.items()
+                if metadata is not None
+            },
             {},
-            b"",
         )
-        for topic, numbers in said.items()
+        for topic, numbers in committed.items()
     }
 
 
-def judged(
-    said: Marked, *, others: str = "OK", heard_s: float = 0, renew: bool = False, **fields: Any
-) -> Verdict:
+def decided(
+    committed: Marked, *, others: str = "OK", heard_s: float = 0, renew: bool = False, **fields: Any
+) -> CommitDecision:
     """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
     `others`, and was heard at `heard_s`."""
-    position = Position(
+    position = MirroredPosition(
         **{
             "query_id": ME,
             "name": "orders",
@@ -121,22 +135,23 @@ def judged(
         if status:
             event = lag_event(query_id=query_id, query="orders", status=status)
             view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s))
-    return judge(position, group(said), Claims(plan(), view, "default", 30.0), renew=renew)
+    ownership = GroupOwnership(plan(), view, "default", 30.0)
+    return decide_commit(position, group(committed), ownership, renew=renew)
 
 
 ALL: Offsets = {"t": {0: 5, 1: 5}}
 
 
 def mine(*numbers: int, offset: int = 5, at: int = 90) -> Marked:
-    return {"t": dict.fromkeys(numbers, (offset, Mark(at, ME)))}
+    return {"t": dict.fromkeys(numbers, (offset, CommitMetadata(at, ME)))}
 
 
 def theirs(*numbers: int, at: int = 90) -> Marked:
-    return {"t": dict.fromkeys(numbers, (4, Mark(at, OTHER)))}
+    return {"t": dict.fromkeys(numbers, (4, CommitMetadata(at, OTHER)))}
 
 
 @pytest.mark.parametrize(
-    ("said", "fields", "offsets"),
+    ("committed", "fields", "offsets"),
     [
         pytest.param({}, {"others": ""}, ALL, id="nothing was committed yet"),
         pytest.param(mine(0, 1), {}, {}, id="it is there"),
@@ -158,13 +173,13 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
     ],
 )
 def test_what_a_group_says_decides_what_is_committed(
-    said: Marked, fields: dict[str, Any], offsets: Offsets
+    committed: Marked, fields: dict[str, Any], offsets: Offsets
 ) -> None:
-    assert judged(said, **fields) == Verdict(offsets)
+    assert decided(committed, **fields) == CommitDecision(offsets)
 
 
 @pytest.mark.parametrize(
-    ("said", "fields"),
+    ("committed", "fields"),
     [
         pytest.param(mine(0, 1, offset=9, at=101), {}, id="another instance is further"),
         pytest.param(mine(7, at=101), {"renew": True}, id="in another partition"),
@@ -174,30 +189,30 @@ def test_what_a_group_says_decides_what_is_committed(
     ],
 )
 def test_a_newer_position_or_a_successor_is_left_alone_without_a_word(
-    said: Marked, fields: dict[str, Any]
+    committed: Marked, fields: dict[str, Any]
 ) -> None:
-    assert judged(said, **fields) == Verdict({}, superseded=True)
+    assert decided(committed, **fields) == CommitDecision({}, superseded=True)
 
 
 def test_offsets_without_a_mark_are_somebody_elses() -> None:
-    said = {"t": {**mine(0)["t"], 3: (1, None)}}
-    refused = judged(said).refused
+    committed = {"t": {**mine(0)["t"], 3: (1, None)}}
+    refused = decided(committed).refused
     assert refused is not None
     assert refused.startswith("topic t, partition 3 was not committed by the mirror")
 
 
 def test_of_two_live_queries_the_one_whose_mark_is_the_latest_keeps_the_group() -> None:
     both = {"t": {**mine(0, at=90)["t"], **theirs(1, at=80)["t"]}}
-    assert judged(both).refused is None
+    assert decided(both).refused is None
     both = {"t": {**mine(0, at=80)["t"], **theirs(1, at=90)["t"]}}
-    assert judged(both).refused == (
+    assert decided(both).refused == (
         "queries orders (id-me) and orders (id-other) would share it: it stays that of id-other;"
         " give them names of their own, or put {query_id} into mirror.group"
     )
 
 
 def test_where_neither_of_two_live_queries_has_committed_neither_does() -> None:
-    refused = judged({}).refused
+    refused = decided({}).refused
     assert refused is not None
     assert "would share it: nothing is committed to it" in refused
 
@@ -208,39 +223,39 @@ def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
     ids = [f"id-{number}" for number in range(5)]
     for query_id in ids:
         view.put(Entry(lag_event(query_id=query_id, query="x" * 1_000 + "\n"), b"", 0))
-    called = Claims(plan(), view, "default", 30).called(ids)
+    called = GroupOwnership(plan(), view, "default", 30).describe(ids)
     assert called.endswith("(id-2) and 2 more")
     assert len(called) < 400
     assert called.isprintable()
 
 
 def test_each_attempt_says_when_the_next_is_due() -> None:
-    attempts = Attempts(interval_s=5.0)
-    at_5 = Position(ME, "orders", "g", 100, {"t": {0: 5}})
-    at_6 = Position(ME, "orders", "g", 101, {"t": {0: 6}})
-    assert attempts.is_due(at_5, 0)
-    attempts.done(at_5, 0)
-    assert not attempts.is_due(at_5, 3_599)
-    assert attempts.is_due(at_6, 0)
-    assert attempts.is_due(at_5, 3_600)
+    schedule = CommitSchedule(interval_s=5.0)
+    at_5 = MirroredPosition(ME, "orders", "g", 100, {"t": {0: 5}})
+    at_6 = MirroredPosition(ME, "orders", "g", 101, {"t": {0: 6}})
+    assert schedule.is_due(at_5, 0)
+    schedule.committed(at_5, 0)
+    assert not schedule.is_due(at_5, 3_599)
+    assert schedule.is_due(at_6, 0)
+    assert schedule.is_due(at_5, 3_600)
     # What moves does not renew what stands: that has an hour of its own.
-    attempts.done(at_6, 1_800)
-    assert not attempts.renews(at_6, 3_599)
-    assert attempts.renews(at_6, 3_600)
-    attempts.done(at_6, 3_600, renewed=True)
-    assert not attempts.renews(at_6, 7_199)
-    attempts.failed(at_6, 4_000, "no such topic", soon=False)
-    assert not attempts.is_due(at_6, 4_029)
-    assert attempts.is_due(at_6, 4_030)
-    assert attempts.is_due(at_5, 4_000)
-    attempts.failed(at_6, 4_000, "moved", soon=True)
-    assert attempts.is_due(at_6, 4_000)
-    attempts.stands_back(at_6, 4_000, "members")
-    assert not attempts.is_due(at_5, 4_029)
-    assert attempts.reason("g") == "members"
-    assert attempts.keep([at_6]) == []
-    assert attempts.keep([]) == ["g"]
-    assert attempts.reason("g") is None
+    schedule.committed(at_6, 1_800)
+    assert not schedule.is_renewal_due(at_6, 3_599)
+    assert schedule.is_renewal_due(at_6, 3_600)
+    schedule.committed(at_6, 3_600, renewed=True)
+    assert not schedule.is_renewal_due(at_6, 7_199)
+    schedule.failed(at_6, 4_000, "no such topic", retry_soon=False)
+    assert not schedule.is_due(at_6, 4_029)
+    assert schedule.is_due(at_6, 4_030)
+    assert schedule.is_due(at_5, 4_000)
+    schedule.failed(at_6, 4_000, "moved", retry_soon=True)
+    assert schedule.is_due(at_6, 4_000)
+    schedule.back_off(at_6, 4_000, "members")
+    assert not schedule.is_due(at_5, 4_029)
+    assert schedule.reason("g") == "members"
+    assert schedule.retain([at_6]) == []
+    assert schedule.retain([]) == ["g"]
+    assert schedule.reason("g") is None
 
 
 @pytest.mark.parametrize(
@@ -272,7 +287,8 @@ def test_each_attempt_says_when_the_next_is_due() -> None:
         (
             {"t": {0: 0, 1: 0}},
             True,
-            "1 of 3 partitions not committed: topic u: its coordinator says nothing of it",
+            "1 of 3 partitions not committed: topic u: its coordinator does not report whether it"
+            " was committed",
         ),
     ],
 )
@@ -300,7 +316,7 @@ def test_a_coordinator_that_moved_is_looked_for_and_a_group_of_others_left_alone
 ) -> None:
     outcome = group_outcome(code)
     assert outcome.reason is not None
-    assert (outcome.refused, outcome.moved, outcome.soon) == (refused, moved, soon)
+    assert (outcome.refused, outcome.moved, outcome.retry_soon) == (refused, moved, soon)
 
 
 async def test_without_patterns_there_is_no_mirror() -> None:

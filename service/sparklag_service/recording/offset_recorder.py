@@ -1,5 +1,8 @@
-"""Keeps every batch's offsets in the offset store: `processed-offsets`, read by a consumer group of
-its own, so that a store that is away holds up nothing else."""
+"""Records every batch's offsets in the offset store.
+
+It reads `processed-offsets` in a consumer group of its own: an unreachable store delays nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ _LEAVE_S: Final = 2.0
 _CANCEL_AGAIN_S: Final = 3.0
 
 
-class Recording:
-    """What is committed to the group is in the store. An instance whose store stays away leaves the
-    group after aiokafka's `max_poll_interval_ms`: another may reach it."""
+class OffsetRecorder:
+    """Records that are committed in the group are in the store. An instance that cannot reach its
+    store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it."""
 
     def __init__(
         self,
@@ -49,81 +52,84 @@ class Recording:
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
         self._writer = StoreWriter(open_store(url, create=True), settings, lambda _: self._count())
-        self._writing = asyncio.Lock()
-        self._told: NewestQueue[Observation] = NewestQueue(
+        self._write_lock = asyncio.Lock()
+        self._pending: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
-        self._unread: str | None = None
+        self._topic_failure: str | None = None
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """What keeps offsets from being recorded, and why."""
-        reasons = {"offset store": self._writer.failing, "offset store, its topic": self._unread}
-        return {what: reason for what, reason in reasons.items() if reason is not None}
+        """Why offsets are not recorded, by the part that fails."""
+        parts = {
+            "offset store": self._writer.failing,
+            "offset store, its topic": self._topic_failure,
+        }
+        return {part: reason for part, reason in parts.items() if reason is not None}
 
-    def tell(self, observation: Observation) -> None:
-        """Record an observation that is on no topic: of a checkpoint that a watcher looks at. While
-        the store is away the newest of its query counts."""
-        self._told.put_nowait(observation)
+    def record(self, observation: Observation) -> None:
+        """Record an observation that is on no topic: one of a watched checkpoint. Of each query the
+        newest one is kept while the store is unreachable."""
+        self._pending.put_nowait(observation)
 
     async def run(self) -> None:
         """Record until cancelled."""
         try:
             await run_together(
                 self._writer.prune_regularly(),
-                self._record_told(),
+                self._record_pending(),
                 read_with_retry(
                     self._consume,
                     self._settings.offsets_topic,
                     self._settings,
                     self._counters,
-                    self._cannot_read,
+                    self._set_topic_failure,
                 ),
                 patience_s=_CANCEL_AGAIN_S,
             )
         finally:
             await self._writer.aclose()
 
-    async def _record_told(self) -> None:
+    async def _record_pending(self) -> None:
         while True:
-            observation = await self._told.get()
-            await self._record([observation])
-            self._told.task_done()
+            observation = await self._pending.get()
+            await self._write([observation])
+            self._pending.task_done()
 
-    async def _record(self, observations: list[Observation]) -> None:
-        async with self._writing:
+    async def _write(self, observations: list[Observation]) -> None:
+        async with self._write_lock:
             await self._writer.write(observations)
         self._count()
 
     def _count(self) -> None:
-        """Also while a write goes on: it lasts as long as the store is away."""
+        """Called during a write too, which lasts as long as the store is unreachable."""
         counts = self._writer.counts
         self._counters.batches_recorded = counts.batches
         self._counters.batches_refused = counts.refused
         self._counters.store_failures = counts.failures
         self._counters.batches_pruned = counts.pruned
 
-    def _cannot_read(self, reason: str) -> None:
-        self._unread = reason
+    def _set_topic_failure(self, reason: str) -> None:
+        self._topic_failure = reason
 
     async def _consume(self) -> None:
         consumer = ContractConsumer(
             self._settings,
             self._records.refuse_batch,
             group_id=store_group(self._settings),
-            # What was said before there was a store is recorded too, as far as the topic goes.
+            # Observations from before there was a store are recorded too, as far as they are kept.
             auto_offset_reset="earliest",
             fetch_max_bytes=_FETCH_BYTES,
         )
         consumer.subscribe([self._settings.offsets_topic], listener=_Rebalance(self._writer))
         try:
             await consumer.start()
-            self._unread = None
+            self._topic_failure = None
             while True:
-                read = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
-                await self._take(record for records in read.values() for record in records)
-                if read:
-                    await self._commit(consumer, read)
+                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                await self._take(record for records in batches.values() for record in records)
+                if batches:
+                    await self._commit(consumer, batches)
         finally:
             await leave_group(consumer, _LEAVE_S)
 
@@ -136,18 +142,18 @@ class Recording:
                     if observation is not None:
                         observations.append(redacted(observation))
             if observations:
-                await self._record(observations)
+                await self._write(observations)
 
     async def _commit(
-        self, consumer: AIOKafkaConsumer, read: Mapping[TopicPartition, list[ConsumerRecord]]
+        self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, list[ConsumerRecord]]
     ) -> None:
-        done = {partition: records[-1].offset + 1 for partition, records in read.items()}
+        offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
         try:
-            await consumer.commit(done)
+            await consumer.commit(offsets)
         except KAFKA_FAILURES as error:
-            # Read again by whoever has the partition now: that adds nothing to the store.
+            # The partition's owner reads them again, which changes nothing in the store.
             self._counters.commits_failed += 1
-            _log.warning("offsets recorded and not committed: %s", error)
+            _log.warning("recorded offsets were not committed: %s", error)
 
 
 def store_group(settings: Settings) -> str:
@@ -155,20 +161,19 @@ def store_group(settings: Settings) -> str:
     return f"{settings.group_id}-store"
 
 
-def make_recording(
+def make_recorder(
     settings: ResolvedSettings,
     measured_by: MeasuredBy,
     counters: Counters,
     formats: MessageFormats,
-) -> Recording | None:
-    """None where nothing is to be kept. A driver that has the whole service in it records by
-    itself.
+) -> OffsetRecorder | None:
+    """None without a store. With an embedded service the driver records by itself.
 
     Raises UnusableStore.
     """
     if settings.store.url is None or measured_by == "embedded":
         return None
-    return Recording(settings, settings.store.url, counters, formats)
+    return OffsetRecorder(settings, settings.store.url, counters, formats)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
@@ -176,8 +181,8 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka h
         self._writer = writer
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Nothing is held back."""
+        """Nothing is pending."""
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        # Another has written in the meantime.
+        # Another instance has written in the meantime.
         self._writer.forget()

@@ -1,0 +1,80 @@
+"""What of a cluster's groups cannot be read, or committed to, and why; each logged once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from sparklag_kafka.protocol.error_codes import (
+    COORDINATOR_LOADING,
+    COORDINATOR_NOT_AVAILABLE,
+    GROUP_FORBIDDEN,
+    NOT_COORDINATOR,
+    error_name,
+)
+from sparklag_schemas.printable import first_few
+
+_log = logging.getLogger(__name__)
+
+_REASONS: Final[Mapping[int, str]] = {
+    COORDINATOR_LOADING: "its coordinator is still loading what was committed",
+    COORDINATOR_NOT_AVAILABLE: "no broker coordinates it now",
+    NOT_COORDINATOR: "its coordinator has moved",
+    GROUP_FORBIDDEN: "no right to describe it",
+}
+
+
+def group_error_text(code: int) -> str:
+    """Why a broker refuses a request about a group."""
+    return _REASONS.get(code) or f"Kafka answers {error_name(code)}"
+
+
+class ClusterFailures:
+    """Reasons by what fails: the cluster, a broker, a group. Each is one line with the cluster.
+
+    `role` is the name of the part that reads or commits, `recovered` the verb that its log line
+    ends with.
+    """
+
+    def __init__(
+        self, alias: str, role: str = "groups", recovered: str = "can be read again"
+    ) -> None:
+        self.reasons: dict[str, str] = {}
+        self.cluster = f"{role} of {alias}"
+        self._prefix = f"Kafka cluster {alias}"
+        self._recovered = recovered
+
+    def broker(self, node_id: int) -> str:
+        """The key of a broker."""
+        return f"{self.cluster}: broker {node_id}"
+
+    def group(self, group: str) -> str:
+        """The key of a group."""
+        return f"{self.cluster}: group {group}"
+
+    def add(self, key: str, reason: str) -> None:
+        """It fails, from now on or still."""
+        if key not in self.reasons:
+            _log.warning("%s: %s", self._prefix, reason)
+        self.reasons[key] = f"{self._prefix}: {reason}"
+
+    def add_groups(self, reasons: Mapping[str, str]) -> None:
+        """The same by group: one log line for all that newly fail for the same reason."""
+        new: dict[str, list[str]] = {}
+        for group, reason in reasons.items():
+            if self.group(group) not in self.reasons:
+                new.setdefault(reason, []).append(group)
+            self.reasons[self.group(group)] = f"{self._prefix}: group {group}: {reason}"
+        for reason, groups in new.items():
+            _log.warning("%s: group %s: %s", self._prefix, first_few(sorted(groups)), reason)
+
+    def recover(self, key: str) -> None:
+        """It fails no more."""
+        if self.reasons.pop(key, None) is not None:
+            _log.info("%s %s", key, self._recovered)
+
+    def discard(self, *keys: str) -> None:
+        """It does not matter any more whether these fail."""
+        for key in keys:
+            self.reasons.pop(key, None)

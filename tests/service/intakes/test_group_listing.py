@@ -1,0 +1,144 @@
+"""Which groups there are, by what the brokers list; and what fails, reported once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import pytest
+from aiokafka.protocol.admin import ListGroupsRequest, ListGroupsResponse_v2
+
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_schemas import GroupSettings
+from sparklag_schemas.bounds import MAX_NAME
+from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_service.intakes.group_offsets.cluster_failures import ClusterFailures
+from sparklag_service.intakes.group_offsets.group_listing import GroupFinder, GroupListing
+from tests.logged import logged
+
+
+class OneBroker:
+    """A cluster whose only broker, 1, lists these groups by their protocol types."""
+
+    def __init__(self, groups: dict[str, str]) -> None:
+        self.brokers = {1: ("broker", 9092)}
+        self._groups = groups
+
+    async def refresh(self) -> tuple[()]:
+        return ()
+
+    def connection(self, node_id: int) -> OneBroker:
+        return self
+
+    async def send(self, request: Any) -> Any:
+        assert isinstance(request, ListGroupsRequest)
+        return ListGroupsResponse_v2(0, 0, list(self._groups.items()))
+
+
+def finder_of(groups: dict[str, str], failures: ClusterFailures) -> GroupFinder:
+    brokers = cast(BrokerPool, OneBroker(groups))
+    settings = GroupSettings(allow=[".*"])
+    return GroupFinder(settings, brokers, failures, lambda: (), lambda: None)
+
+
+async def test_share_groups_commit_nothing_and_are_left_out() -> None:
+    kinds = {"a": "consumer", "b": "", "c": "share", "d": "streams"}
+    finder = finder_of(kinds, ClusterFailures("east"))
+    assert await finder.find()
+    assert list(finder.listing.groups) == ["a", "b", "d"]
+
+
+async def test_groups_with_names_that_are_too_long_are_left_out_and_counted() -> None:
+    failures = ClusterFailures("east")
+    finder = finder_of({"a": "consumer", "b" * MAX_NAME: "consumer"}, failures)
+    assert await finder.find()
+    assert list(finder.listing.groups) == ["a"]
+    assert list(failures.reasons.values()) == [
+        f"Kafka cluster east: 1 consumer groups with names of over {MAX_NAME - 300} characters"
+        " are left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "looked_at"),
+    [
+        ("payments", True),
+        ("payments-2", False),
+        ("a-payments", False),
+        ("team-x", True),
+        ("team-x-tmp", False),
+        ("TEAM-Y", True),
+        ("", False),
+    ],
+)
+def test_patterns_are_of_whole_group_ids_and_denial_wins(group: str, looked_at: bool) -> None:
+    patterns = GroupSettings(allow=["payments", "(?i)team-.*"], deny=[".*-tmp"])
+    assert NamePatterns(patterns.allow, patterns.deny).take(group) is looked_at
+
+
+def test_a_group_is_gone_only_when_no_broker_lists_it_and_its_coordinator_has_nothing() -> None:
+    listing = GroupListing()
+    listing.begin_round()
+    assert listing.add("g", 1)
+    assert not listing.add("g", 1)
+    assert listing.end_round() == []
+    # Empty all at once: nobody knows before the lists are read again.
+    assert listing.exists_without_offsets("g") is None
+    # Its coordinator is away, and not every broker has answered.
+    listing.begin_round()
+    assert listing.exists_without_offsets("g") is None
+    # It has moved, and is with neither for a moment.
+    listing.begin_round()
+    assert listing.end_round() == ["g"]
+    listing.set_coordinator("g", 2)
+    assert listing.groups["g"].coordinator == 2
+    listing.begin_round()
+    assert listing.add("g", 3)
+    listing.has_offsets("g")
+    assert listing.end_round() == []
+    assert listing.exists_without_offsets("g") is None
+    # It is listed, and really has committed nothing.
+    listing.begin_round()
+    listing.add("g", 3)
+    assert listing.exists_without_offsets("g") is True
+    # Neither is it listed.
+    listing.begin_round()
+    assert listing.end_round(["h"]) == ["g", "h"]
+    assert listing.exists_without_offsets("g") is False
+
+
+def test_a_listing_is_complete_when_all_have_answered_and_each_group_has_a_broker() -> None:
+    listing = GroupListing()
+    assert listing.is_complete
+    listing.begin_round()
+    listing.add("g", 1)
+    assert not listing.is_complete
+    assert listing.end_round() == []
+    assert listing.is_complete
+    listing.set_coordinator("g", None)
+    assert not listing.is_complete
+    listing.begin_round()
+    assert listing.end_round() == ["g"]
+    listing.set_coordinator("g", None)
+    assert not listing.is_complete
+    listing.set_coordinator("g", 2)
+    assert listing.is_complete
+
+
+def test_what_fails_is_logged_once_until_it_ends_and_groups_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    failures = ClusterFailures("east")
+    for _ in range(3):
+        failures.add(failures.broker(2), "broker 2 did not answer within 5 s")
+        failures.add_groups(dict.fromkeys("abcde", "no right to describe it"))
+    assert logged(caplog) == [
+        "Kafka cluster east: broker 2 did not answer within 5 s",
+        "Kafka cluster east: group a, b, c and 2 more: no right to describe it",
+    ]
+    assert failures.reasons["groups of east: group d"] == (
+        "Kafka cluster east: group d: no right to describe it"
+    )
+    failures.recover(failures.broker(2))
+    assert logged(caplog)[2:] == ["groups of east: broker 2 can be read again"]
