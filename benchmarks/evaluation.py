@@ -16,8 +16,8 @@ from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
+from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.tracking.query_state import QueryState, SourceState
 
 BUDGET_MS: Final = 20.0
@@ -88,7 +88,7 @@ class _Ours(_Course):
         self._said = ClusterOffsets()
         self._offsets: OffsetsByCluster = {"default": self._said}
         self._evaluator = Evaluator("service", 60.0)
-        self._last: list[Evaluated | None] = [None] * _QUERIES
+        self._last: list[EvaluatedQuery | None] = [None] * _QUERIES
         for query in range(_QUERIES):
             for name in _topics(query):
                 self._said.topics[name] = Topic("id", tuple(range(_PARTITIONS_EACH)))
@@ -105,7 +105,7 @@ class _Ours(_Course):
                 }
                 self._said.earliest[name] = dict.fromkeys(numbers, 0)
         states = [self._state(query) for query in range(_QUERIES)]
-        moment = Moment(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
+        moment = MeasureTime(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
         began_s = time.process_time()
         for query, state in enumerate(states):
             for name in _topics(query):

@@ -35,7 +35,7 @@ from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enrichment.enricher import Enricher, Measured
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.evaluator import Evaluator
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState
@@ -190,7 +190,7 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
                 _ask(enricher, states)
                 async for measured in _all_measured(enricher, len(states)):
                     for state in measured.states:
-                        moment = Moment(epoch_ms(), time.monotonic(), measured.requested_s)
+                        moment = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
                         evaluator.evaluate(
                             state,
                             enricher.offsets,

@@ -13,7 +13,7 @@ from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.stage import Evaluation
 from sparklag_service.intakes import Delivery, Intake
 from sparklag_service.publishing.stage import Publishing
@@ -146,7 +146,7 @@ class Ownership:
         tracked.limits.admit(event.query_id, sum(len(topic.partitions) for topic in event.topics))
         self._counters.adopted += 1
         tracked.tracker.adopt(event)
-        moment = Moment(epoch_ms(), time.monotonic(), time.monotonic())
+        moment = MeasureTime(epoch_ms(), time.monotonic(), time.monotonic())
         self._evaluation.adopt(event, moment)
         self._publishing.adopt(event)
         self._enricher.resume(event, moment)

@@ -10,7 +10,7 @@ from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.message_examples import MessageType
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page
 from sparklag_service.view.view import Entry, View
@@ -26,15 +26,15 @@ def each_number(message: MessageType) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("extremes", extremes.values(), ids=extremes)
 
 
-def later(seconds: float) -> Moment:
-    return Moment(epoch_ms() + round(seconds * 1000), 1_000.0 + seconds, 1_000.0 + seconds)
+def later(seconds: float) -> MeasureTime:
+    return MeasureTime(epoch_ms() + round(seconds * 1000), 1_000.0 + seconds, 1_000.0 + seconds)
 
 
 def goes_all_the_way(follower: Follower) -> None:
     """What is measured from it is an event of ours, which every reader takes."""
     for seconds in (0.0, 1.0, 4_000.0):
         at = later(seconds)
-        offsets = said({0: 70, 1: 2**62}, {0: 0, 1: 0}, asked_s=at.now_s)
+        offsets = said({0: 70, 1: 2**62}, {0: 0, 1: 0}, requested_s=at.now_s)
         event = follower.measure(offsets, at, silent=seconds > 1)
         assert events.decode(encode(event)) == event
         row = row_of(event)

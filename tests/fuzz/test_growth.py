@@ -84,7 +84,7 @@ def follow(written: bytes) -> None:
     for cause in ("progress", "started", "progress"):
         follower.hear(_again(written, observation.observed_at + 1, cause))
         at = moment(follower.offset)
-        encode(follower.measure(said({0: 70}, {0: 0}, asked_s=at.asked_s), at))
+        encode(follower.measure(said({0: 70}, {0: 0}, requested_s=at.requested_s), at))
     follower.restart()
 
 
@@ -107,7 +107,7 @@ def show(written: bytes) -> None:
     follower = Follower(last=event)
     follower.restart()
     at = moment()
-    follower.measure(said({0: 70}, {0: 0}, asked_s=at.asked_s), at)
+    follower.measure(said({0: 70}, {0: 0}, requested_s=at.requested_s), at)
 
 
 def cost_s(work: Callable[[bytes], None], written: bytes, *, tries: int) -> float:

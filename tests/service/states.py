@@ -10,9 +10,9 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.query_history import resumed
+from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
+from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState, SourceState
 from sparklag_service.tracking.tracker import Tracker
 from tests.messages import QUERY_ID, RUN_ID
@@ -52,12 +52,12 @@ def partition(number: int, topic: str = "orders") -> TopicPartition:
     return TopicPartition(topic, number)
 
 
-def moment(now_s: float = 100.0, *, asked_s: float | None = None) -> Moment:
-    """A pass that asked for its offsets at `asked_s`, and is done at `now_s`."""
-    return Moment(
+def moment(now_s: float = 100.0, *, requested_s: float | None = None) -> MeasureTime:
+    """A pass that requested its offsets at `requested_s`, and is done at `now_s`."""
+    return MeasureTime(
         now_ms=_EPOCH_MS + round(now_s * 1000),
         now_s=now_s,
-        asked_s=now_s if asked_s is None else asked_s,
+        requested_s=now_s if requested_s is None else requested_s,
     )
 
 
@@ -68,7 +68,7 @@ def said(
     topic: str = "orders",
     topic_id: str | None = "id-a",
     partitions: int | None = None,
-    asked_s: float = 100.0,
+    requested_s: float = 100.0,
     level: IsolationLevel = "read_uncommitted",
     unknown: dict[int, str] | None = None,
     missing: str | None = None,
@@ -88,7 +88,7 @@ def said(
         None if missing else topic_id, tuple(range(partitions)), missing, gone
     )
     answer.latest[level].setdefault(topic, {}).update(
-        {number: LatestOffset(offset, asked_s) for number, offset in latest.items()}
+        {number: LatestOffset(offset, requested_s) for number, offset in latest.items()}
     )
     answer.earliest.setdefault(topic, {}).update(earliest or {})
     answer.unknown.update({partition(n, topic): why for n, why in (unknown or {}).items()})
@@ -98,7 +98,7 @@ def said(
 def evaluated(
     query: QueryState,
     offsets: OffsetsByCluster,
-    at: Moment | None = None,
+    at: MeasureTime | None = None,
     previous: LagEvent | None = None,
     *,
     cause: str = "refresh",
@@ -107,7 +107,7 @@ def evaluated(
     """The lag event of `query`, at 100 s unless `at` says otherwise; all that is known of its past
     is `previous`."""
     at = at or moment()
-    past = Evaluated(previous, resumed(previous, at)) if previous is not None else None
+    past = EvaluatedQuery(previous, resume_history(previous, at)) if previous is not None else None
     return (
         Evaluator("service", MAX_AGE_S)
         .evaluate(query, offsets, at, event_id="id", cause=cause, previous=past, silent=silent)
@@ -143,7 +143,7 @@ class Follower:
         self.tracker = Tracker()
         self.last = last
         self.offset = -1
-        self._evaluated: Evaluated | None = None
+        self._evaluated: EvaluatedQuery | None = None
         self._evaluator = Evaluator("service", MAX_AGE_S, lambda *_: thresholds, burrow_clusters)
 
     def hear(self, observation: Observation, offset: int | None = None) -> bool:
@@ -152,13 +152,13 @@ class Follower:
         return self.tracker.observe(observation, self.last, self.offset)
 
     def measure(
-        self, offsets: OffsetsByCluster, at: Moment | None = None, *, silent: bool = False
+        self, offsets: OffsetsByCluster, at: MeasureTime | None = None, *, silent: bool = False
     ) -> LagEvent:
         """Measure the query where it is now."""
         at = at or moment()
         past = self._evaluated
         if past is None and self.last is not None:
-            past = Evaluated(self.last, resumed(self.last, at))
+            past = EvaluatedQuery(self.last, resume_history(self.last, at))
         self._evaluated = self._evaluator.evaluate(
             self.state,
             offsets,

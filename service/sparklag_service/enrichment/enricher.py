@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures
@@ -107,7 +107,7 @@ class Enricher:
                 times.offer(state)
         return Measured(states, first_s)
 
-    def resume(self, event: LagEvent, moment: Moment) -> None:
+    def resume(self, event: LagEvent, moment: MeasureTime) -> None:
         """Add the latest offsets in another instance's event to the history."""
         at_s = moment.monotonic_s(event.measured_at)
         for topic in event.topics:

@@ -1,17 +1,17 @@
-"""When a query is measured."""
+"""The time of a measurement."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Moment(NamedTuple):
-    """Offsets asked for at `asked_s` or later came after the query's position."""
+class MeasureTime(NamedTuple):
+    """Offsets requested at `requested_s` or later came after the query's position."""
 
     now_ms: int
     """Epoch milliseconds."""
     now_s: float
-    asked_s: float
+    requested_s: float
     """`time.monotonic()`, both."""
 
     def monotonic_s(self, epoch_ms: int) -> float:

@@ -1,1 +1,1 @@
-"""What is said of a query, from where it is, what Kafka said, and what it did before. Pure."""
+"""The evaluation of queries: lag events from positions, offsets and history. Pure but the stage."""

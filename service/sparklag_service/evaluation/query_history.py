@@ -1,7 +1,7 @@
-"""What a query did up to now: its last batches, and which lags have grown since when. Pure.
+"""The history of a query: its last commits, and since when lags have grown. Pure.
 
 A *commit* is a completed micro-batch, an epoch of continuous processing, or a commit of a consumer
-group. Times are `time.monotonic()`, by when this service saw it: the drivers' clocks are others.
+group. Times are `time.monotonic()` at which this service saw it: the drivers' clocks differ.
 """
 
 from __future__ import annotations
@@ -15,168 +15,170 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
-from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.evaluation.finding import Finding, is_flag
-from sparklag_service.evaluation.trends import Rise, Trends, risen
+from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.evaluation.trends import LagRise, TopicTrends, extended
+from sparklag_service.evaluation.verdict import FLAGS, Verdict
 from sparklag_service.tracking.query_state import QueryState
 
 RECENT_S: Final = 60.0
 """How far back rates look, where that is enough commits."""
 _ARRIVALS_EVERY_S: Final = 5.0
 
-Place = tuple[int, str]
-"""Source and topic."""
+SourceTopic = tuple[int, str]
+"""Index of a source, and a topic."""
 
 
-class Commit(NamedTuple):
-    """One that was seen, and what was counted up to it."""
+class CommitSample(NamedTuple):
+    """A commit, and the counts up to it."""
 
     at_s: float
     waited_s: float | None
-    """Since the one before, or since the query said that it was idle. None: of the first."""
+    """Since the commit before, or since the query was idle. None: it is the first."""
     batches: int
-    """That completed since the one before: some may not have been seen."""
+    """Completed since the commit before: some may not have been seen."""
     duration_s: float | None
     """Of a batch."""
     moved: int
     arrived: int
 
 
-class Arrivals(NamedTuple):
-    """Records that had come at a time."""
+class ArrivalSample(NamedTuple):
+    """The count of records that had arrived at a time."""
 
     at_s: float
     records: int
 
 
-class Usual(NamedTuple):
+class UsualTimes(NamedTuple):
     """What the last batches took, seconds."""
 
     batch_s: float | None = None
     """95th percentile of their durations."""
     interval_s: float | None = None
-    """Median time from the end of one to that of the next."""
+    """Median time from the end of one to the end of the next."""
 
 
 class QueryHistory(Struct, frozen=True, kw_only=True):
     """The past of a query, as rates and rules need it."""
 
     at_s: float
-    """When it was measured last."""
+    """Of the last measurement."""
     commit_key: tuple[int | None, int | None]
-    """The batch, or where they have no numbers the time: another one is another commit."""
+    """The batch, or its time where batches have no numbers: another key is another commit."""
     idle_key: int = 0
-    commits: tuple[Commit, ...] = ()
+    commits: tuple[CommitSample, ...] = ()
     idle_s: float | None = None
-    """When it last said that there is nothing to do."""
+    """When the query last reported that it is idle."""
     behind_since_s: float | None = None
     """Since when some partition lags more than is allowed. None: none does."""
     moved: int = 0
     arrived: int = 0
-    arrivals: tuple[Arrivals, ...] = ()
-    """Of the last minute, each some seconds after the other."""
-    trends: Mapping[Place, Trends] = {}
-    earlier: Mapping[Place, TopicLag] = {}
+    arrivals: tuple[ArrivalSample, ...] = ()
+    """Of the last minute, some seconds apart."""
+    trends: Mapping[SourceTopic, TopicTrends] = {}
+    earlier: Mapping[SourceTopic, TopicLag] = {}
     """The lag at an earlier commit, a minute ago or more where there is one."""
     earlier_s: float = 0.0
     lag: int | None = None
     """Of the whole query, after the last commit."""
-    rise: Rise | None = None
-    """Of that."""
-    flag: Finding | None = None
-    """What follows from that."""
-    usual: Usual = Usual()
-    """What its batches take, by this instance or the one before it."""
+    rise: LagRise | None = None
+    """Of that lag."""
+    flag: Verdict | None = None
+    """What follows from that rise."""
+    usual: UsualTimes = UsualTimes()
+    """As measured by this instance or the one before it."""
 
-    def recent(self) -> Sequence[Commit]:
-        """The commits that rates are computed from: of the last minute, or the last three
-        intervals where those took longer."""
+    def recent(self) -> Sequence[CommitSample]:
+        """The commits that rates are computed from: those of the last minute, or of the last three
+        intervals where these took longer."""
         last = len(self.commits) - 1
         for first in range(last - 3, 0, -1):
             if self.commits[last].at_s - self.commits[first].at_s >= RECENT_S:
                 return self.commits[first:]
         return self.commits
 
-    def stands_since_s(self) -> float | None:
-        """Since when it lags, is not idle and completes nothing. None: it does not lag, or has
-        never completed anything."""
+    def stalled_since_s(self) -> float | None:
+        """Since when the query lags, is not idle and completes nothing. None: it does not lag, or
+        has never completed anything."""
         if not self.commits or self.behind_since_s is None:
             return None
         return max(self.commits[-1].at_s, self.behind_since_s, self.idle_s or self.behind_since_s)
 
 
-def begun(state: QueryState, moment: Moment) -> QueryHistory:
-    """The course of a query that was never measured before."""
+def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
+    """The history of a query that was not measured before."""
     return _with_last_commit(
-        QueryHistory(at_s=moment.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms),
-        moment,
+        QueryHistory(
+            at_s=measure_time.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms
+        ),
+        measure_time,
         state.processed_at_ms,
         _duration_s(state.batch),
     )
 
 
-def resumed(event: LagEvent, moment: Moment) -> QueryHistory:
-    """The course of a query that was measured by another instance: `event` says what it knew.
+def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
+    """The history of a query that another instance measured, as far as its last event has it.
 
-    What it says of the past (STALL, WARN) stays until the next commit.
+    The verdicts on its past (STALL, WARN) hold until the next commit.
     """
-    measured_s = min(moment.now_s, moment.monotonic_s(event.measured_at))
-    trends: dict[Place, Trends] = {}
+    measured_s = min(measure_time.now_s, measure_time.monotonic_s(event.measured_at))
+    trends: dict[SourceTopic, TopicTrends] = {}
     for topic in event.topics:
         flags = {
-            one.partition: Finding(one.status, one.reason)
-            for one in topic.partitions
-            if is_flag(one.status)
+            partition.partition: Verdict(partition.status, partition.reason)
+            for partition in topic.partitions
+            if partition.status in FLAGS
         }
         if flags:
-            trends[topic.source, topic.topic] = Trends(flags=flags)
-    course = QueryHistory(
+            trends[topic.source, topic.topic] = TopicTrends(flags=flags)
+    history = QueryHistory(
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
-        # What was no alarm then does not become one by the change of hands.
+        # What was no alarm there does not become one by the change of the owner.
         idle_s=None if event.status in ("STALL", "STOP") else measured_s,
         behind_since_s=measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None,
         trends=trends,
-        flag=Finding("WARN", event.reason) if event.status == "WARN" else None,
-        usual=Usual(event.usual_batch_s, event.usual_interval_s),
+        flag=Verdict("WARN", event.reason) if event.status == "WARN" else None,
+        usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
     )
-    return _with_last_commit(course, moment, event.processed_at, _duration_s(event.batch))
+    return _with_last_commit(history, measure_time, event.processed_at, _duration_s(event.batch))
 
 
-def advanced(
-    course: QueryHistory,
+def advance_history(
+    history: QueryHistory,
     state: QueryState,
     topics: Sequence[TopicLag],
-    moment: Moment,
+    measure_time: MeasureTime,
     *,
     arrived: int,
     moved: int,
     thresholds: Thresholds,
 ) -> QueryHistory:
-    """`course`, one measurement on: since the last one, records `arrived` and `moved` on."""
-    now_s = moment.now_s
-    is_idle = state.idle_at_ms != course.idle_key
+    """`history` after one more measurement; `arrived` and `moved`: records since the last one."""
+    now_s = measure_time.now_s
+    is_idle = state.idle_at_ms != history.idle_key
     behind_since_s = None
     if _is_behind(topics, thresholds.allowed_lag):
-        behind_since_s = now_s if course.behind_since_s is None else course.behind_since_s
-    arrived += course.arrived
-    course = replace(
-        course,
+        behind_since_s = now_s if history.behind_since_s is None else history.behind_since_s
+    arrived += history.arrived
+    history = replace(
+        history,
         at_s=now_s,
         idle_key=state.idle_at_ms,
-        idle_s=now_s if is_idle else course.idle_s,
+        idle_s=now_s if is_idle else history.idle_s,
         behind_since_s=behind_since_s,
-        moved=course.moved + moved,
+        moved=history.moved + moved,
         arrived=arrived,
-        arrivals=_with_arrivals(course.arrivals, Arrivals(now_s, arrived)),
+        arrivals=_with_arrivals(history.arrivals, ArrivalSample(now_s, arrived)),
     )
-    if _commit_key(state) == course.commit_key:
-        return course
-    return _with_commit(course, state, topics, now_s, thresholds)
+    if _commit_key(state) == history.commit_key:
+        return history
+    return _with_commit(history, state, topics, now_s, thresholds)
 
 
 def _with_commit(
-    course: QueryHistory,
+    history: QueryHistory,
     state: QueryState,
     topics: Sequence[TopicLag],
     now_s: float,
@@ -184,36 +186,34 @@ def _with_commit(
 ) -> QueryHistory:
     waited_s = None
     before_s = now_s
-    if course.commits:
-        before_s = course.commits[-1].at_s
-        waited_s = now_s - max(before_s, course.idle_s or before_s)
+    if history.commits:
+        before_s = history.commits[-1].at_s
+        waited_s = now_s - max(before_s, history.idle_s or before_s)
     batches = 1
-    if state.batch_id is not None and course.commit_key[0] is not None:
-        batches = max(1, state.batch_id - course.commit_key[0])
-    commit = Commit(
-        now_s, waited_s, batches, _duration_s(state.batch), course.moved, course.arrived
+    if state.batch_id is not None and history.commit_key[0] is not None:
+        batches = max(1, state.batch_id - history.commit_key[0])
+    commit = CommitSample(
+        now_s, waited_s, batches, _duration_s(state.batch), history.moved, history.arrived
     )
     lag = sum(topic.total_lag or 0 for topic in topics)
     rise = None
-    if course.lag is not None and min(lag, course.lag) > thresholds.allowed_lag:
-        rise = risen(course.rise, lag, course.lag)
-    flag = rise.finding(lag) if rise is not None and rise.is_trend(thresholds) else None
-    trends = {
-        (topic.source, topic.topic): course.trends.get((topic.source, topic.topic), Trends()).after(
-            topic, thresholds
-        )
-        for topic in topics
-    }
-    earlier, earlier_s = course.earlier, course.earlier_s
+    if history.lag is not None and min(lag, history.lag) > thresholds.allowed_lag:
+        rise = extended(history.rise, lag, history.lag)
+    flag = rise.verdict(lag) if rise is not None and rise.is_trend(thresholds) else None
+    trends = {}
+    for topic in topics:
+        key = (topic.source, topic.topic)
+        trends[key] = history.trends.get(key, TopicTrends()).after(topic, thresholds)
+    earlier, earlier_s = history.earlier, history.earlier_s
     if not earlier or now_s - earlier_s > 2 * RECENT_S:
-        earlier = {place: known.last for place, known in course.trends.items() if known.last}
+        earlier = {key: of.last for key, of in history.trends.items() if of.last}
         earlier_s = before_s
-    commits = (*course.commits, commit)[-thresholds.window :]
+    commits = (*history.commits, commit)[-thresholds.window :]
     return replace(
-        course,
+        history,
         commit_key=_commit_key(state),
         commits=commits,
-        usual=_usual(commits) if len(commits) > 1 else course.usual,
+        usual=_usual(commits) if len(commits) > 1 else history.usual,
         trends=trends,
         earlier=earlier,
         earlier_s=earlier_s,
@@ -223,10 +223,10 @@ def _with_commit(
     )
 
 
-def _usual(commits: Sequence[Commit]) -> Usual:
-    intervals = [one.waited_s / one.batches for one in commits if one.waited_s is not None]
-    durations = sorted(one.duration_s for one in commits if one.duration_s is not None)
-    return Usual(
+def _usual(commits: Sequence[CommitSample]) -> UsualTimes:
+    intervals = [c.waited_s / c.batches for c in commits if c.waited_s is not None]
+    durations = sorted(c.duration_s for c in commits if c.duration_s is not None)
+    return UsualTimes(
         # By the nearest rank.
         batch_s=durations[ceil(0.95 * len(durations)) - 1] if durations else None,
         interval_s=median(intervals) if intervals else None,
@@ -234,28 +234,33 @@ def _usual(commits: Sequence[Commit]) -> Usual:
 
 
 def _with_last_commit(
-    course: QueryHistory, moment: Moment, processed_at_ms: int | None, duration_s: float | None
+    history: QueryHistory,
+    measure_time: MeasureTime,
+    processed_at_ms: int | None,
+    duration_s: float | None,
 ) -> QueryHistory:
     if processed_at_ms is None:
-        return course
-    at_s = min(moment.now_s, moment.monotonic_s(processed_at_ms))
-    return replace(course, commits=(Commit(at_s, None, 1, duration_s, 0, 0),))
+        return history
+    at_s = min(measure_time.now_s, measure_time.monotonic_s(processed_at_ms))
+    return replace(history, commits=(CommitSample(at_s, None, 1, duration_s, 0, 0),))
 
 
-def _with_arrivals(known: tuple[Arrivals, ...], now: Arrivals) -> tuple[Arrivals, ...]:
+def _with_arrivals(
+    arrivals: tuple[ArrivalSample, ...], now: ArrivalSample
+) -> tuple[ArrivalSample, ...]:
     """One more, where the last one is some seconds old; of those older than a minute, one."""
-    if known and now.at_s - known[-1].at_s < _ARRIVALS_EVERY_S:
-        return known
+    if arrivals and now.at_s - arrivals[-1].at_s < _ARRIVALS_EVERY_S:
+        return arrivals
     first = 0
-    while first + 1 < len(known) and known[first + 1].at_s <= now.at_s - RECENT_S:
+    while first + 1 < len(arrivals) and arrivals[first + 1].at_s <= now.at_s - RECENT_S:
         first += 1
-    return (*known[first:], now)
+    return (*arrivals[first:], now)
 
 
 def _is_behind(topics: Sequence[TopicLag], allowed_lag: int) -> bool:
     return any(
         topic.total_lag
-        and (not allowed_lag or any((one.lag or 0) > allowed_lag for one in topic.partitions))
+        and (not allowed_lag or any((p.lag or 0) > allowed_lag for p in topic.partitions))
         for topic in topics
     )
 
@@ -265,7 +270,7 @@ def _commit_key(state: QueryState) -> tuple[int | None, int | None]:
 
 
 def _key(batch_id: int | None, processed_at_ms: int | None) -> tuple[int | None, int | None]:
-    # A driver and its checkpoint say the time of one batch differently.
+    # A driver and its checkpoint have different times for the same batch.
     return (batch_id, processed_at_ms if batch_id is None else None)
 
 

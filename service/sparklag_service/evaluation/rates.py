@@ -1,4 +1,4 @@
-"""How fast records come and are processed, and when the lag is gone. Pure."""
+"""How fast records arrive and are processed, and when the lag is gone. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sparklag_schemas.formatting import KEEPS_PACE, NEVER
 from sparklag_service.evaluation.query_history import QueryHistory
 
 _LEAST_S: Final = 1.0
-"""A rate over less says nothing."""
-_PACE: Final = 0.05
-"""A query whose rate is so much below that of its input keeps pace."""
+"""The shortest time over which a rate means anything."""
+_SAME_PACE: Final = 0.05
+"""A query keeps pace where its rate is below that of its input by no more than this share."""
+_ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED", "GONE")
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Rates:
         return self.input - self.processed
 
 
-def rates(course: QueryHistory) -> Rates:
-    """At the moment of the course's last measurement."""
-    recent, now_s = course.recent(), course.at_s
+def rates_of(history: QueryHistory) -> Rates:
+    """At the time of the last measurement."""
+    recent, now_s = history.recent(), history.at_s
     processed = batch = None
     if len(recent) > 1:
         first, last = recent[0], recent[-1]
@@ -54,26 +55,23 @@ def rates(course: QueryHistory) -> Rates:
             ran_s += commit.duration_s * commit.batches
         else:
             batch = moved / ran_s if ran_s > 0 else None
-    since_s, came = now_s, 0
-    if course.arrivals:
-        since_s, came = course.arrivals[0]
+    since_s, arrived_before = now_s, 0
+    if history.arrivals:
+        since_s, arrived_before = history.arrivals[0]
     if len(recent) > 1 and recent[0].at_s < since_s:
-        since_s, came = recent[0].at_s, recent[0].arrived
-    known = now_s - since_s >= _LEAST_S
-    input_rate = (course.arrived - came) / (now_s - since_s) if known else None
+        since_s, arrived_before = recent[0].at_s, recent[0].arrived
+    long_enough = now_s - since_s >= _LEAST_S
+    input_rate = (history.arrived - arrived_before) / (now_s - since_s) if long_enough else None
     return Rates(input_rate, processed, batch)
 
 
-_ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED", "GONE")
-
-
 def catch_up(
-    lag: int | None, found: Rates, batch: Batch | None, status: Status
+    lag: int | None, rates: Rates, batch: Batch | None, status: Status
 ) -> tuple[float | None, str | None]:
     """Seconds until the lag is gone, and where that is null, why.
 
-    By what the query could do, `found.batch`: one that keeps up processes no more than comes. Where
-    its batches are held to a limit, that is all it can do.
+    Computed from `rates.batch`, what the query could do: a query that keeps up processes no more
+    than arrives. Where its batches are held to a limit, `rates.processed` is all it can do.
     """
     if lag is None:
         return None, "the lag is not known"
@@ -83,14 +81,14 @@ def catch_up(
         return None, "the query does not get on"
     if status in _ENDED:
         return None, "the query does not run"
-    if found.input is None or found.processed is None:
+    if rates.input is None or rates.processed is None:
         return None, "not two batches were seen yet"
     limited = batch is not None and batch.rate_limited
-    able = found.processed if limited or found.batch is None else found.batch
-    able = max(able, found.processed)
-    if able > found.input * (1 + _PACE):
-        return round(lag / (able - found.input), 1), None
-    both = f"{found.input:,.1f} records come a second, {found.processed:,.1f} are processed"
-    if found.processed >= found.input * (1 - _PACE):
+    capacity = rates.processed if limited or rates.batch is None else rates.batch
+    capacity = max(capacity, rates.processed)
+    if capacity > rates.input * (1 + _SAME_PACE):
+        return round(lag / (capacity - rates.input), 1), None
+    both = f"{rates.input:,.1f} records come a second, {rates.processed:,.1f} are processed"
+    if rates.processed >= rates.input * (1 - _SAME_PACE):
         return None, f"{KEEPS_PACE}: {both}"
     return None, f"{NEVER}: {both}"

@@ -15,10 +15,9 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import measured_partitions
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.evaluation.evaluator import Evaluated, Evaluator
-from sparklag_service.evaluation.query_history import resumed
-from sparklag_service.evaluation.unknown_event import unknown_event
+from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator, unknown_event
+from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 
@@ -43,7 +42,7 @@ class Evaluation:
         self._counters = counters
         self._measured_by = measured_by
         self._offer = offer
-        self._last: dict[str, Evaluated] = {}
+        self._last: dict[str, EvaluatedQuery] = {}
         self._evaluator = Evaluator(
             measured_by,
             settings.latest_max_age_s,
@@ -62,7 +61,7 @@ class Evaluation:
             for state in measured.states:
                 if self._is_current(state):
                     self._evaluate(
-                        state, Moment(epoch_ms(), time.monotonic(), measured.requested_s)
+                        state, MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
                     )
                 await asyncio.sleep(0)
 
@@ -71,9 +70,9 @@ class Evaluation:
         last = self._last.get(query_id)
         return None if last is None else last.event
 
-    def adopt(self, event: LagEvent, moment: Moment) -> None:
+    def adopt(self, event: LagEvent, measure_time: MeasureTime) -> None:
         """Go on from another instance's event."""
-        self._last[event.query_id] = Evaluated(event, resumed(event, moment))
+        self._last[event.query_id] = EvaluatedQuery(event, resume_history(event, measure_time))
 
     def release(self, query_id: str) -> None:
         """Forget what the query did."""
@@ -85,11 +84,11 @@ class Evaluation:
         outdated = last is not None and last.observed_at > state.observed_at_ms
         return state.query_id in self._tracked and not outdated
 
-    def _evaluate(self, state: QueryState, moment: Moment) -> None:
+    def _evaluate(self, state: QueryState, measure_time: MeasureTime) -> None:
         failures = self._tracked.failures
         if not failures.failed_at(state.query_id, "enrichment"):
             try:
-                self._offer(self._event(state, moment), state, moment.now_s)
+                self._offer(self._event(state, measure_time), state, measure_time.now_s)
             except Exception as error:
                 failures.add(state.query_id, "evaluation", error)
             else:
@@ -97,11 +96,11 @@ class Evaluation:
         reason = failures.reason(state.query_id)
         event_id = str(uuid4())
         event = unknown_event(
-            state, self._measured_by, moment.now_ms, event_id=event_id, reason=reason
+            state, self._measured_by, measure_time.now_ms, event_id=event_id, reason=reason
         )
-        self._offer(event, state, moment.now_s)
+        self._offer(event, state, measure_time.now_s)
 
-    def _event(self, state: QueryState, moment: Moment) -> LagEvent:
+    def _event(self, state: QueryState, measure_time: MeasureTime) -> LagEvent:
         query_id, tracked = state.query_id, self._tracked
         tracked.limits.admit(query_id, measured_partitions(state, self._enricher.offsets))
         covered = tracked.pending.covered(state)
@@ -109,7 +108,7 @@ class Evaluation:
         evaluated = self._evaluator.evaluate(
             state,
             self._enricher.offsets,
-            moment,
+            measure_time,
             event_id=str(uuid4()),
             cause=covered[0].observation.cause if covered else "refresh",
             previous=self._last.get(query_id),

@@ -9,62 +9,62 @@ from aiokafka.structs import TopicPartition
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
-"""A timestamp so much earlier than the record itself says when something happened, not when it
-could have been processed: somebody filled the topic with old data."""
+"""A timestamp that is so much earlier than the record's arrival is the time of an event, not when
+the record could first be processed: the topic was filled with old data."""
 _OLDEST_S: Final = 31_536_000.0
-"""A year. Of a record that nobody saw come no more is believed: it is its event's time."""
+"""A year. An older timestamp of a record whose arrival nobody saw is the time of an event."""
 _NEVER_S: Final = 1e9
-"""No age that was measured: it is not gone on from."""
-_LOOK_AGAIN_S: Final = 10.0
-"""How often more may be known of what was there before anyone looked."""
-_UNSEEN: Final = LogEndHistory()
+"""An age above it was not measured, and is not continued."""
+_REFINE_EVERY_S: Final = 10.0
+"""How often a floor is computed anew: more may be known of when the record arrived."""
+_NO_TIMES: Final = LogEndHistory()
 
 
 class TopicAges:
-    """The ages of records of one topic at one moment.
+    """The ages of records of one topic in one measurement.
 
-    *Sampled*: by the timestamp that the record carries. *Interpolated*: the record came between the
-    last look at the log that did not show it and the first that did; records are taken to come
-    evenly between the two. *Floor*: it was there before anyone looked, so it is at least so old.
+    *Sampled*: by the timestamp that the record carries. *Interpolated*: the record arrived between
+    two reads of the log end, the last before it and the first after it; records are taken to arrive
+    evenly between the two. *Floor*: it was there at the first read, so it is at least so old.
     """
 
     def __init__(
         self,
         name: str,
-        said: ClusterOffsets,
+        offsets: ClusterOffsets,
         level: IsolationLevel,
-        moment: Moment,
+        measure_time: MeasureTime,
         since_s: float,
     ) -> None:
-        """`since_s`: how long ago the topic was measured before."""
+        """`since_s`: seconds since the previous measurement."""
         self._name = name
-        self._times = said.log_ends[level].get(name, _UNSEEN)
-        self._sampled = said.record_times
-        self._moment = moment
-        self._now_s = now_s = moment.now_s
+        self._times = offsets.log_ends[level].get(name, _NO_TIMES)
+        self._sampled = offsets.record_times
+        self._measure_time = measure_time
+        self._now_s = now_s = measure_time.now_s
         self._since_s = since_s
-        self._looks_again = now_s // _LOOK_AGAIN_S != (now_s - since_s) // _LOOK_AGAIN_S
+        self._refines = now_s // _REFINE_EVERY_S != (now_s - since_s) // _REFINE_EVERY_S
         self._bracket: Bracket | None = None
 
     def age(
-        self, number: int, offset: int, latest: LatestOffset, stands: PartitionLag | None
+        self, number: int, offset: int, latest: LatestOffset, unmoved: PartitionLag | None
     ) -> tuple[float, str]:
-        """Of the record at `offset`, which is before `latest`: seconds, and how they were found.
+        """Age in seconds of the record at `offset`, which is before `latest`, and its method.
 
-        `stands`: what was said of the partition last, where it was at that offset then. The record
-        has grown older since; it is looked at anew where more may be known of it.
+        `unmoved`: the partition in the last event, where it was at the same offset. The record has
+        grown older since; its age is computed anew where more may be known of it.
         """
-        if stands is not None and stands.time_lag_s is not None and stands.time_lag_s < _NEVER_S:
-            known = stands.time_lag_method
-            if known == "sampled" or (
-                known is not None
-                and (known != "floor" or not self._looks_again)
+        if unmoved is not None and unmoved.time_lag_s is not None and unmoved.time_lag_s < _NEVER_S:
+            previous = unmoved.time_lag_method
+            if previous == "sampled" or (
+                previous is not None
+                and (previous != "floor" or not self._refines)
                 and not (self._sampled and self._is_sampled(number, offset))
             ):
-                return _in_ms(stands.time_lag_s + self._since_s), known
+                return _in_ms(unmoved.time_lag_s + self._since_s), previous
         bracket = self._bracket
         at_s = bracket.arrived_s(number, offset, latest) if bracket is not None else None
         if bracket is None or at_s is None:
@@ -85,22 +85,22 @@ class TopicAges:
         return sampled is not None and sampled.offset == offset
 
     def _sampled_s(self, number: int, offset: int, bracket: Bracket) -> float | None:
-        """By its timestamp, where that can be the time it came."""
+        """When the record arrived by its timestamp, where that can be."""
         sampled = self._sampled.get(TopicPartition(self._name, number))
         if sampled is None or sampled.offset != offset:
             return None
-        at_s = self._moment.monotonic_s(sampled.timestamp_ms)
+        at_s = self._measure_time.monotonic_s(sampled.timestamp_ms)
         if bracket.older_s is not None:
             earliest_s = bracket.older_s - _OLDER_THAN_ITS_ARRIVAL_S
         else:
-            earliest_s = self._moment.now_s - _OLDEST_S
+            earliest_s = self._measure_time.now_s - _OLDEST_S
         if at_s < earliest_s:
             return None
-        # A clock that is ahead: the record was there before.
+        # Later than it was seen: the producer's clock is ahead.
         return at_s if at_s <= bracket.newer_s else None
 
 
 def _in_ms(seconds: float) -> float:
-    """To the millisecond, not negative. `round` takes four times as long, for each partition."""
+    """To the millisecond, not negative. (`round` takes four times as long for each partition.)"""
     in_ms = int(seconds * 1000 + 0.5)
     return in_ms / 1000 if in_ms > 0 else 0.0

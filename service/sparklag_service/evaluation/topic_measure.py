@@ -1,4 +1,4 @@
-"""The lag of one topic, partition by partition, and why it is not known. Pure."""
+"""The lag of each partition of a topic, or the reason why it is not known. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from sparklag_schemas import PartitionLag, Status
 from sparklag_schemas.bounds import bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import Moment
-from sparklag_service.evaluation.aligned import aligned
-from sparklag_service.evaluation.finding import FLAGS, Finding
+from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.time_lag import TopicAges
+from sparklag_service.evaluation.trends import aligned
+from sparklag_service.evaluation.verdict import FLAGS, Verdict
 from sparklag_service.tracking.query_state import SourceState
 
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
-_ANEW = "the topic was deleted and created anew: the position is one of the topic before"
+_RECREATED = "the topic was deleted and created anew: the position is one of the topic before"
 
 
-class Before(NamedTuple):
-    """What was said of a topic's partitions last, while it was the same topic."""
+class PreviousLags(NamedTuple):
+    """The partitions in the query's last event, if that was of the same topic."""
 
     partitions: Sequence[PartitionLag]
     since_s: float
-    """How long ago."""
-    flags: Mapping[int, Finding]
-    """What the past says of partitions with which all is well now."""
+    """Seconds since then."""
+    flags: Mapping[int, Verdict]
+    """What follows from the past of partitions that are OK now."""
 
 
 class TopicMeasure:
@@ -41,65 +41,71 @@ class TopicMeasure:
         name: str,
         topic: Topic,
         topic_id: str | None,
-        said: ClusterOffsets,
-        moment: Moment,
+        offsets: ClusterOffsets,
+        measure_time: MeasureTime,
         max_age_s: float,
-        before: Before,
+        previous: PreviousLags,
     ) -> None:
         self._name = name
-        self._before = before
+        self._previous = previous
         self._topic = topic
         self._existing = topic.numbers
         self._has_ids = topic_id is not None
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
-        self._latest = said.latest[source.isolation_level].get(name, {})
-        self._earliest = said.earliest.get(name, {})
-        self._advances = said.advances
-        self._unknown = said.unknown
-        self._ages = TopicAges(name, said, source.isolation_level, moment, before.since_s)
-        self._moment = moment
+        self._latest = offsets.latest[source.isolation_level].get(name, {})
+        self._earliest = offsets.earliest.get(name, {})
+        self._advances = offsets.advances
+        self._unknown = offsets.unknown
+        self._ages = TopicAges(
+            name, offsets, source.isolation_level, measure_time, previous.since_s
+        )
+        self._measure_time = measure_time
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, topic_id)
         self.arrived = 0
-        """Records that came since the topic was measured before."""
+        """Records that arrived since the previous measurement."""
         self.moved = 0
         """Records that were processed since then."""
 
-    def nothing_known(self) -> Finding:
-        """Why no partition is known."""
+    def unmeasured(self) -> Verdict:
+        """The verdict on a topic without any partition."""
         if self._obstacle is not None:
             return self._obstacle
         if self._topic.missing is not None:
-            return Finding("UNKNOWN", self._topic.missing)
-        return Finding("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
+            return Verdict("UNKNOWN", self._topic.missing)
+        return Verdict("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
 
     def partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
-        """Of the partitions `numbers`, in their order."""
-        obstacle, flags, age_of = self._obstacle, self._before.flags, self._ages.age
+        """The partitions with these numbers, in their order."""
+        obstacle, flags, age_of = self._obstacle, self._previous.flags, self._ages.age
         latest, earliest, advances = self._latest, self._earliest, self._advances
-        processed, planned, asked_s = self._processed, self._planned, self._moment.asked_s
+        processed, planned, requested_s = (
+            self._processed,
+            self._planned,
+            self._measure_time.requested_s,
+        )
         arrived = moved = 0
-        found: list[PartitionLag] = []
+        lags: list[PartitionLag] = []
         end: int | None
         lag: int | None
         age_s: float | None
         method: str | None
         status: Status
-        olds = aligned(self._before.partitions, numbers)
-        for number, old in zip(numbers, olds, strict=True):
+        previous = aligned(self._previous.partitions, numbers)
+        for number, old in zip(numbers, previous, strict=True):
             read = latest.get(number)
             first = earliest.get(number)
             at = processed.get(number)
             plan = planned.get(number) if planned else None
-            # Most partitions, most of the time: nothing is to say but the lag, nor was before, and
-            # the query did not go back.
+            # Mostly a partition has a lag and nothing else to report, now and before, and the query
+            # did not go back: that is handled here, without calls.
             if (
                 read is None
                 or at is None
                 or obstacle is not None
-                or read.requested_s < asked_s
+                or read.requested_s < requested_s
                 or read.offset < at
                 or (first is not None and first > at)
                 or (
@@ -113,36 +119,36 @@ class TopicMeasure:
             ):
                 rewound_from = _rewound_from(at, old)
                 partition = TopicPartition(self._name, number)
-                finding = self._judge(partition, at, read, first, rewound_from)
-                self._count(at, finding, old)
-                status, reason, end, lag, measured_at_ms, lost = finding
+                verdict = self._judge(partition, at, read, first, rewound_from)
+                self._count(at, verdict, old)
+                status, reason, end, lag, measured_at_ms, lost = verdict
                 age_s, method = self._age(number, at if at is not None else first, read, lag, old)
             else:
                 rewound_from = measured_at_ms = lost = None
                 end = read.offset
                 lag = end - at
-                stands = old if old is not None and old.processed_offset == at else None
+                unmoved = old if old is not None and old.processed_offset == at else None
                 if old is not None:
                     if old.latest_offset is not None and end > old.latest_offset:
                         arrived += end - old.latest_offset
-                    if stands is None and old.processed_offset is not None:
+                    if unmoved is None and old.processed_offset is not None:
                         moved += at - old.processed_offset
                 age_s, method = 0.0, None
                 if lag:
-                    age_s, method = age_of(number, at, read, stands)
+                    age_s, method = age_of(number, at, read, unmoved)
                 elif (
-                    stands is not None
-                    and stands.latest_offset == end
-                    and stands.earliest_offset == first
-                    and stands.planned_offset == plan
-                    and stands.status == "OK"
+                    unmoved is not None
+                    and unmoved.latest_offset == end
+                    and unmoved.earliest_offset == first
+                    and unmoved.planned_offset == plan
+                    and unmoved.status == "OK"
                 ):
-                    found.append(stands)
+                    lags.append(unmoved)
                     continue
                 status, reason = "OK", None
             if flags and status == "OK" and number in flags:
                 status, reason = flags[number].status, flags[number].reason
-            found.append(
+            lags.append(
                 PartitionLag(
                     partition=number,
                     processed_offset=at,
@@ -162,15 +168,15 @@ class TopicMeasure:
             )
         self.arrived += arrived
         self.moved += moved
-        return found
+        return lags
 
-    def _count(self, processed: int | None, found: Finding, old: PartitionLag | None) -> None:
+    def _count(self, processed: int | None, verdict: Verdict, old: PartitionLag | None) -> None:
         if old is None:
             return
-        if found.latest is not None and old.latest_offset is not None:
-            self.arrived += max(0, found.latest - old.latest_offset)
+        if verdict.latest is not None and old.latest_offset is not None:
+            self.arrived += max(0, verdict.latest - old.latest_offset)
         if processed is not None and old.processed_offset is not None:
-            # Going back is no work that was undone.
+            # A step back undoes no work.
             self.moved += max(0, processed - old.processed_offset)
 
     def _age(
@@ -181,23 +187,23 @@ class TopicMeasure:
         lag: int | None,
         old: PartitionLag | None,
     ) -> tuple[float | None, str | None]:
-        """Of the first record that is not processed: what is not known has none."""
+        """The age of the first unprocessed record, and its method; None for an unknown lag."""
         if lag is None or at is None or latest is None:
             return None, None
         if lag == 0:
             return 0.0, None
-        stands = old if old is not None and old.processed_offset == at else None
-        return self._ages.age(number, at, latest, stands)
+        unmoved = old if old is not None and old.processed_offset == at else None
+        return self._ages.age(number, at, latest, unmoved)
 
     def _headroom_s(
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
-        """Until the log's start, at its rate, is where the query is: see `Advances`."""
+        """Seconds until the log start reaches the position, at its rate: see `Advances`."""
         advances = self._advances.get(TopicPartition(self._name, number))
         at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
-        rate = advances.rate(self._moment.now_s)
+        rate = advances.rate(self._measure_time.now_s)
         return None if not rate else bounded_s(round(max(0, at - earliest) / rate, 1))
 
     def _judge(
@@ -207,71 +213,71 @@ class TopicMeasure:
         read: LatestOffset | None,
         earliest: int | None,
         rewound_from: int | None,
-    ) -> Finding:
+    ) -> Verdict:
         if self._obstacle is not None:
             return self._obstacle
-        fresh = read is not None and read.requested_s >= self._moment.asked_s
+        fresh = read is not None and read.requested_s >= self._measure_time.requested_s
         if self._existing and partition.partition not in self._existing and not fresh:
-            return Finding("GONE", f"topic {self._name} has no partition {partition.partition}")
-        trouble = self._unknown.get(partition) or self._topic.missing
+            return Verdict("GONE", f"topic {self._name} has no partition {partition.partition}")
+        problem = self._unknown.get(partition) or self._topic.missing
         if read is None:
-            return Finding("UNKNOWN", trouble or "not measured yet")
+            return Verdict("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None
         if not fresh:
-            age_s = self._moment.now_s - read.requested_s
+            age_s = self._measure_time.now_s - read.requested_s
             too_old = age_s > self._max_age_s
-            if trouble is not None or too_old:
-                trouble = f"{trouble or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
+            if problem is not None or too_old:
+                problem = f"{problem or 'no answer yet'}: its latest offset is {age_s:.0f} s old"
             if too_old:
-                return Finding("UNKNOWN", trouble)
-            measured_at_ms = self._moment.now_ms - round(age_s * 1000)
+                return Verdict("UNKNOWN", problem)
+            measured_at_ms = self._measure_time.now_ms - round(age_s * 1000)
         else:
-            trouble = None
+            problem = None
         if processed is None:
             if not self._started:
-                return Finding("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
+                return Verdict("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
             if earliest is None or read.offset < earliest:
                 reason = "added: its first offset is not known yet"
-                return Finding("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
-            return Finding("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
+                return Verdict("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
+            return Verdict("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
             return self._short(processed, read.offset, measured_at_ms)
         lag = read.offset - processed
-        # One past the log's end is of another time, or of the topic before.
+        # An earliest offset past the log end is of another time, or of the topic before.
         if earliest is not None and processed < earliest <= read.offset:
             lost = earliest - processed
             reason = f"{lost} records were deleted before they were read"
-            return Finding("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
+            return Verdict("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
         if rewound_from is not None:
             reason = f"went back from {rewound_from} to older offsets, it is at {processed}"
-            return Finding("REWIND", reason, read.offset, lag, measured_at_ms)
-        return Finding("OK", trouble, read.offset, lag, measured_at_ms)
+            return Verdict("REWIND", reason, read.offset, lag, measured_at_ms)
+        return Verdict("OK", problem, read.offset, lag, measured_at_ms)
 
-    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> Finding:
+    def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> Verdict:
         """The log ends before the position."""
         if measured_at_ms is not None:
             reason = f"its latest offset {latest} was read before the position {processed}"
-            return Finding("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
+            return Verdict("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
         if not self._has_ids:
-            return Finding("RECREATED", f"{reason}: the topic was created anew", latest)
+            return Verdict("RECREATED", f"{reason}: the topic was created anew", latest)
         # The same topic by its id: a new leader that has not caught up, or one that lost records.
-        return Finding("UNKNOWN", f"{reason}: its leader has lost records, or is new", latest)
+        return Verdict("UNKNOWN", f"{reason}: its leader has lost records, or is new", latest)
 
 
-def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None) -> Finding | None:
-    """What keeps the whole topic from being measured."""
+def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None) -> Verdict | None:
+    """Why the whole topic cannot be measured. None: it can."""
     if source.cluster is None:
-        return Finding("UNKNOWN", "reads from brokers of no cluster that is configured")
+        return Verdict("UNKNOWN", "reads from brokers of no cluster that is configured")
     if topic.gone:
-        return Finding("GONE", topic.missing or f"topic {name} does not exist")
+        return Verdict("GONE", topic.missing or f"topic {name} does not exist")
     if topic.topic_id is not None and topic.topic_id != topic_id:
-        return Finding("RECREATED", _ANEW)
+        return Verdict("RECREATED", _RECREATED)
     return None
 
 
 def _rewound_from(processed: int | None, old: PartitionLag | None) -> int | None:
-    """Where the query was before it went back, as long as it is not there again."""
+    """The offset from which the query went back, until it is there again."""
     if processed is None or old is None or old.processed_offset is None:
         return None
     if old.status == "RECREATED" and processed != old.processed_offset:

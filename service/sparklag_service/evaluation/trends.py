@@ -1,77 +1,88 @@
-"""How the lag of each partition of a topic went from commit to commit. Pure."""
+"""How the lag of each partition of a topic changes from commit to commit. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from sparklag_schemas import Thresholds, TopicLag
-from sparklag_service.evaluation.aligned import aligned
-from sparklag_service.evaluation.finding import Finding
+from sparklag_schemas import PartitionLag, Thresholds, TopicLag
+from sparklag_service.evaluation.verdict import Verdict
 
 
-class Rise(Struct, frozen=True, gc=False):  # there may be one for each partition
+class LagRise(Struct, frozen=True, gc=False):  # there may be one for each partition
     """A lag that has grown from commit to commit, and has not fallen."""
 
     times: int
     since_lag: int
 
     def is_trend(self, thresholds: Thresholds) -> bool:
-        """Whether it grew all through the window. Burrow warns of a lag that stays the same too:
-        that of a query which keeps up does."""
+        """Whether it grew all through the window. Burrow warns of a lag that stays the same too,
+        which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
-    def finding(self, lag: int) -> Finding:
-        """What is to say of it."""
-        told = f"lag has grown in {self.times} batches and not fallen"
-        return Finding("WARN", f"{told}: from {self.since_lag:,} to {lag:,} records")
+    def verdict(self, lag: int) -> Verdict:
+        """WARN, with the figures."""
+        reason = f"lag has grown in {self.times} batches and not fallen"
+        return Verdict("WARN", f"{reason}: from {self.since_lag:,} to {lag:,} records")
 
 
-def risen(rise: Rise | None, lag: int, lag_before: int) -> Rise | None:
-    """One commit later. None: it has not grown yet, or fell."""
+def extended(rise: LagRise | None, lag: int, lag_before: int) -> LagRise | None:
+    """The rise after one more commit. None: the lag has not grown yet, or it fell."""
     if lag > lag_before:
-        return Rise(1, lag_before) if rise is None else Rise(rise.times + 1, rise.since_lag)
+        return LagRise(1, lag_before) if rise is None else LagRise(rise.times + 1, rise.since_lag)
     return rise if lag == lag_before else None
 
 
 @dataclass(frozen=True)
-class Trends:
-    """Of the partitions of one topic as one source reads it, up to the last commit."""
+class TopicTrends:
+    """The partitions of one topic as one source reads it, up to the last commit."""
 
     last: TopicLag | None = None
-    """The lag after it. None: there was none yet."""
-    rises: Mapping[int, Rise] = field(default_factory=dict)
-    standing: Mapping[int, int] = field(default_factory=dict)
-    """Partitions with lag that did not move: for how many commits."""
-    flags: Mapping[int, Finding] = field(default_factory=dict)
-    """What follows from that: Burrow's rules 5 (STALL) and 6 (WARN)."""
+    """The lag after the last commit. None: there was no commit."""
+    rises: Mapping[int, LagRise] = field(default_factory=dict)
+    unmoved: Mapping[int, int] = field(default_factory=dict)
+    """For how many commits a partition with lag has not moved."""
+    flags: Mapping[int, Verdict] = field(default_factory=dict)
+    """What follows: Burrow's rules 5 (STALL) and 6 (WARN)."""
 
-    def after(self, topic: TopicLag, thresholds: Thresholds) -> Trends:
-        """One commit later."""
+    def after(self, topic: TopicLag, thresholds: Thresholds) -> TopicTrends:
+        """The trends after one more commit."""
         if self.last is None or self.last.topic_id != topic.topic_id:
-            return Trends(topic)
-        rises: dict[int, Rise] = {}
-        standing: dict[int, int] = {}
-        flags: dict[int, Finding] = {}
+            return TopicTrends(topic)
+        rises: dict[int, LagRise] = {}
+        unmoved: dict[int, int] = {}
+        flags: dict[int, Verdict] = {}
         allowed_lag, were_rising = thresholds.allowed_lag, self.rises
-        befores = aligned(self.last.partitions, [one.partition for one in topic.partitions])
-        for one, before in zip(topic.partitions, befores, strict=True):
-            number, lag = one.partition, one.lag
+        numbers = [partition.partition for partition in topic.partitions]
+        previous = aligned(self.last.partitions, numbers)
+        for partition, before in zip(topic.partitions, previous, strict=True):
+            number, lag = partition.partition, partition.lag
             if lag is None or lag <= allowed_lag or before is None:
                 continue
             if before.lag is None or before.lag <= allowed_lag:
                 continue
             if lag > before.lag or (lag == before.lag and were_rising):
-                rise = risen(were_rising.get(number), lag, before.lag)
+                rise = extended(were_rising.get(number), lag, before.lag)
                 if rise is not None:
                     rises[number] = rise
                     if rise.is_trend(thresholds):
-                        flags[number] = rise.finding(lag)
-            if one.processed_offset == before.processed_offset:
-                commits = standing[number] = self.standing.get(number, 1) + 1
+                        flags[number] = rise.verdict(lag)
+            if partition.processed_offset == before.processed_offset:
+                commits = unmoved[number] = self.unmoved.get(number, 1) + 1
                 if commits >= thresholds.window:
                     reason = f"has not moved in {commits} batches, {lag} records wait"
-                    flags[number] = Finding("STALL", reason)
-        return Trends(topic, rises, standing, flags)
+                    flags[number] = Verdict("STALL", reason)
+        return TopicTrends(topic, rises, unmoved, flags)
+
+
+def aligned(
+    partitions: Sequence[PartitionLag], numbers: Sequence[int]
+) -> Sequence[PartitionLag | None]:
+    """The partitions with these numbers, in their order; None where there is none."""
+    # Mostly they are the same: no dictionary of thousands is made for each measurement.
+    if [partition.partition for partition in partitions] == numbers:
+        return partitions
+    by_number = {partition.partition: partition for partition in partitions}
+    return [by_number.get(number) for number in numbers]

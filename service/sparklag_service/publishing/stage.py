@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.runtime.tasks import end
-from sparklag_service.evaluation.unknown_event import unknown_event
+from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
 from sparklag_service.publishing.cadence import Cadence
 from sparklag_service.publishing.lag_publisher import LagPublisher

@@ -10,7 +10,7 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.evaluation.unknown_event import without_numbers
+from sparklag_service.evaluation.evaluator import without_numbers
 
 _DEFAULTS: Final = LimitSettings()
 

@@ -107,19 +107,19 @@ def test_what_the_event_repeats_of_the_query() -> None:
 
 
 def test_an_offset_that_was_just_not_read_again_yet_counts_and_tells_its_age() -> None:
-    found = evaluated(state(), said({0: 70}, asked_s=98.5), moment(100, asked_s=99))
+    found = evaluated(state(), said({0: 70}, requested_s=98.5), moment(100, requested_s=99))
     assert (only(found).lag, only(found).status, only(found).reason) == (65, "OK", None)
     assert only(found).measured_at == found.measured_at - 1_500
     assert (found.status, found.reason) == ("OK", None)
 
 
 def test_an_offset_of_this_pass_has_no_age_of_its_own() -> None:
-    found = evaluated(state(), said({0: 70}, asked_s=99), moment(100, asked_s=99))
+    found = evaluated(state(), said({0: 70}, requested_s=99), moment(100, requested_s=99))
     assert only(found).measured_at is None
 
 
 def test_an_offset_that_could_not_be_read_again_says_why_and_still_counts() -> None:
-    offsets = said({0: 70}, unknown={0: NO_LEADER}, asked_s=60)
+    offsets = said({0: 70}, unknown={0: NO_LEADER}, requested_s=60)
     found = evaluated(state(), offsets, moment(100))
     assert (only(found).lag, only(found).status) == (65, "OK")
     assert only(found).reason == "the partition has no leader: its latest offset is 40 s old"
@@ -128,7 +128,7 @@ def test_an_offset_that_could_not_be_read_again_says_why_and_still_counts() -> N
 
 
 def test_a_new_answer_ends_the_trouble() -> None:
-    offsets = said({0: 70}, unknown={0: NO_LEADER}, asked_s=100)
+    offsets = said({0: 70}, unknown={0: NO_LEADER}, requested_s=100)
     assert only(evaluated(state(), offsets, moment(100))).reason is None
 
 
@@ -140,7 +140,7 @@ def test_a_new_answer_ends_the_trouble() -> None:
     ],
 )
 def test_an_offset_that_is_too_old_does_not_count(unknown: dict[int, str], reason: str) -> None:
-    found = evaluated(state(), said({0: 70}, unknown=unknown, asked_s=39), moment(100))
+    found = evaluated(state(), said({0: 70}, unknown=unknown, requested_s=39), moment(100))
     assert (only(found).lag, only(found).latest_offset) == (None, None)
     assert (only(found).status, only(found).reason) == ("UNKNOWN", reason)
     assert (found.total_lag, found.unknown_partitions) == (None, 1)
@@ -148,7 +148,7 @@ def test_an_offset_that_is_too_old_does_not_count(unknown: dict[int, str], reaso
 
 @pytest.mark.parametrize("topic_id", ["id-a", None])
 def test_an_old_offset_before_the_position_says_nothing_of_the_topic(topic_id: str | None) -> None:
-    found = evaluated(state(), said({0: 3}, topic_id=topic_id, asked_s=99), moment(100))
+    found = evaluated(state(), said({0: 3}, topic_id=topic_id, requested_s=99), moment(100))
     assert (only(found).status, only(found).lag) == ("UNKNOWN", None)
     assert only(found).reason == "its latest offset 3 was read before the position 5"
     assert only(found).measured_at == found.measured_at - 1_000
@@ -228,12 +228,12 @@ def test_the_version_rises_also_where_the_clock_steps_back() -> None:
     query = Follower()
     query.hear(observation())
     first = query.measure(said({0: 70}), moment(100))
-    second = query.measure(said({0: 70}, asked_s=40), moment(40))
-    third = query.measure(said({0: 70}, asked_s=41), moment(41))
+    second = query.measure(said({0: 70}, requested_s=40), moment(40))
+    third = query.measure(said({0: 70}, requested_s=41), moment(41))
     assert first.version < second.version < third.version
     assert second.measured_at == first.measured_at + 1
     query.hear(observation(observed_at=first.observed_at + 5))
-    fourth = query.measure(said({0: 70}, asked_s=42), moment(42))
+    fourth = query.measure(said({0: 70}, requested_s=42), moment(42))
     assert third.version < fourth.version
     assert fourth.measured_at == moment(42).now_ms
 
@@ -245,7 +245,7 @@ def test_a_partition_without_lag_that_did_not_change_is_the_same_object() -> Non
     first = query.measure(said({0: 70, 1: 70, 2: 70}, {0: 0, 1: 0, 2: 0}))
     query.hear(observation(cause="idle", sources=[position(processed)]))
     second = query.measure(
-        said({0: 70, 1: 71, 2: 70}, {0: 0, 1: 0, 2: 1}, asked_s=101), moment(101)
+        said({0: 70, 1: 71, 2: 70}, {0: 0, 1: 0, 2: 1}, requested_s=101), moment(101)
     )
     pairs = zip(first.topics[0].partitions, second.topics[0].partitions, strict=True)
     assert [old is new for old, new in pairs] == [True, False, False]
@@ -264,7 +264,7 @@ def test_a_new_plan_makes_a_partition_another() -> None:
     "then",
     [
         {},
-        said({0: 70}, asked_s=99),
+        said({0: 70}, requested_s=99),
         said({0: 70}, topic_id="id-b"),
         said({}, missing="topic orders does not exist", gone=True),
         said({0: 70}, {0: 6}),

@@ -62,9 +62,9 @@ def anything_said(dice: random.Random, now_s: float) -> OffsetsByCluster:
             for number in range(4):
                 for level in answer.latest.values():
                     if dice.random() < 0.8:
-                        asked_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
+                        requested_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
                         level.setdefault(topic, {})[number] = LatestOffset(
-                            dice.randint(0, 20), asked_s
+                            dice.randint(0, 20), requested_s
                         )
                 if dice.random() < 0.8:
                     start = dice.choice([0, 0, dice.randint(0, 20)])

@@ -229,7 +229,7 @@ def test_an_added_partition_counts_from_its_first_offset_before_spark_plans_it()
 def test_an_added_partition_whose_first_offset_is_not_known_is_unknown(
     earliest: dict[int, int],
 ) -> None:
-    offsets = said({0: 70, 1: 40}, earliest, asked_s=99)
+    offsets = said({0: 70, 1: 40}, earliest, requested_s=99)
     added = evaluated(state(), offsets, moment(100)).topics[0].partitions[1]
     assert (added.lag, added.status, added.latest_offset) == (None, "UNKNOWN", 40)
     assert added.measured_at == moment(99).now_ms
@@ -294,7 +294,7 @@ def test_a_query_that_went_back_says_from_where_until_it_is_there_again() -> Non
     ("between", "status"),
     [
         ({}, "UNKNOWN"),
-        (said({0: 70}, asked_s=1), "UNKNOWN"),
+        (said({0: 70}, requested_s=1), "UNKNOWN"),
         (said({}, missing="topic orders does not exist", gone=True), "GONE"),
         (said({0: 70}, {0: 60}), "DATA_LOSS"),
         (said({0: 3}), "UNKNOWN"),

@@ -8,7 +8,7 @@ from typing import Any
 from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
 from sparklag_service.enrichment.cluster_offsets import Advances, ClusterOffsets, RecordTime, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import Moment
+from sparklag_service.enrichment.measure_time import MeasureTime
 from tests.messages import RUN_ID, observation, position
 from tests.service.states import USUAL, Follower, moment, partition
 
@@ -58,7 +58,7 @@ class Trace:
         return self._moment.now_ms
 
     @property
-    def _moment(self) -> Moment:
+    def _moment(self) -> MeasureTime:
         at = moment(self.now_s)
         return at._replace(now_ms=at.now_ms + round(self.clock_off_s * 1000))
 
