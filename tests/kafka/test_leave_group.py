@@ -8,9 +8,8 @@ import logging
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from sparklag_kafka.clients import leave_group as leaving
+from sparklag_kafka.clients import consumer as consumer_module
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_kafka.clients.leave_group import leave_group
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings
 from tests.logged import logged
@@ -58,8 +57,8 @@ async def nothing_goes_on(consumer: ContractConsumer) -> None:
 async def test_each_step_that_fails_is_logged_and_nothing_goes_on(
     consumer: ContractConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger=leaving.__name__):
-        await leave_group(consumer, 0.5, _cancelled, _refused, _endless)
+    with caplog.at_level(logging.WARNING, logger=consumer_module.__name__):
+        await consumer.leave_group(0.5, _cancelled, _refused, _endless)
     assert [line for line in logged(caplog) if line.startswith("left")][:3] == [
         "left the group uncleanly: it was cancelled, and nobody has asked for that",
         "left the group uncleanly: KafkaConnectionError: closed",

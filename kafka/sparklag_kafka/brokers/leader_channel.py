@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from sparklag_kafka.brokers.connection import BrokerConnection
@@ -113,7 +113,7 @@ class _Round:
 class LeaderChannel:
     """Requests the latest, or the earliest, offsets of broker `node_id`.
 
-    Channels that share `reading` read one response at a time. `connection` is the channel's own.
+    Channels that share `reading` read one response at a time.
     """
 
     def __init__(
@@ -154,12 +154,10 @@ class LeaderChannel:
             self._next.waiting.append(wait_group)
 
     async def aclose(self) -> None:
-        """Cancel the round in flight, and close the connection."""
-        closing: list[Awaitable[None]] = [self.connection.aclose()]
+        """Cancel the round in flight. The caller closes the connection."""
         if self._task is not None:
             self._task.cancel()
-            closing.append(self._task)
-        await asyncio.gather(*closing, return_exceptions=True)
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run_rounds(self) -> None:
         try:

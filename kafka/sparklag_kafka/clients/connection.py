@@ -31,8 +31,8 @@ _REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
 
 
 class TrustedBrokers:
-    """Which brokers may see the password: those that the settings name, and those that TLS shows
-    to be who they are. A cluster's metadata may name any host."""
+    """Which brokers may see the password: those that the settings name, and those that TLS
+    authenticates. A cluster's metadata may name any host."""
 
     def __init__(self, access: ClusterAccess) -> None:
         kafka = access.kafka
@@ -54,9 +54,9 @@ class TrustedBrokers:
             )
 
     def guard(self, client: AIOKafkaClient) -> None:
-        """Keep `client` from connecting to others."""
+        """Keep `client` from connecting to other brokers."""
         connect = client._get_conn
-        told: set[str] = set()
+        reported: set[str] = set()
 
         async def connect_to_trusted(node_id: object, **options: Any) -> Any:
             broker = client.cluster.broker_metadata(node_id)
@@ -64,8 +64,8 @@ class TrustedBrokers:
                 try:
                     self.require(broker.host)
                 except UntrustedBroker as error:
-                    if broker.host not in told:
-                        told.add(broker.host)
+                    if broker.host not in reported:
+                        reported.add(broker.host)
                         _log.error("%s", error)
                     return None
             return await connect(node_id, **options)
@@ -114,7 +114,7 @@ def _ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
             password=kafka.ssl_key_password,
         )
     except (OSError, ValueError) as error:
-        # ssl.SSLError is an OSError. None of these say which file they mean.
+        # ssl.SSLError is an OSError. None of them names the file.
         raise SettingsError(f"TLS files of kafka ({kafka.tls_files}): {error}") from error
     context.check_hostname = kafka.ssl_check_hostname
     return context
@@ -172,7 +172,7 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
             return "connection refused: is a broker listening there?"
         case OSError() if error.strerror and not isinstance(error, ssl.SSLError | ConnectionError):
             return error.strerror
-    # The broker hung up, or does not speak TLS: it never says why.
+    # The broker closed the connection, or does not speak TLS: it gives no reason.
     if kafka.security_protocol.endswith("SSL"):
         return (
             "the broker ended the TLS connection: is this a TLS port, and does it want a client"
@@ -185,6 +185,6 @@ def _cause(error: BaseException, kafka: KafkaSettings) -> str:
 
 
 def quiet_client_logs() -> None:
-    """aiokafka logs each failed attempt as an error; we say once what failed, and go on."""
+    """aiokafka logs each failed attempt as an error; sparklag logs the first of a series."""
     for name in ("aiokafka", "aiokafka.client", "aiokafka.conn", "aiokafka.cluster"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

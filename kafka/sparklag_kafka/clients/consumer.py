@@ -1,28 +1,36 @@
-"""How topics of ours are read: by aiokafka's consumer, whatever may stand there."""
+"""aiokafka's consumer for topics to which anybody may have written anything."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
-from sparklag_kafka.clients.untrusted_batches import reading_untrusted
+from sparklag_kafka.clients.untrusted_batches import OnUnreadable, reading_untrusted
+from sparklag_kafka.errors import KAFKA_FAILURES, error_text
+from sparklag_schemas.runtime.tasks import CancelledByNobody, end, run_apart
 from sparklag_schemas.settings import ResolvedSettings
 
-_MOST_BYTES: Final = 16 * 1024 * 1024
-_AT_ONCE: Final = 8
+_log = logging.getLogger(__name__)
 
-OnUnreadable = Callable[[int, int, str], None]
-"""First offset of a batch, the offset after it, and why it cannot be read."""
+_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of record values in one `getmany`."""
+_CHUNK_RECORDS: Final = 8
+_MIN_STEP_TIMEOUT_S: Final = 0.2
+_CANCEL_AGAIN_S: Final = 3.0
 
 
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
-    """Passes over batches that are larger than `limits.batch_mb`, decompressed, or that cannot be
-    read. It connects only to brokers that may see its password, and commits nothing by itself."""
+    """Skips batches that are larger than `limits.batch_mb`, decompressed, or cannot be read.
+
+    It connects only to brokers that may see its password, and commits nothing by itself.
+    """
 
     _closed: bool
 
@@ -40,19 +48,36 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
             **options,
         )
         TrustedBrokers(settings.access).guard(self._client)
-        self._most_bytes = settings.limits.batch_mb * 1024 * 1024
+        self._max_batch_bytes = settings.limits.batch_mb * 1024 * 1024
         self._on_unreadable = on_unreadable
 
     async def start(self) -> None:
         """See aiokafka."""
-        with reading_untrusted(self._most_bytes, self._on_unreadable):
+        with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
             await super().start()
 
+    async def leave_group(self, timeout_s: float, *first: Callable[[], Awaitable[None]]) -> None:
+        """Take the steps in `first`, then stop: together in `timeout_s`, though each gets a short
+        time at least. Failures are logged."""
+        deadline_s = time.monotonic() + timeout_s
+        for step in (*first, self.stop):
+            task = asyncio.ensure_future(run_apart(step()))
+            timeout_s = max(_MIN_STEP_TIMEOUT_S, deadline_s - time.monotonic())
+            try:
+                await asyncio.wait({task}, timeout=timeout_s)
+                if not task.done():
+                    raise asyncio.TimeoutError
+                task.result()
+            except (*KAFKA_FAILURES, CancelledByNobody) as error:
+                _log.warning("left the group uncleanly: %s", error_text(error))
+            finally:
+                await end(task, patience_s=_CANCEL_AGAIN_S)
+
     async def stop(self) -> None:
-        """Close it, and leave its group, whatever goes wrong on the way.
+        """Close it, and leave its group, also where a part of it fails to close.
 
         aiokafka's own awaits tasks that it has cancelled and raises their CancelledError, which
-        would end whoever awaits it; and what it fails at leaves tasks that connect anew.
+        would end whoever awaits it; and after a failure it leaves tasks that reconnect.
         """
         if self._closed:
             return
@@ -72,17 +97,20 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """See aiokafka; of large records fewer. It would decompress `max_records` of any size."""
+        """See aiokafka, which decompresses `max_records` of any size; this returns fewer large
+        ones."""
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         count = size = 0
-        while count < max_records and size < _MOST_BYTES:
-            at_once = min(_AT_ONCE, max_records - count)
-            more = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=at_once)
-            for partition, records in more.items():
+        while count < max_records and size < _MAX_BYTES:
+            chunk_size = min(_CHUNK_RECORDS, max_records - count)
+            chunk = await super().getmany(
+                *partitions, timeout_ms=timeout_ms, max_records=chunk_size
+            )
+            for partition, records in chunk.items():
                 taken.setdefault(partition, []).extend(records)
                 count += len(records)
                 size += sum(len(record.value or b"") for record in records)
-            if not more or self._subscription.reassignment_in_progress:
+            if not chunk or self._subscription.reassignment_in_progress:
                 break
             # From here on it does not wait: what was taken stays this member's.
             timeout_ms = 0
@@ -91,7 +119,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
 
 def _tasks_of(parts: Iterable[object]) -> Iterator[asyncio.Task[object]]:
     for part in parts:
-        for held in vars(part).values():
-            for one in held if isinstance(held, set) else (held,):
-                if isinstance(one, asyncio.Task):
-                    yield one
+        for value in vars(part).values():
+            for item in value if isinstance(value, set) else (value,):
+                if isinstance(item, asyncio.Task):
+                    yield item

@@ -1,4 +1,4 @@
-"""How both halves write to Kafka: acknowledged within a deadline, or said to have failed."""
+"""The producer of both halves: a message is acknowledged within a deadline, or fails."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _log = logging.getLogger("sparklag")
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """As our topics are created with."""
 _BATCH_BYTES = 256 * 1024
-"""Several events in one, and less than any topic refuses: what is larger goes by itself."""
+"""Room for several events, and less than any topic refuses. A larger event is sent by itself."""
 _ABANDON_TIMEOUT_S = 2.0
 
 
 class AcknowledgedProducer:
-    """An idempotent producer that is made anew whenever it fails.
+    """An idempotent producer that is replaced whenever it fails.
 
-    aiokafka's tries for ever and never says that it cannot; after a message that is refused by
-    size the next one is out of order for ever. So each message has a deadline, and a producer
-    that failed is abandoned, with all that it has not sent.
+    aiokafka's retries for ever without an error; after a message that is refused for its size the
+    next one is out of order for ever. So each message has a deadline, and a producer that failed
+    is abandoned, with all that it has not sent.
     """
 
     def __init__(self, settings: ResolvedSettings) -> None:
@@ -64,9 +64,9 @@ class AcknowledgedProducer:
         place: ChoosePartition | None = None,
     ) -> None:
         """Return once the message is acknowledged by all replicas in sync. Without `place` its
-        partition is that of its key, as Java's clients choose it (murmur2).
+        partition is chosen from its key, as by Java's clients (murmur2).
 
-        Raises MessageTooLarge; KafkaUnavailable after the deadline; and what aiokafka raises.
+        Raises MessageTooLarge, or another of KAFKA_FAILURES; KafkaUnavailable after the deadline.
         """
         size = len(value or b"")
         if size > _MAX_MESSAGE_BYTES:
@@ -80,16 +80,16 @@ class AcknowledgedProducer:
             signed = [*headers, *self._signatures.headers(topic, key, value)]
             await outbox.send(topic, partition, key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
-            await self._give_up(outbox, "a message before it was refused by its size")
+            await self._replace(outbox, "a message before it was refused by its size")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
         except KAFKA_FAILURES as error:
-            await self._give_up(outbox, f"its producer failed: {error_text(error)}")
+            await self._replace(outbox, f"its producer failed: {error_text(error)}")
             raise
 
     async def aclose(self) -> None:
-        """Disconnect. Who wants a message to arrive has waited for it: nothing is flushed."""
+        """Disconnect. Nothing is flushed: callers of `send` wait for their messages."""
         if self._outbox is not None:
-            await self._give_up(self._outbox, "the producer was closed")
+            await self._replace(self._outbox, "the producer was closed")
 
     async def _start(self) -> Outbox:
         async with self._starting:
@@ -110,8 +110,8 @@ class AcknowledgedProducer:
                 self._outbox = Outbox(producer, self._timeout_s)
             return self._outbox
 
-    async def _give_up(self, outbox: Outbox, reason: str) -> None:
-        # Of several messages that fail with one producer, the first ends it, and only that one.
+    async def _replace(self, outbox: Outbox, reason: str) -> None:
+        # Several messages may fail with one producer: only the first of them ends it.
         if self._outbox is outbox:
             self._outbox = None
             outbox.end(reason)
@@ -121,11 +121,11 @@ class AcknowledgedProducer:
 async def _abandon(producer: AIOKafkaProducer) -> None:
     """Disconnect, in a bounded time. Never raises.
 
-    `stop` waits until all is sent, which may be never; cancelled, it leaves a producer behind that
-    goes on, and one day sends what is long out of date.
+    `stop` waits until all is sent, which may be never; cancelled, it leaves a running producer
+    behind, which may send outdated messages later.
     """
-    # There is no public way. First the connections, so that what waits for an answer ends, and once
-    # more for those that were made anew. What does not end in time is cancelled.
+    # There is no public way. Connections are closed first, which ends waiting for responses, and
+    # again at the end, for those that were reopened. A step that takes too long is cancelled.
     for step in (_disconnect, _end_sender, _disconnect):
         try:
             await asyncio.wait_for(step(producer), _ABANDON_TIMEOUT_S / 3)

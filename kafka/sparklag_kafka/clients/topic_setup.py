@@ -1,4 +1,4 @@
-"""Creates the topics where they are missing, and finds out where they would lose data."""
+"""Creates missing topics, and checks the settings of existing ones for data loss."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _REPLICAS = 3
 
 
 async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
-    """Create those of `specs` that are missing; the names of those created.
+    """Create those of `specs` that are missing; returns the names of those created.
 
-    Raises TopicUnavailable where the broker refuses, what aiokafka raises where none answers, and
+    Raises TopicUnavailable where the broker refuses, one of KAFKA_FAILURES where none responds, and
     SettingsError as `client_options` does.
     """
     async with _admin(access) as admin:
@@ -34,26 +34,25 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
 
 
 async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
-    """Sentences on the settings of existing topics that would lose data.
+    """Sentences about settings of existing topics that would lose data.
 
-    Empty too where the right to describe settings is missing: they are then not known. Raises what
-    aiokafka raises, and SettingsError as `client_options` does.
+    Empty also without the right to describe settings. Raises one of KAFKA_FAILURES, and
+    SettingsError as `client_options` does.
     """
     async with _admin(access) as admin:
         existing = set(await admin.list_topics())
         present = {spec.name: spec for spec in specs if spec.name in existing}
         if not present:
             return []
-        answers = await admin.describe_configs(
+        responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
         )
-    found = []
-    for answer in answers:
-        for error_code, _message, _kind, name, entries in answer.resources:
+    problems = []
+    for response in responses:
+        for error_code, _message, _kind, name, entries in response.resources:
             if error_code == 0:
-                config = {entry[0]: entry[1] for entry in entries}
-                found += present[name].problems(config)
-    return found
+                problems += present[name].problems({entry[0]: entry[1] for entry in entries})
+    return problems
 
 
 @asynccontextmanager
@@ -68,15 +67,15 @@ async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> bool:
-    # The request aiokafka speaks is older than "the broker's default".
+    # aiokafka's version of the request is older than "the broker's default".
     new = NewTopic(
         spec.name,
         num_partitions=spec.partitions,
         replication_factor=spec.replication_factor or min(_REPLICAS, brokers),
         topic_configs=dict(spec.config),
     )
-    answer = await admin.create_topics([new])
-    for _topic, error_code, message in answer.topic_errors:
+    response = await admin.create_topics([new])
+    for _topic, error_code, message in response.topic_errors:
         error = for_code(error_code)
         if error_code == 0:
             return True

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.leader_channel import LeaderChannel, OffsetsReceiver, WaitGroup
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, TopicPart
@@ -97,7 +98,11 @@ class WatchedCluster(OffsetsReceiver):
         self.offsets.unknown.update(plan.unknown)
         channels = set()
         for leader, level, part in plan.parts:
-            channel = self._channel(leader, LATEST)
+            channel = self._channels.get((leader, LATEST))
+            if channel is None:
+                # A connection of its own: nothing else delays latest offsets.
+                connection = self.pool.dedicated(self._table.brokers[leader])
+                channel = self._open_channel(leader, LATEST, connection, self)
             channel.request(level, part)
             channels.add(channel)
         for channel in channels:
@@ -263,19 +268,23 @@ class WatchedCluster(OffsetsReceiver):
         for wait_group in list(self._waiting):
             self._release(wait_group)
 
-    # Channels: nothing else delays latest offsets, for each has its own connection.
+    # Channels
 
-    def _channel(self, leader: int, spec: OffsetSpec) -> LeaderChannel:
-        channel = self._channels.get((leader, spec))
-        if channel is None:
-            connection = self.pool.dedicated(self._table.brokers[leader])
-            receiver = self if spec == LATEST else self._earliest_receiver
-            channel = LeaderChannel(leader, connection, spec, receiver, self._reading)
-            self._channels[leader, spec] = channel
+    def _open_channel(
+        self, leader: int, spec: OffsetSpec, connection: BrokerConnection, receiver: OffsetsReceiver
+    ) -> LeaderChannel:
+        channel = LeaderChannel(leader, connection, spec, receiver, self._reading)
+        self._channels[leader, spec] = channel
         return channel
 
     async def _close_channels(self, keys: Iterable[tuple[int, OffsetSpec]]) -> None:
-        await asyncio.gather(*(self._channels.pop(key).aclose() for key in keys))
+        closing: list[Awaitable[None]] = []
+        for key in keys:
+            channel = self._channels.pop(key)
+            closing.append(channel.aclose())
+            if key[1] == LATEST:
+                closing.append(channel.connection.aclose())
+        await asyncio.gather(*closing)
 
     # Earliest offsets: they move slowly
 
@@ -288,8 +297,14 @@ class WatchedCluster(OffsetsReceiver):
             await asyncio.sleep(0)
 
     def _request_earliest(self, leader: int, part: TopicPart) -> None:
+        channel = self._channels.get((leader, EARLIEST))
+        if channel is None:
+            connection = self.pool.connection(leader)
+            if connection is None:
+                return  # the broker has left; new metadata is being taken
+            channel = self._open_channel(leader, EARLIEST, connection, self._earliest_receiver)
         part.earliest_requested = True
-        self._channel(leader, EARLIEST).request("read_uncommitted", part)
+        channel.request("read_uncommitted", part)
 
     async def _forget_idle(self) -> None:
         """Forget queries that were not requested for long, and what only they needed."""

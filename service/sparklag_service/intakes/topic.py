@@ -12,7 +12,6 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_kafka.clients.leave_group import leave_group
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.errors import WrongPlace
@@ -283,8 +282,7 @@ class TopicIntake:
 
     async def _leave(self, consumer: ContractConsumer, handler: RebalanceHandler) -> None:
         self._owns_partitions = self._accepts = False
-        await leave_group(
-            consumer,
+        await consumer.leave_group(
             _SHARE_OF_LEAVING * self._settings.shutdown_timeout_s,
             handler.on_revoked,
             self._commit,

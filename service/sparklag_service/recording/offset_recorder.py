@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_kafka.clients.leave_group import leave_group
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.writer import StoreWriter
@@ -131,7 +130,7 @@ class OffsetRecorder:
                 if batches:
                     await self._commit(consumer, batches)
         finally:
-            await leave_group(consumer, _LEAVE_S)
+            await consumer.leave_group(_LEAVE_S)
 
     async def _take(self, records: Iterable[ConsumerRecord]) -> None:
         async for chunk in self._records.chunks(records):
