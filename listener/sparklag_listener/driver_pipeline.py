@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from sparklag_listener.events.event_queue import EventQueue
 from sparklag_listener.events.kafka_source import QueryDescription
@@ -49,17 +48,9 @@ Describe = Callable[[str], QueryDescription]
 """Query id to its description. Blocks: it calls the JVM."""
 
 
-class Sink(Protocol):
-    """The destination of observations. Marks each as done on the queue once it is safe."""
-
-    def __call__(
-        self,
-        queue: NewestQueue[Observation],
-        settings: ResolvedSettings,
-        stats: Stats,
-    ) -> Awaitable[None]:
-        """Run until cancelled."""
-
+Sink = Callable[[NewestQueue[Observation], ResolvedSettings, Stats], Awaitable[None]]
+"""The destination of observations. Marks each as done on the queue once it is safe; runs until
+cancelled."""
 
 Record = Callable[[NewestQueue[Observation], Stats], Awaitable[None]]
 """Writes observations to the offset store, and marks each as done on the queue; runs until

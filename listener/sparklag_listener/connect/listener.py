@@ -159,41 +159,32 @@ def _make_listener(on_event: OnEvent, on_error: OnError) -> Any:
     """A listener of PySpark's class, which is not imported before."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    def dispatch(read: Callable[[Any], QueryEvent], event: object) -> None:
+    def dispatch(read: Callable[[], QueryEvent]) -> None:
         try:
-            on_event(read(event))
+            on_event(read())
         except Exception as error:
             # Raised, the client would warn of each event.
             on_error(error)
 
     class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: object) -> None:  # noqa: N802 - Spark's names
-            dispatch(_started, event)
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
+            dispatch(lambda: Started(*_ids(event), event.name, epoch_ms()))
 
-        def onQueryProgress(self, event: object) -> None:  # noqa: N802
-            dispatch(_progressed, event)
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Progressed(event.progress.json, epoch_ms()))
 
-        def onQueryIdle(self, event: object) -> None:  # noqa: N802
-            dispatch(_idled, event)
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Idled(*_ids(event), epoch_ms()))
 
-        def onQueryTerminated(self, event: object) -> None:  # noqa: N802
-            dispatch(_terminated, event)
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            dispatch(lambda: Terminated(*_ids(event), _exception(event), epoch_ms()))
 
     return Listener()
 
 
-def _started(event: Any) -> Started:
-    return Started(str(event.id), str(event.runId), event.name, epoch_ms())
+def _ids(event: Any) -> tuple[str, str]:
+    return str(event.id), str(event.runId)
 
 
-def _progressed(event: Any) -> Progressed:
-    return Progressed(event.progress.json, epoch_ms())
-
-
-def _idled(event: Any) -> Idled:
-    return Idled(str(event.id), str(event.runId), epoch_ms())
-
-
-def _terminated(event: Any) -> Terminated:
-    text = event.exception[:MAX_EXCEPTION_CHARS] if event.exception else None
-    return Terminated(str(event.id), str(event.runId), text, epoch_ms())
+def _exception(event: Any) -> str | None:
+    return event.exception[:MAX_EXCEPTION_CHARS] if event.exception else None

@@ -101,7 +101,9 @@ class OffsetsPublisher:
     async def _send(self, observations: list[Observation]) -> list[BaseException | None]:
         """The error of each, or None. Raises unexpected errors."""
         try:
-            producer = self._producer or self._make_producer()
+            if self._producer is None:
+                self._producer = AcknowledgedProducer(self._settings)
+            producer = self._producer
             if not producer.started and self._settings.create_topics:
                 await self._create_topic()
         except _FAILURES as error:
@@ -138,10 +140,6 @@ class OffsetsPublisher:
             error,
         )
         self._queue.task_done()
-
-    def _make_producer(self) -> AcknowledgedProducer:
-        self._producer = AcknowledgedProducer(self._settings)
-        return self._producer
 
     async def _create_topic(self) -> None:
         settings = self._settings

@@ -44,12 +44,15 @@ class CheckpointFiles(Protocol):
     def start_poll(self) -> None:
         """Start a poll: its calls share one deadline."""
 
-    def change_token(self, log: Log) -> Hashable | None:
-        """Changes when files are added or removed, with a resolution of some seconds. None where
-        the store has no such value."""
-
     def list_log(self, log: Log) -> Listing:
-        """Its batches now; an empty listing where the folder is missing."""
+        """Its batches now; an empty listing where the folder is missing. A store that reports
+        changes cheaply may return the last listing."""
+
+    def is_unchanged(self) -> bool:
+        """Whether both logs are as they were last listed. False where the store does not tell."""
+
+    def forget_listings(self) -> None:
+        """List again at the next call."""
 
     def read(self, name: str) -> bytes:
         """`metadata`, `offsets/5`: at most MAX_FILE_BYTES. Raises FileNotFoundError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Hashable
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,14 @@ from sparklag_offsets.errors import CheckpointAway, CheckpointNotFound
 
 _OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe would block for ever, and a symbolic link may lead out of the checkpoint."""
+_TIME_RESOLUTION_S: Final = 2.5
+"""No file system's times are coarser. A folder listed sooner than this after a change may have
+changed again with the same time."""
+_MAX_AGE_S: Final = 30.0
+"""A mounted folder's time may be a stale value of its client; a listing asks the server."""
+
+_FolderTime = tuple[int, int]
+"""Modification time and inode: changes when files are added or removed."""
 
 
 class LocalFiles:
@@ -36,22 +44,47 @@ class LocalFiles:
             "offsets": os.path.join(location, "offsets"),
             "commits": os.path.join(location, "commits"),
         }
+        self._cached: dict[Log, _CachedListing] = {}
 
     def start_poll(self) -> None:
         """No deadline: a call that hangs in the kernel cannot be cancelled."""
         if self._below is not None and not _is_below(self.location, self._below):
             raise CheckpointNotFound(f"{self.location}: a symbolic link leads out of {self._below}")
 
-    def change_token(self, log: Log) -> Hashable | None:
+    def list_log(self, log: Log) -> LocalListing:
+        # Read before the listing: a change in between changes the time again.
+        folder_time = self._folder_time(log)
+        now_s = time.monotonic()
+        cached = self._cached.get(log)
+        since_s = now_s
+        if cached is not None:
+            if cached.is_valid(folder_time, now_s):
+                return cached.listing
+            if cached.folder_time == folder_time:
+                since_s = cached.since_s
+        listing = self._list_folder(log)
+        self._cached[log] = _CachedListing(listing, folder_time, now_s, since_s)
+        return listing
+
+    def is_unchanged(self) -> bool:
+        now_s = time.monotonic()
+        return len(self._cached) == len(self._folders) and all(
+            cached.is_valid(self._folder_time(log), now_s) for log, cached in self._cached.items()
+        )
+
+    def forget_listings(self) -> None:
+        self._cached.clear()
+
+    def _folder_time(self, log: Log) -> _FolderTime | None:
         try:
             status = os.lstat(self._folders[log])
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise _away(self.location, error) from error
-        return (status.st_mtime_ns, status.st_ino)
+        return status.st_mtime_ns, status.st_ino
 
-    def list_log(self, log: Log) -> LocalListing:
+    def _list_folder(self, log: Log) -> LocalListing:
         folder = self._folders[log]
         try:
             names = [] if os.path.islink(folder) else os.listdir(folder)
@@ -110,6 +143,23 @@ class LocalListing:
             return None
         version = (status.st_mtime_ns, status.st_ino)
         return FileInfo(status.st_mtime_ns // 1_000_000, status.st_size, version)
+
+
+@dataclass(frozen=True)
+class _CachedListing:
+    listing: LocalListing
+    folder_time: _FolderTime | None
+    listed_at_s: float
+    since_s: float
+    """When the folder was first seen with this time."""
+
+    def is_valid(self, folder_time: _FolderTime | None, now_s: float) -> bool:
+        return (
+            folder_time is not None
+            and self.folder_time == folder_time
+            and self.listed_at_s - self.since_s > _TIME_RESOLUTION_S
+            and now_s - self.listed_at_s < _MAX_AGE_S
+        )
 
 
 def find_local(pattern: str) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from sparklag_offsets.checkpoints.files import CheckpointFiles, Listing
-from sparklag_offsets.checkpoints.listing_cache import ListingCache
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_commit,
@@ -46,7 +45,6 @@ class CheckpointReader:
     def __init__(self, files: CheckpointFiles) -> None:
         self.location = files.location
         self._files = files
-        self._listings = ListingCache(files)
         self._snapshot: Snapshot | None = None
         self._last_position: CheckpointPosition | None = None
         self._broken: dict[int, int] = {}
@@ -65,11 +63,11 @@ class CheckpointReader:
         try:
             self._files.start_poll()
             self._broken_before, self._broken = self._broken, {}
-            if self._snapshot is not None and not was_waiting and self._listings.is_current():
+            if self._snapshot is not None and not was_waiting and self._files.is_unchanged():
                 return None
             self._snapshot = self._read_with_retries(was_waiting)
         except BaseException:
-            self._listings.clear()
+            self._files.forget_listings()
             self._last_position = None
             raise
         position = self._snapshot.position()
@@ -102,7 +100,7 @@ class CheckpointReader:
                 return self._read(was_waiting or attempt > 0)
             except FileNotFoundError:
                 # It was listed: purged in the meantime, or the checkpoint is being deleted.
-                self._listings.clear()
+                self._files.forget_listings()
         raise CheckpointGone(
             f"{self.location}: its files vanish while they are read: it is being deleted"
         )
@@ -110,18 +108,18 @@ class CheckpointReader:
     def _read(self, was_waiting: bool) -> Snapshot:
         snapshot = self._snapshot
         if snapshot is None or self._files.lists_cheaply:
-            return self._read_listed(self._listings.list_log("commits"))
+            return self._read_listed(self._files.list_log("commits"))
         offsets = None
         if snapshot.has_gaps and snapshot.planned_batch_id is None:
             # Every batch is planned before it is committed.
-            offsets = self._listings.list_log("offsets")
+            offsets = self._files.list_log("offsets")
             if newest_file(offsets) == snapshot.newest_offsets and not was_waiting:
                 return snapshot
         return self._read_commits(snapshot, offsets)
 
     def _read_commits(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
         """List the commits only; the names of the offsets files follow from them."""
-        commits = self._listings.list_log("commits")
+        commits = self._files.list_log("commits")
         newest = newest_commit(commits)
         if newest is None and snapshot.commit is None and snapshot.planned_batch_id is not None:
             # The first batch runs. Only the id tells this checkpoint from another query's.
@@ -151,7 +149,7 @@ class CheckpointReader:
 
     def _read_listed(self, commits: Listing) -> Snapshot:
         """List both logs. Commits first, so that each of them has its offsets file."""
-        offsets = self._listings.list_log("offsets")
+        offsets = self._files.list_log("offsets")
         newest = newest_commit(commits, set(offsets.batch_ids))
         snapshot = self._snapshot
         if snapshot is not None and not snapshot.is_continued_by(commits, newest):
@@ -218,7 +216,7 @@ class CheckpointReader:
 
     def _with_listed_plan(self, snapshot: Snapshot, offsets: Listing | None) -> Snapshot:
         """The same with the newest planned batch, from the listing of the offsets log."""
-        offsets = offsets or self._listings.list_log("offsets")
+        offsets = offsets or self._files.list_log("offsets")
         snapshot = replace(
             snapshot,
             planned_batch_id=None,

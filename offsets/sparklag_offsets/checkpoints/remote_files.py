@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -148,10 +148,6 @@ class RemoteFiles:
         self._root()
         self._deadline_s = time.monotonic() + self._store.timeout_s
 
-    def change_token(self, log: Log) -> Hashable | None:
-        # An object store has no folders, and HDFS takes as long for it as for the listing.
-        return None
-
     def list_log(self, log: Log) -> FullListing:
         files = {}
         for entry in self._entries(log):
@@ -159,6 +155,13 @@ class RemoteFiles:
             if batch_id is not None and entry.get("type") == "file":
                 files[batch_id] = _file_info(entry)
         return FullListing(files)
+
+    def is_unchanged(self) -> bool:
+        # An object store has no folders, and HDFS takes as long for this as for the listing.
+        return False
+
+    def forget_listings(self) -> None:
+        """None is cached."""
 
     def read(self, name: str) -> bytes:
         return self._store.read(self.location, self._deadline_s, f"{self._root()}/{name}")

@@ -202,17 +202,10 @@ def _document(record: BatchRecord) -> Document:
 
 
 def _record(batch: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
-    topics = [
-        TopicRanges(
-            topic["source"],
-            topic["topic"],
-            topic["topic_id"],
-            topic["bootstrap_servers"],
-            [(partition, _int(begin), int(until)) for partition, begin, until in topic["ranges"]],
-            topic["assigned"],
-        )
-        for topic in batch["topics"]
-    ]
+    topics = []
+    for topic in batch["topics"]:
+        ranges = [(number, _int(start), int(end)) for number, start, end in topic["ranges"]]
+        topics.append(TopicRanges(**{**topic, "ranges": ranges}))
     return BatchRecord(
         query_id=batch["query_id"],
         query=query.get("name"),

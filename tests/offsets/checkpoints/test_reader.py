@@ -13,7 +13,7 @@ from sparklag_offsets.checkpoints import (
     CheckpointPosition,
     CheckpointReader,
     CheckpointStore,
-    listing_cache,
+    local_files,
     read_checkpoint,
 )
 from sparklag_offsets.checkpoints.local_files import LocalFiles
@@ -75,7 +75,7 @@ def test_times_are_those_of_the_files(checkpoint: Checkpoint) -> None:
 def test_nothing_is_listed_or_read_while_nothing_changes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.05)
+    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.05)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     seen(reader)
@@ -103,8 +103,8 @@ def test_a_folder_whose_time_says_nothing_is_listed_now_and_then(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # NFS gives out what it knows of a folder for up to a minute.
-    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
-    monkeypatch.setattr(listing_cache, "_MAX_AGE_S", 0.2)
+    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(local_files, "_MAX_AGE_S", 0.2)
     checkpoint.run(0, at(5))
     reader = checkpoint.reader()
     seen(reader)
@@ -223,7 +223,7 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
     checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The folders themselves say that nothing changes.
-    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
@@ -238,7 +238,7 @@ def test_a_half_written_plan_is_not_there_until_it_is_whole(
 def test_what_stays_half_written_is_an_error_until_a_newer_file_comes(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     checkpoint.run(0, at(5))
     seen(reader)
@@ -344,7 +344,7 @@ def test_another_query_s_checkpoint_in_the_same_place_is_noticed(checkpoint: Che
 def test_commits_that_were_taken_back_count_once_they_stay_so(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing_cache, "_TIME_RESOLUTION_S", 0.0)
+    monkeypatch.setattr(local_files, "_TIME_RESOLUTION_S", 0.0)
     reader = checkpoint.reader()
     for number in range(4):
         checkpoint.run(number, at(number))
