@@ -1,2 +1,2 @@
-"""Offsets that are kept: by Kafka in its logs, by Spark in checkpoints, by us in a store; and how a
-query is put back to them."""
+"""Stored offsets: in Kafka's logs, Spark's checkpoints and the offset store; and how a query is
+restored to them."""

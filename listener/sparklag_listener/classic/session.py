@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -56,7 +57,9 @@ class ClassicSession:
             return
         # First: a query's last events may still be on their way to the listener.
         self.queries.await_events(timeout_s)
-        remove_listener(self._spark, self._wrapper)
+        # Any of these: the session or the JVM is gone, or stop() has cleared pyspark's state.
+        with suppress(Py4JError, OSError, AttributeError, TypeError):
+            self._spark._jsparkSession.streams().removeListener(self._wrapper)
 
 
 def require_classic_session(spark: Any) -> None:
@@ -77,7 +80,7 @@ def require_classic_session(spark: Any) -> None:
 
 
 def add_listener(spark: Any, listener: Py4jListener) -> Any:
-    """Register with the session. Returns the wrapper for `remove_listener`.
+    """Register with the session. Returns the wrapper, to remove it.
 
     Raises NoListener where Spark does not take it, or there is no port for its callbacks.
     """
@@ -107,15 +110,6 @@ def _require_callback_port(gateway: Any) -> None:
     family = socket.getaddrinfo(address, 0)[0][0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))
-
-
-def remove_listener(spark: Any, wrapper: Any) -> None:
-    """Unregister. The session or JVM may be gone."""
-    try:
-        spark._jsparkSession.streams().removeListener(wrapper)
-    except (Py4JError, OSError, AttributeError, TypeError):
-        # AttributeError: pyspark's own state after stop().
-        return
 
 
 def _version(spark: Any) -> tuple[int, ...]:

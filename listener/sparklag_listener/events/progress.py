@@ -85,21 +85,6 @@ class Progress(Struct, frozen=True):
     """Parsed from their descriptions, where possible."""
 
 
-class EventTime(Struct, frozen=True):
-    """Epoch milliseconds; None where there is none."""
-
-    watermark_at: int | None = None
-    max_at: int | None = None
-    """Highest event time in this batch."""
-
-
-class StateSize(Struct, frozen=True):
-    """Of all state stores of a query; None where it has none."""
-
-    rows: int | None = None
-    memory_bytes: int | None = None
-
-
 _progress = msgspec.json.Decoder(_Progress)
 _batch = msgspec.json.Decoder(_Batch)
 _offsets = msgspec.json.Decoder(Offsets)
@@ -115,7 +100,7 @@ def parse_progress(text: str) -> Progress:
     """
     try:
         progress = _progress.decode(text)
-        started_at_ms = parse_epoch_ms(progress.timestamp)
+        started_at_ms = _epoch_ms(progress.timestamp)
         if started_at_ms < 0:
             raise ValueError(f"timestamp {progress.timestamp} is before 1970")
     except NOT_JSON as error:
@@ -138,7 +123,8 @@ def parse_progress(text: str) -> Progress:
         if source.description.startswith("Kafka")
     }
     processed = {index: _end_offsets(source) for index, source in kafka.items()}
-    state, times = parse_state_size(progress.state_operators), parse_event_time(progress.event_time)
+    state_rows, state_memory_bytes = _state_size(progress.state_operators)
+    watermark_at, max_event_time_at = _event_times(progress.event_time)
     return Progress(
         query_id=progress.id,
         run_id=progress.run_id,
@@ -151,14 +137,14 @@ def parse_progress(text: str) -> Progress:
             rows=bounded(max(rows, 0)),
             duration_ms=duration,
             phases_ms=phases,
-            rate_limited=is_rate_limited(
+            rate_limited=_is_rate_limited(
                 (source.endOffset, processed[index], source.latestOffset)
                 for index, source in kafka.items()
             ),
-            state_rows=state.rows,
-            state_memory_bytes=state.memory_bytes,
-            watermark_at=times.watermark_at,
-            max_event_time_at=times.max_at,
+            state_rows=state_rows,
+            state_memory_bytes=state_memory_bytes,
+            watermark_at=watermark_at,
+            max_event_time_at=max_event_time_at,
         ),
         processed=processed,
         began={index: _start_offsets(source) for index, source in kafka.items()},
@@ -184,7 +170,7 @@ def completed_batch(text: str) -> tuple[int | None, bool]:
     return batch_id if batch_id >= 0 else None, ran
 
 
-def parse_offsets(raw: Raw) -> Offsets | None:
+def _parse_offsets(raw: Raw) -> Offsets | None:
     """A Kafka source's offsets: an object, or in Connect its text. Raises one of NOT_JSON."""
     if raw == _NULL:
         return None
@@ -194,7 +180,7 @@ def parse_offsets(raw: Raw) -> Offsets | None:
 
 def _end_offsets(source: _Source) -> Offsets | None:
     try:
-        return parse_offsets(source.endOffset)
+        return _parse_offsets(source.endOffset)
     except NOT_JSON as error:
         text = printable(f"endOffset of {source.description}: {error}")
         raise MalformedMessage(text) from error
@@ -202,12 +188,12 @@ def _end_offsets(source: _Source) -> Offsets | None:
 
 def _start_offsets(source: _Source) -> Offsets | None:
     try:
-        return parse_offsets(source.startOffset)
+        return _parse_offsets(source.startOffset)
     except NOT_JSON:
         return None
 
 
-def is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool | None:
+def _is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool | None:
     """Whether more records were available than the batch took, when it was planned.
 
     `sources`: of each Kafka source the end of the batch, raw and parsed, and the log end offsets.
@@ -221,7 +207,7 @@ def is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool 
         if raw_ends == raw_latest:
             continue
         try:
-            latest = parse_offsets(raw_latest) or {}
+            latest = _parse_offsets(raw_latest) or {}
         except NOT_JSON:
             continue
         if any(
@@ -233,35 +219,32 @@ def is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool 
     return limited
 
 
-def parse_state_size(raw: Raw) -> StateSize:
-    """Of Spark's `stateOperators`."""
-    if raw == _NULL:
-        return StateSize()
+def _state_size(raw: Raw) -> tuple[int | None, int | None]:
+    """Rows and bytes of all state stores, from Spark's `stateOperators`."""
     try:
         operators = _operators.decode(raw)
     except NOT_JSON:
-        return StateSize()
+        return None, None
     if not operators:
-        return StateSize()
+        return None, None
     memory = [each.memory_used_bytes for each in operators if each.memory_used_bytes is not None]
     rows = bounded(sum(each.num_rows_total for each in operators))
-    return StateSize(rows, bounded(sum(memory)) if memory else None)
+    return rows, bounded(sum(memory)) if memory else None
 
 
-def parse_event_time(raw: Raw) -> EventTime:
-    """Of Spark's `eventTime`. A watermark of 1970 means none yet."""
-    if raw == _NULL:
-        return EventTime()
+def _event_times(raw: Raw) -> tuple[int | None, int | None]:
+    """Watermark and highest event time of the batch, from Spark's `eventTime`."""
     try:
         times = _event_time.decode(raw)
-        watermark_at = parse_epoch_ms(times.watermark) if times.watermark is not None else None
-        max_at = parse_epoch_ms(times.max) if times.max is not None else None
+        watermark_at = _epoch_ms(times.watermark) if times.watermark is not None else None
+        max_at = _epoch_ms(times.max) if times.max is not None else None
     except NOT_JSON:
-        return EventTime()
-    return EventTime(watermark_at or None, max_at)
+        return None, None
+    # A watermark of 1970 means none yet.
+    return watermark_at or None, max_at
 
 
-def parse_epoch_ms(timestamp: str) -> int:
+def _epoch_ms(timestamp: str) -> int:
     """Of a time in Spark's format. Raises ValueError."""
     # Python 3.10 does not take the Z.
     time = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))

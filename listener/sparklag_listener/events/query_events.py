@@ -63,7 +63,7 @@ QueryEvent = Started | Progressed | Idled | Refreshed | Terminated
 
 @dataclass(frozen=True)
 class PolledEvent:
-    """An event that did not arrive, made up by polling Spark."""
+    """The equivalent of an event that did not arrive, built by polling Spark."""
 
     event: Started | Progressed | Terminated
     lost: bool = True

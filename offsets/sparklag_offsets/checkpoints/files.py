@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -22,15 +22,14 @@ class FileInfo:
     version: Hashable = None
 
 
-class Listing(Protocol):
+@dataclass(frozen=True)
+class Listing:
     """The batches in one of the two logs."""
 
-    @property
-    def batch_ids(self) -> list[int]:
-        """In rising order. The files may have been deleted since."""
-
-    def info(self, batch_id: int) -> FileInfo | None:
-        """None: the file is gone, or was not listed."""
+    batch_ids: list[int]
+    """In rising order. The files may have been deleted since."""
+    info: Callable[[int], FileInfo | None]
+    """Of a batch's file; may read it only now. None: the file is gone, or was not listed."""
 
 
 class CheckpointFiles(Protocol):
@@ -60,20 +59,6 @@ class CheckpointFiles(Protocol):
 
     def explain_absence(self) -> str:
         """Why there is no checkpoint at the location: one clause."""
-
-
-@dataclass(frozen=True)
-class FullListing:
-    """A listing of a store that returns file information with the names."""
-
-    files: Mapping[int, FileInfo]
-
-    @property
-    def batch_ids(self) -> list[int]:
-        return sorted(self.files)
-
-    def info(self, batch_id: int) -> FileInfo | None:
-        return self.files.get(batch_id)
 
 
 def file_too_long(name: str) -> MalformedCheckpoint:

@@ -7,11 +7,13 @@ import os
 import stat
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sparklag_offsets.checkpoints.files import (
     MAX_FILE_BYTES,
     FileInfo,
+    Listing,
     Log,
     explain_missing_metadata,
     file_too_long,
@@ -51,7 +53,7 @@ class LocalFiles:
         if self._below is not None and not _is_below(self.location, self._below):
             raise CheckpointNotFound(f"{self.location}: a symbolic link leads out of {self._below}")
 
-    def list_log(self, log: Log) -> LocalListing:
+    def list_log(self, log: Log) -> Listing:
         # Read before the listing: a change in between changes the time again.
         folder_time = self._folder_time(log)
         now_s = time.monotonic()
@@ -84,7 +86,7 @@ class LocalFiles:
             raise _away(self.location, error) from error
         return status.st_mtime_ns, status.st_ino
 
-    def _list_folder(self, log: Log) -> LocalListing:
+    def _list_folder(self, log: Log) -> Listing:
         folder = self._folders[log]
         try:
             names = [] if os.path.islink(folder) else os.listdir(folder)
@@ -94,7 +96,7 @@ class LocalFiles:
             raise _away(self.location, error) from error
         batch_ids = [number for name in names if (number := parse_batch_id(name)) is not None]
         batch_ids.sort()
-        return LocalListing(folder, batch_ids)
+        return Listing(batch_ids, partial(_file_info, folder))
 
     def read(self, name: str) -> bytes:
         folder = os.path.dirname(name)
@@ -128,26 +130,8 @@ class LocalFiles:
 
 
 @dataclass(frozen=True)
-class LocalListing:
-    """Reads the information of a file only when it is requested."""
-
-    folder: str
-    batch_ids: list[int]
-
-    def info(self, batch_id: int) -> FileInfo | None:
-        try:
-            status = os.lstat(f"{self.folder}/{batch_id}")
-        except OSError:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        version = (status.st_mtime_ns, status.st_ino)
-        return FileInfo(status.st_mtime_ns // 1_000_000, status.st_size, version)
-
-
-@dataclass(frozen=True)
 class _CachedListing:
-    listing: LocalListing
+    listing: Listing
     folder_time: _FolderTime | None
     listed_at_s: float
     since_s: float
@@ -188,6 +172,17 @@ def find_local(pattern: str) -> list[str]:
         for folder in folders
         if os.path.isfile(os.path.join(folder, "metadata")) and _is_below(folder, below)
     ]
+
+
+def _file_info(folder: str, batch_id: int) -> FileInfo | None:
+    try:
+        status = os.lstat(f"{folder}/{batch_id}")
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    version = (status.st_mtime_ns, status.st_ino)
+    return FileInfo(status.st_mtime_ns // 1_000_000, status.st_size, version)
 
 
 def _is_below(location: str, real_prefix: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sparklag_offsets.checkpoints.files import (
     MAX_FILE_BYTES,
     FileInfo,
-    FullListing,
+    Listing,
     Log,
     explain_missing_metadata,
     file_too_long,
@@ -148,13 +148,13 @@ class RemoteFiles:
         self._root()
         self._deadline_s = time.monotonic() + self._store.timeout_s
 
-    def list_log(self, log: Log) -> FullListing:
+    def list_log(self, log: Log) -> Listing:
         files = {}
         for entry in self._entries(log):
             batch_id = parse_batch_id(_name(entry))
             if batch_id is not None and entry.get("type") == "file":
                 files[batch_id] = _file_info(entry)
-        return FullListing(files)
+        return Listing(sorted(files), files.get)
 
     def is_unchanged(self) -> bool:
         # An object store has no folders, and HDFS takes as long for this as for the listing.
