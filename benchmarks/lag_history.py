@@ -35,7 +35,7 @@ from sparklag_pipeline.history.lag_history import build_session, create_tables
 from sparklag_pipeline.history.queries import ingest, roll_ups
 from sparklag_pipeline.history.rollups import STEPS_S
 from sparklag_pipeline.history.schema import EVENT_FIELDS, PARTITION_FIELDS, event_schema
-from sparklag_pipeline.history.tables import Tables, tables
+from sparklag_pipeline.history.tables import Tables, open_tables
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import lag_topic
@@ -70,8 +70,8 @@ def run() -> list[Row]:
 
 
 def _measured(servers: str, folder: Path) -> list[Row]:
-    kept = tables("parquet", str(folder / "history"))
-    spark = build_session(kept)
+    tables = open_tables("parquet", str(folder / "history"))
+    spark = build_session(tables)
     try:
         runs = _Runs(spark, servers, folder)
         runs.topic = _WARM_UP_TOPIC
@@ -114,11 +114,11 @@ class _Runs:
         self._spark, self._folder = spark, folder
         self._options = kafka_options(ClusterAccess(servers, Settings().kafka))
         self._number = 0
-        self.newest: Tables = tables("parquet", str(folder / "none"))
+        self.newest: Tables = open_tables("parquet", str(folder / "none"))
 
     def ours(self) -> list[float]:
         """Seconds of the job's ingest query."""
-        self.newest = tables("parquet", str(self._new_folder()))
+        self.newest = open_tables("parquet", str(self._new_folder()))
         create_tables(self._spark, self.newest)
         return [
             _seconds(
@@ -183,15 +183,15 @@ def _seconds(writer: DataStreamWriter) -> float:
     return time.perf_counter() - began_s
 
 
-def _rolled(spark: SparkSession, kept: Tables, name: str) -> Row:
+def _rolled(spark: SparkSession, tables: Tables, name: str) -> Row:
     say(f"lag history: rolling up into {name}")
-    took_s = _seconds(roll_ups(spark, kept, name, lateness="5 minutes"))
+    took_s = _seconds(roll_ups(spark, tables, name, lateness="5 minutes"))
     return Row(f"lag history, roll-up into {name}", f"{took_s:.1f} s", "")
 
 
-def _reported(kept: Tables) -> Row:
+def _reported(tables: Tables) -> Row:
     command = [sys.executable, "-m", "sparklag_pipeline.report.lag_report", "--format", "json"]
-    command += ["--since", str(_START_MS), "--table", kept.location]
+    command += ["--since", str(_START_MS), "--table", tables.location]
     samples_s = []
     for _ in range(_REPORTS):
         began_s = time.perf_counter()

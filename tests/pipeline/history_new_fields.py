@@ -47,17 +47,17 @@ def main(servers: str, folder: Path) -> None:
     # Not before: the history takes its columns from the messages when it is imported.
     from sparklag_pipeline.history import partition_rows
     from sparklag_pipeline.history.lag_history import create_tables
-    from sparklag_pipeline.history.tables import FORMATS, tables
+    from sparklag_pipeline.history.tables import FORMATS, open_tables
     from tests.pipeline import history_session as session
     from tests.second_client import SecondClient
 
-    kept = {name: tables(name, str(folder / name)) for name in FORMATS}
-    spark = session.session_for(list(kept.values()))
+    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS}
+    spark = session.session_for(list(tables.values()))
     result: dict[str, list[dict[str, Any]]] = {}
-    for name, history in kept.items():
+    for name, history in tables.items():
         SecondClient(servers).produce(f"history-{name}", [msgspec.json.encode(_event())])
         create_tables(spark, history)
-        session.keep_once(spark, servers, history, f"history-{name}")
+        session.ingest_once(spark, servers, history, f"history-{name}")
         rows = history.read(spark, partition_rows.NAME, partition_rows.COLUMNS)
         shown = rows.select("event_id", "partition", "retries", "labels", "owner", "replicas")
         result[name] = session.as_dicts(shown)

@@ -29,7 +29,7 @@ from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.lag_history import create_tables
 from sparklag_pipeline.history.partition_rows import check_patterns
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
-from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.tables import FORMATS, Tables, open_tables
 from sparklag_schemas import Settings, Thresholds, encode
 from sparklag_schemas.settings import ClusterAccess
 from tests.pipeline import history_cases as cases
@@ -39,28 +39,28 @@ LATENESS = "1 minute"
 
 
 def main(servers: str, folder: Path) -> None:
-    kept = {name: tables(name, str(folder / name)) for name in FORMATS}
-    spark = session_for(list(kept.values()))
+    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS}
+    spark = session_for(list(tables.values()))
     answer: dict[str, Any] = {
         "values": _values(spark),
         "targets": _targets(spark),
         "asked": _asked(spark),
         "refused": _refused(spark),
         "rolled": _rolled(spark),
-        "formats": {name: _kept_twice(spark, servers, one) for name, one in kept.items()},
+        "formats": {name: _ingest_twice(spark, servers, one) for name, one in tables.items()},
     }
     (folder / "told.json").write_text(json.dumps(answer, default=str))
     spark.stop()
 
 
-def session_for(kept: Sequence[Tables]) -> SparkSession:
+def session_for(tables: Sequence[Tables]) -> SparkSession:
     settings = {"spark.sql.adaptive.enabled": "false"}
-    for one in kept:
+    for one in tables:
         settings |= one.session_settings()
     jars = [
         *spark_kafka_jars(),
         *spark_avro_jars(),
-        *(jar for one in kept for jar in table_format_jars(one.format)),
+        *(jar for one in tables for jar in table_format_jars(one.format)),
     ]
     return query_process.build_session(
         "history-session",
@@ -126,17 +126,17 @@ def _rolled(spark: SparkSession) -> list[dict[str, Any]]:
     return as_dicts(rolled.withColumn("start_ms", expr("unix_millis(window_start)")))
 
 
-def _kept_twice(spark: SparkSession, servers: str, kept: Tables) -> dict[str, Any]:
+def _ingest_twice(spark: SparkSession, servers: str, tables: Tables) -> dict[str, Any]:
     """Some events and a late one, then more: what the tables hold after each."""
-    topic = f"history-{kept.format}"
+    topic = f"history-{tables.format}"
     client = SecondClient(servers)
     client.create(topic, 2)
-    create_tables(spark, kept)
+    create_tables(spark, tables)
     found = []
     for part in cases.PARTS:
         client.produce(topic, [encode(event) for event in part])
-        keep_once(spark, servers, kept, topic)
-        found.append({name: _of_table(spark, kept, name, columns) for name, columns in _TABLES})
+        ingest_once(spark, servers, tables, topic)
+        found.append({name: _of_table(spark, tables, name, columns) for name, columns in _TABLES})
     return {"after": found}
 
 
@@ -148,21 +148,21 @@ _TABLES: Sequence[tuple[str, Mapping[str, str]]] = (
 
 
 def _of_table(
-    spark: SparkSession, kept: Tables, name: str, columns: Mapping[str, str]
+    spark: SparkSession, tables: Tables, name: str, columns: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    rows = kept.read(spark, name, columns)
+    rows = tables.read(spark, name, columns)
     if name == partition_rows.NAME:
         return as_dicts(rows.select("event_id", "partition", "first", "day"))
     return as_dicts(rows.selectExpr("query_id", "unix_millis(window_start) AS start_ms", "events"))
 
 
-def keep_once(spark: SparkSession, servers: str, kept: Tables, topic: str) -> None:
+def ingest_once(spark: SparkSession, servers: str, tables: Tables, topic: str) -> None:
     options = kafka_options(ClusterAccess(servers, Settings().kafka))
-    one = ingest(spark, kept, kafka_options=options, lag_topic=topic, thresholds={})
+    one = ingest(spark, tables, kafka_options=options, lag_topic=topic, thresholds={})
     BatchLog(_ended(start_once(one))).update()
     for name in rollups.STEPS_S:
-        rolling = roll_ups(spark, kept, name, lateness=LATENESS)
-        BatchLog(_ended(start_once(rolling, kept.knows_available_now))).update()
+        rolling = roll_ups(spark, tables, name, lateness=LATENESS)
+        BatchLog(_ended(start_once(rolling, tables.knows_available_now))).update()
 
 
 def _ended(query: StreamingQuery) -> StreamingQuery:

@@ -30,7 +30,7 @@ from sparklag_pipeline.history.batch_log import BatchLog
 from sparklag_pipeline.history.events import WriterSchemas, look_up, unknown_schema_id
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
-from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.tables import FORMATS, Tables, open_tables
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas import ResolvedSettings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 def build_session(
-    kept: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
+    tables: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
 ) -> SparkSession:
     """A local session with what the tables, and values in Avro, need; under spark-submit, the given
     one.
@@ -57,7 +57,7 @@ def build_session(
             "spark.sql.streaming.stopTimeout": "30s",
             # A file for each day is open at once: else each batch would be sorted by day.
             "spark.sql.maxConcurrentOutputFileWriters": "32",
-            **kept.session_settings(),
+            **tables.session_settings(),
         },
         local={
             "spark.master": "local[*]",
@@ -68,7 +68,7 @@ def build_session(
         },
         jars=lambda: [
             *spark_kafka_jars(),
-            *table_format_jars(kept.format),
+            *table_format_jars(tables.format),
             *(spark_avro_jars() if avro else ()),
         ],
         ui=ui,
@@ -76,22 +76,22 @@ def build_session(
 
 
 def run(
-    spark: SparkSession, settings: ResolvedSettings, kept: Tables, arguments: argparse.Namespace
+    spark: SparkSession, settings: ResolvedSettings, tables: Tables, arguments: argparse.Namespace
 ) -> None:
     """Write the history until a query fails or SIGINT or SIGTERM comes; with `--once`, until all
     events are taken. Raises JobSettingWrong, SettingsError, and what Spark raises."""
     signals = StopSignals()
     partition_rows.check_patterns(spark, settings.thresholds)
     options = kafka_options(settings.access)
-    create_tables(spark, kept)
+    create_tables(spark, tables)
     handle = observe(spark, settings.bootstrap_servers, config=arguments.config)
     avro = WriterSchemas(has_registry=settings.registry.url is not None)
-    rolling = [roll_ups(spark, kept, name, lateness=arguments.lateness) for name in _ROLL_UPS]
+    rolling = [roll_ups(spark, tables, name, lateness=arguments.lateness) for name in _ROLL_UPS]
     try:
         while not signals.received:
             ingesting = ingest(
                 spark,
-                kept,
+                tables,
                 kafka_options=options,
                 lag_topic=settings.lag_topic,
                 thresholds=settings.thresholds,
@@ -102,7 +102,7 @@ def run(
                     _run([partial(start_once, ingesting)], signals)
                     for writer in rolling:
                         if not signals.received:
-                            start = partial(start_once, writer, kept.knows_available_now)
+                            start = partial(start_once, writer, tables.knows_available_now)
                             _run([start], signals)
                 else:
                     starts = [ingesting.trigger(processingTime=arguments.trigger).start]
@@ -161,11 +161,11 @@ def _await_schema(
     return avro
 
 
-def create_tables(spark: SparkSession, kept: Tables) -> None:
+def create_tables(spark: SparkSession, tables: Tables) -> None:
     """All three, where they are missing."""
-    kept.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
+    tables.create(spark, partition_rows.NAME, partition_rows.COLUMNS, "day")
     for name in _ROLL_UPS:
-        kept.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")
+        tables.create(spark, name, rollups.TABLE_COLUMNS, "day", "batch")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -211,15 +211,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_intervals(arguments)
         overrides = {name: getattr(arguments, name) for name in ("bootstrap_servers", "lag_topic")}
         settings = load_settings(config=arguments.config, overrides=overrides).resolved()
-        kept = tables(arguments.format, arguments.output)
+        tables = open_tables(arguments.format, arguments.output)
         spark = build_session(
-            kept,
+            tables,
             avro=settings.registry.url is not None,
             driver_memory=arguments.driver_memory,
             ui=arguments.ui,
         )
         try:
-            run(spark, settings, kept, arguments)
+            run(spark, settings, tables, arguments)
         finally:
             spark.stop()
     except (SettingsError, JobSettingWrong) as error:

@@ -1,4 +1,4 @@
-"""What the history keeps of a lag event, in Spark's types.
+"""What the history stores of a lag event, in Spark's types.
 
 The fields are those of the messages, without the ones listed here: a field that is added to a
 message is read, and has a column in the table `partitions`, without a change of this package.
@@ -19,7 +19,7 @@ from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
 CORRUPT: Final = "_corrupt"
 """Where Spark puts a document that does not have these types."""
 
-_NOT_KEPT: Final[Mapping[type, Collection[str]]] = {
+_NOT_STORED: Final[Mapping[type, Collection[str]]] = {
     LagEvent: {
         *("observed_at", "processed_at", "origin", "activity", "batch", "planned_batch_id"),
         *("checkpoint_location", "exception", "cause", "measured_by"),
@@ -40,10 +40,10 @@ _SIMPLE_TYPES: Final[Mapping[Any, str]] = {
 }
 
 
-def kept_fields(message: type[Struct]) -> dict[str, str]:
-    """Name and Spark type of each field of such a message that is kept."""
+def stored_fields(message: type[Struct]) -> dict[str, str]:
+    """Name and Spark type of each field of such a message that is stored."""
     hints = get_type_hints(message, include_extras=True)
-    left_out = _NOT_KEPT.get(message, ())
+    left_out = _NOT_STORED.get(message, ())
     return {
         name: spark_type(hints[name]) for name in message.__struct_fields__ if name not in left_out
     }
@@ -61,22 +61,29 @@ def event_schema() -> str:
 
 def avro_schema() -> str:
     """The same as the Avro schema to read with. Times are the numbers that they are in JSON."""
-    kept = {"LagEvent": EVENT_FIELDS, "TopicLag": TOPIC_FIELDS, "PartitionLag": PARTITION_FIELDS}
-    event = _with_fields(without_logical_types(declared(LagEvent)), kept)
+    by_record = {
+        "LagEvent": EVENT_FIELDS,
+        "TopicLag": TOPIC_FIELDS,
+        "PartitionLag": PARTITION_FIELDS,
+    }
+    event = _with_fields(without_logical_types(declared(LagEvent)), by_record)
     event["fields"].append({"name": CORRUPT, "type": ["null", "string"], "default": None})
     return json.dumps(event)
 
 
-def _with_fields(node: Any, kept: Mapping[str, Collection[str]]) -> Any:
-    """The Avro schema with the records' kept fields, in the order of `kept`."""
+def _with_fields(node: Any, by_record: Mapping[str, Collection[str]]) -> Any:
+    """The Avro schema with the records' stored fields, in their order."""
     match node:
-        case {"type": "record", "name": name, "fields": fields} if name in kept:
+        case {"type": "record", "name": name, "fields": fields} if name in by_record:
             by_name = {field["name"]: field for field in fields}
-            return {**node, "fields": [_with_fields(by_name[field], kept) for field in kept[name]]}
+            return {
+                **node,
+                "fields": [_with_fields(by_name[field], by_record) for field in by_record[name]],
+            }
         case dict():
-            return {key: _with_fields(value, kept) for key, value in node.items()}
+            return {key: _with_fields(value, by_record) for key, value in node.items()}
         case list():
-            return [_with_fields(item, kept) for item in node]
+            return [_with_fields(item, by_record) for item in node]
     return node
 
 
@@ -98,12 +105,12 @@ def spark_type(kind: Any) -> str:
     if origin is Literal:
         return "string"
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return f"struct<{', '.join(f'{name}: {of}' for name, of in kept_fields(kind).items())}>"
+        return f"struct<{', '.join(f'{name}: {of}' for name, of in stored_fields(kind).items())}>"
     if kind not in _SIMPLE_TYPES:
         raise TypeError(f"{kind} has no Spark type here")
     return _SIMPLE_TYPES[kind]
 
 
-EVENT_FIELDS: Final = kept_fields(LagEvent)
-TOPIC_FIELDS: Final = kept_fields(TopicLag)
-PARTITION_FIELDS: Final = kept_fields(PartitionLag)
+EVENT_FIELDS: Final = stored_fields(LagEvent)
+TOPIC_FIELDS: Final = stored_fields(TopicLag)
+PARTITION_FIELDS: Final = stored_fields(PartitionLag)

@@ -201,7 +201,7 @@ class IcebergTables(Tables):
         return f"lag_history.`{self._namespace}`.{name}"
 
 
-def tables(format: str, location: str) -> Tables:
+def open_tables(format: str, location: str) -> Tables:
     """The history at `location`, a folder or a URI. Raises JobSettingWrong."""
     for kind in (ParquetTables, DeltaTables, IcebergTables):
         if kind.format == format:

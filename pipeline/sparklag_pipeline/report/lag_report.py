@@ -22,7 +22,7 @@ from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import rollups
-from sparklag_pipeline.history.tables import FORMATS, Tables, tables
+from sparklag_pipeline.history.tables import FORMATS, Tables, open_tables
 from sparklag_pipeline.report.document import as_csv, as_json
 from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
@@ -37,17 +37,17 @@ _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FILE_WIDTH: Final = 160
 
 
-def build_session(kept: Tables) -> SparkSession:
+def build_session(tables: Tables) -> SparkSession:
     """A local session that logs nothing. Raises JavaMissing, DownloadFailed."""
     return query_process.build_session(
         "lag-report",
-        settings={**kept.session_settings(), "spark.sql.parquet.enableVectorizedReader": "true"},
+        settings={**tables.session_settings(), "spark.sql.parquet.enableVectorizedReader": "true"},
         local={
             "spark.master": "local[*]",
             "spark.sql.shuffle.partitions": "4",
             "spark.driver.extraJavaOptions": _JVM_OPTIONS,
         },
-        jars=lambda: table_format_jars(kept.format),
+        jars=lambda: table_format_jars(tables.format),
         log_level="OFF",
     )
 
@@ -106,12 +106,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     try:
         since_ms, until_ms = _period(arguments, epoch_ms())
-        kept = tables(arguments.table_format, arguments.table)
-        kept.require(rollups.MINUTES)
-        spark = build_session(kept)
+        tables = open_tables(arguments.table_format, arguments.table)
+        tables.require(rollups.MINUTES)
+        spark = build_session(tables)
         try:
             minutes, hours = (
-                read_windows(spark, kept, name, since_ms, until_ms, arguments.query)
+                read_windows(spark, tables, name, since_ms, until_ms, arguments.query)
                 for name in (rollups.MINUTES, rollups.HOURS)
             )
         finally:

@@ -58,7 +58,7 @@ _decoder: Final = msgspec.json.Decoder(RolledWindow)
 
 def read_windows(
     spark: SparkSession,
-    kept: Tables,
+    tables: Tables,
     name: str,
     since_ms: int,
     until_ms: int,
@@ -66,7 +66,7 @@ def read_windows(
 ) -> list[RolledWindow]:
     """Rows of roll-up `name` whose windows begin in [since, until), of every query or of that name
     or id. Raises TableMissing."""
-    rows = kept.read(spark, name, rollups.TABLE_COLUMNS)
+    rows = tables.read(spark, name, rollups.TABLE_COLUMNS)
     first, end = expr(f"timestamp_millis({since_ms})"), expr(f"timestamp_millis({until_ms})")
     start, day = col("window_start"), col("day")
     rows = rows.where((start >= first) & (start < end))
