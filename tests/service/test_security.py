@@ -28,7 +28,7 @@ from sparklag_schemas import (
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.cli.diagnosis import diagnose
+from sparklag_service.cli.check import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
@@ -160,7 +160,7 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     scram_kafka: LocalKafka, internal: SecondClient
 ) -> None:
     settings = granted_settings(scram_kafka, internal)
-    assert all(f.good for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers)))
+    assert all(f.ok for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers)))
     elsewhere = settings_for(
         scram_kafka.bootstrap_servers, kafka=login("sparklag"), create_topics=False
     )
@@ -170,14 +170,14 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     bad = [
         f.text
         for f in await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers))
-        if not f.good
+        if not f.ok
     ]
     assert bad == [
         f"no right to write to topic {elsewhere.lag_topic}",
         f"no right to write to topic {elsewhere.offsets_topic}",
         f"no right to read topic {elsewhere.offsets_topic}",
         f"no right to read topic {elsewhere.lag_topic}",
-        f"no right to group {elsewhere.group_id}",
+        f"no right to use group {elsewhere.group_id}",
     ]
 
 

@@ -10,13 +10,14 @@ import msgspec
 from sparklag_schemas import LagEvent, decode_lag_event, decode_observation, encode
 from sparklag_schemas.formatting import mark
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli import lag_text, tail
+from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.publishing.partition_changes import PartitionChanges
 from sparklag_service.rest import page
 from sparklag_service.tracking.query_state import restored
 from sparklag_service.tracking.tracker import Tracker
+from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event, observation
 from tests.service.metrics.scraped import settings

@@ -1,7 +1,7 @@
-"""The command line. Each command is a file of its own.
+"""The command line. Most commands have a file of their own.
 
-Exit codes: 0 all is well; 1 the answer is not good (behind, something to mend); 2 there is no
-answer (a wrong setting, nobody to ask, an unknown query).
+Exit codes: 0 success; 1 a negative result (behind, something to repair); 2 no result (a wrong
+setting, no service, an unknown query).
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ from __future__ import annotations
 import sys
 
 import typer
-from rich.console import Console
 
 from sparklag_schemas import SparklagError
 from sparklag_schemas.printable import printable
+from sparklag_service import VERSION
 from sparklag_service.cli import (
     check,
     checkpoint,
-    demo,
     lag,
     offsets,
     queries,
-    report,
     serve,
+    spark_programs,
     tail,
     topics,
 )
-from sparklag_service.version import VERSION
 
 app = typer.Typer(
     name="sparklag",
@@ -36,8 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
-app.command("demo", context_settings=demo.PASS_ON)(demo.demo)
-app.command("report", context_settings=report.PASS_ON)(report.report)
+app.command("demo", context_settings=spark_programs.PASS_ON)(spark_programs.demo)
+app.command("report", context_settings=spark_programs.PASS_ON)(spark_programs.report)
 app.command("lag")(lag.lag)
 app.command("queries")(queries.queries)
 app.command("tail")(tail.tail)
@@ -63,13 +61,11 @@ def _sparklag(
 
 
 def run() -> None:
-    """Run the command; an error of ours is one line, and exit code 2."""
+    """Run the command; a SparklagError is one line, and exit code 2."""
     try:
         app()
     except SparklagError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"sparklag: {printable(str(error), 2_000)}", markup=False
-        )
+        typer.echo(f"sparklag: {printable(str(error), 2_000)}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, BrokenPipeError):
         sys.exit(130)

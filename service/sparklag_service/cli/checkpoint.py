@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_library
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sparklag_kafka.clients.connection import quiet_client_logs
@@ -15,7 +13,7 @@ from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli.markup import escape
+from sparklag_service.cli.console import console, escape, print_json, table
 from sparklag_service.cli.options import Config, Json
 from sparklag_service.errors import ServiceError
 
@@ -39,25 +37,24 @@ def checkpoint(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Show what a query's checkpoint says of its position, without the query."""
-    # The other commands are to start without all this.
+    """Show the position of a query from its checkpoint, without the query."""
+    # The other commands start without all this.
     from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
 
     settings = load_settings(config=config)
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
-    location = _only_one(store.find(path))
+    location = _single(store.find(path))
     position = read_checkpoint(store, location)
     lags = _lags(position, bootstrap_servers, settings) if bootstrap_servers else None
     if json:
-        typer.echo(json_library.dumps(_document(position, lags)))
+        print_json(_document(position, lags))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_headline(position))
+    console().print(_headline(position))
     if position.sources:
-        console.print(_table(position, lags))
+        console().print(_table(position, lags))
 
 
-def _only_one(locations: list[str]) -> str:
+def _single(locations: list[str]) -> str:
     if len(locations) > 1:
         shown = ", ".join(locations[:3]) + (", …" if len(locations) > 3 else "")
         raise ServiceError(f"{len(locations)} checkpoints match, name one: {shown}")
@@ -72,7 +69,7 @@ def _lags(
 
     quiet_client_logs()
     access = access_by_address(settings, bootstrap_servers)
-    # Processed is known by now: what comes later can only be more.
+    # The processed offsets are read by now: later ends can only be higher.
     bounds = asyncio.run(read_bounds(topics_of(position), access))
     return [lag_of(source.processed, bounds) for source in position.sources]
 
@@ -83,9 +80,9 @@ def _document(position: CheckpointPosition, lags: list[SourceLag] | None) -> dic
         for source in position.sources
     ]
     for source, lag in zip(sources, lags or (), strict=False):
-        is_known = source["processed"] is not None
-        source["latest"] = lag.latest if is_known else None
-        source["lag"] = lag.lag if is_known else None
+        has_position = source["processed"] is not None
+        source["latest"] = lag.latest if has_position else None
+        source["lag"] = lag.lag if has_position else None
         source["reasons"] = lag.reasons
     return {
         "query_id": position.query_id,
@@ -113,17 +110,15 @@ def _headline(position: CheckpointPosition) -> str:
 
 
 def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Table:
-    table = Table(box=None, pad_edge=False)
     headings = ["source", "topic", "partition", "processed", "planned"]
     headings += ["latest", "lag", ""] if lags is not None else []
-    for heading in headings:
-        left = heading in ("topic", "")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    shown = table(headings)
+    for column in shown.columns:
+        column.no_wrap = True
     for number, source in enumerate(position.sources):
-        lag = lags[number] if lags is not None else None
-        for row in _rows(source, lag):
-            table.add_row(*row)
-    return table
+        for row in _rows(source, lags[number] if lags is not None else None):
+            shown.add_row(*row)
+    return shown
 
 
 def _rows(source: SourceOffsets, lag: SourceLag | None) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""`sparklag lag`"""
+"""`sparklag lag`: a query's lag for people, and a probe for programs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from math import isnan
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from sparklag_schemas import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.formatting import mark, records
+from sparklag_schemas import LagEvent
+from sparklag_schemas.formatting import ago, mark, records, span
 from sparklag_schemas.printable import printable
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli import lag_text
-from sparklag_service.cli.markup import ascii_json, escape
+from sparklag_service.cli.console import ascii_json, console, escape, table
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
-from sparklag_service.cli.probe import objection
 from sparklag_service.cli.service_client import get_lag
+from sparklag_service.view import lag_text
 
 _SHOWN = 20
+_MEASURED_MAX_AGE_MS = 60_000
+"""Queries are measured each second and published each ten; an older lag may have changed."""
 _COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
 
 
@@ -50,17 +50,17 @@ def lag(
     says which), 2 when there is no answer: no service, no such query, a wrong option.
     """
     if max_age is not None and isnan(max_age):
-        # Nothing is older than that, so that all would be well.
+        # No age is higher than that: the probe would always succeed.
         raise typer.BadParameter("it takes a number of seconds", param_hint="--max-age")
     event, document = get_lag(url, query)
     now_ms = epoch_ms()
     if json:
         typer.echo(ascii_json(document))
     else:
-        console = Console(highlight=False)
-        console.print(_headline(event, now_ms))
-        console.print(_facts(event, now_ms))
-        console.print(_table(event, _SHOWN if not every_partition else None))
+        out = console(wrap=True)
+        out.print(_headline(event, now_ms))
+        out.print(_facts(event, now_ms))
+        out.print(_table(event, _SHOWN if not every_partition else None))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
         typer.echo(f"sparklag: {printable(event.display_name)}: {why}", err=True)
@@ -74,23 +74,22 @@ def _headline(event: LagEvent, now_ms: int) -> str:
 
 
 def _facts(event: LagEvent, now_ms: int) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim")
-    table.add_column()
+    facts = Table.grid(padding=(0, 1))
+    facts.add_column(style="dim")
+    facts.add_column()
     for heading, text in lag_text.lines(event, now_ms):
-        table.add_row(heading, escape(text))
-    return table
+        facts.add_row(heading, escape(text))
+    return facts
 
 
 def _table(event: LagEvent, most: int | None) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("topic", "partition", "processed", "latest", "lag", "oldest"):
-        table.add_column(heading, justify="left" if heading == "topic" else "right")
-    table.add_column("")
-    every = [(topic, one) for topic in event.topics for one in topic.partitions]
-    shown = every if most is None or len(every) <= most else _worst(every, most)
-    for topic, partition in shown:
-        table.add_row(
+    shown = table(("topic", "partition", "processed", "latest", "lag", "oldest", ""))
+    partitions = [(topic, each) for topic in event.topics for each in topic.partitions]
+    # Unknown lag first: it may be the worst.
+    worst = sorted(partitions, key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0)))
+    rows = partitions if most is None or len(partitions) <= most else worst[:most]
+    for topic, partition in rows:
+        shown.add_row(
             escape(topic.topic),
             str(partition.partition),
             records(partition.processed_offset),
@@ -99,14 +98,39 @@ def _table(event: LagEvent, most: int | None) -> Table:
             lag_text.oldest(partition),
             escape(partition.reason or ""),
         )
-    if len(shown) < len(every):
-        table.caption = f"{len(every) - len(shown):,} more partitions; all with --all"
-        table.caption_justify = "left"
-    return table
+    if len(rows) < len(partitions):
+        shown.caption = f"{len(partitions) - len(rows):,} more partitions; all with --all"
+        shown.caption_justify = "left"
+    return shown
 
 
-def _worst(
-    partitions: list[tuple[TopicLag, PartitionLag]], most: int
-) -> list[tuple[TopicLag, PartitionLag]]:
-    """What is not known first: it may be the worst."""
-    return sorted(partitions, key=lambda one: (one[1].lag is not None, -(one[1].lag or 0)))[:most]
+def objection(
+    event: LagEvent, now_ms: int, *, max_lag: int | None, max_age_s: float | None
+) -> str | None:
+    """Why the query is not within these, in a line. None: it is. An unknown lag is not. Pure."""
+    if max_lag is None and max_age_s is None:
+        return None
+    if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
+        return f"its lag is not known: it was measured {ago(event.measured_at, now_ms)}"
+    if event.total_lag is None:
+        return f"its lag is not known{f': {event.reason}' if event.reason else ''}"
+    if event.unknown_partitions:
+        return f"the lag of {event.unknown_partitions} partitions is not known"
+    if max_lag is not None and event.total_lag > max_lag:
+        return f"it lags by {event.total_lag:,} records, {max_lag:,} are allowed"
+    return _too_old(event, max_age_s) if max_age_s is not None else None
+
+
+def _too_old(event: LagEvent, max_age_s: float) -> str | None:
+    worst_s = event.max_time_lag_s or 0.0
+    if worst_s > max_age_s:
+        allowed = span(max_age_s)
+        return f"its oldest unprocessed record is {span(worst_s)} old, {allowed} is allowed"
+    for partition in (each for topic in event.topics for each in topic.partitions if each.lag):
+        if partition.time_lag_s is None:
+            return "the age of its oldest unprocessed record is not known"
+        if partition.time_lag_method == "floor":
+            # It may be far older: the service has not seen that record arrive.
+            least = span(partition.time_lag_s)
+            return f"its oldest unprocessed record is at least {least} old; how old is not known"
+    return None

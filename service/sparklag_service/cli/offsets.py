@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_library
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from sparklag_kafka.clients.connection import quiet_client_logs
@@ -17,17 +15,16 @@ from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.timestamps import moment_ms
-from sparklag_service.cli.markup import escape
+from sparklag_service.cli.console import console, escape, print_json, table
 from sparklag_service.cli.options import BootstrapServers, Config, Json
 
 if TYPE_CHECKING:
-    from sparklag_offsets.restore.restoration import RestoredOffsets
     from sparklag_offsets.store.batch_record import BatchRecord
     from sparklag_offsets.store.offset_store import OffsetStore
 
 app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 _Query = Annotated[str, typer.Argument(help="Name or id of a query.")]
 _Store = Annotated[
     str | None,
@@ -47,15 +44,14 @@ _At = Annotated[
 def show(
     query: _Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
 ) -> None:
-    """Show the last batch that is kept of a query: its ranges, by partition."""
+    """Show the last stored batch of a query: its ranges, by partition."""
     settings = _settings(config, store)
-    record = _ask(settings, lambda kept: _find(kept, query, at))
+    record = _run(settings, lambda opened: _find(opened, query, at))
     if json:
-        typer.echo(json_library.dumps(_document(record)))
+        print_json(_document(record))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_headline(record))
-    console.print(_ranges(record))
+    console().print(_headline(record))
+    console().print(_ranges(record))
 
 
 @app.command()
@@ -74,23 +70,19 @@ def diff(
     from sparklag_offsets.restore.comparison import compare
 
     settings = _settings(config, store)
-    one, other = _ask(settings, lambda kept: _find_both(kept, first, second, at))
-    found = compare(one, other)
+    compared = compare(*_run(settings, lambda opened: _find_both(opened, first, second, at)))
     if json:
-        partitions = [{**place._asdict(), "behind": place.behind} for place in found.partitions]
-        document = {"behind": found.behind, "caught_up": found.caught_up}
-        typer.echo(json_library.dumps({**document, "partitions": partitions}))
+        partitions = [{**each._asdict(), "behind": each.behind} for each in compared.partitions]
+        summary = {"behind": compared.behind, "caught_up": compared.caught_up}
+        print_json({**summary, "partitions": partitions})
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        table = Table(box=None, pad_edge=False)
-        for heading in ("topic", "partition", escape(first), escape(second), "behind"):
-            table.add_column(heading, justify="left" if heading == "topic" else "right")
-        for place in found.partitions:
-            offsets = (records(place.first), records(place.second), records(place.behind))
-            table.add_row(escape(place.topic), str(place.partition), *offsets)
-        console.print(table)
-        console.print(escape(found.summary(first, second)))
-    if not found.caught_up:
+        shown = table(("topic", "partition", escape(first), escape(second), "behind"))
+        for each in compared.partitions:
+            offsets = (records(each.first), records(each.second), records(each.behind))
+            shown.add_row(escape(each.topic), str(each.partition), *offsets)
+        console().print(shown)
+        console().print(escape(compared.summary(first, second)))
+    if not compared.caught_up:
         raise typer.Exit(1)
 
 
@@ -109,47 +101,42 @@ def restore(
         str,
         typer.Option(
             help="Where retention has deleted what comes next: error, earliest (what is left), or"
-            " unchecked (Kafka is not asked)."
+            " unchecked (without Kafka)."
         ),
     ] = "error",
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Give Spark's startingOffsets of where a query was, held against the topics as they are now.
+    """Print Spark's startingOffsets of where a query was, checked against the topics as they are.
 
     With --json, nothing but that, for `.option("startingOffsets", …)`. A new checkpoint begins with
-    it; one that is there goes on where it is.
+    it; an existing one ignores it.
     """
     from sparklag_offsets.restore.restoration import RestoreOptions, from_store
 
     if on_deleted not in ("error", "earliest", "unchecked"):
         raise typer.BadParameter("it takes error, earliest or unchecked", param_hint="--on-deleted")
     settings = _settings(config, store)
-    wanted = RestoreOptions(
+    options = RestoreOptions(
         "ending" if ending else "starting",
-        on_deleted,  # type: ignore[arg-type]  # it is one of them
+        on_deleted,  # type: ignore[arg-type]  # checked above
         source,
         bootstrap_servers=bootstrap_servers,
     )
     at_ms = _at_ms(at)
-    found = _ask(settings, lambda kept: from_store(kept, query, at_ms, wanted, settings))
-    for warning in found.warnings:
+    restored = _run(settings, lambda opened: from_store(opened, query, at_ms, options, settings))
+    for warning in restored.warnings:
         typer.echo(f"sparklag: {warning}", err=True)
     if json:
-        typer.echo(found.json)
-    else:
-        _explain(found, "endingOffsets" if ending else "startingOffsets")
-
-
-def _explain(found: RestoredOffsets, option: str) -> None:
-    position = found.position
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+        typer.echo(restored.json)
+        return
+    position, option = restored.position, "endingOffsets" if ending else "startingOffsets"
+    console().print(
         f"[bold]{escape(position.query or position.query_id)}[/bold] after batch"
         f" {position.batch_id}, {when(position.processed_at, epoch_ms())}"
     )
-    console.print(f""".option("{option}", '{escape(found.json)}')""")
+    console().print(f""".option("{option}", '{escape(restored.json)}')""")
 
 
 def _settings(config: Path | None, store: str | None) -> Settings:
@@ -163,18 +150,18 @@ def _settings(config: Path | None, store: str | None) -> Settings:
     return settings
 
 
-def _ask(settings: Settings, question: Callable[[OffsetStore], Awaitable[_Answer]]) -> _Answer:
-    """The answer of the store. Raises OffsetsError."""
-    # The other commands are to start without all this.
+def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
+    """What `read` reads of the store. Raises OffsetsError."""
+    # The other commands start without all this.
     from sparklag_offsets.store.offset_store import opened_store
 
     quiet_client_logs()
 
-    async def ask() -> _Answer:
+    async def run() -> _Result:
         async with opened_store(settings.store.url or "") as store:
-            return await question(store)
+            return await read(store)
 
-    return asyncio.run(ask())
+    return asyncio.run(run())
 
 
 async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
@@ -186,9 +173,9 @@ async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
 async def _find_both(
     store: OffsetStore, first: str, second: str, at: str | None
 ) -> tuple[BatchRecord, BatchRecord]:
-    # What the second has is known first: it can only be said to be behind more than it is.
-    other = await _find(store, second, at)
-    return await _find(store, first, at), other
+    # The second is read first: it can only seem to be further behind than it is.
+    behind = await _find(store, second, at)
+    return await _find(store, first, at), behind
 
 
 def _at_ms(at: str | None) -> int | None:
@@ -200,28 +187,22 @@ def _at_ms(at: str | None) -> int | None:
         raise typer.BadParameter(str(error), param_hint="--at") from error
 
 
-def _named(record: BatchRecord) -> str:
-    return record.query or record.query_id
-
-
 def _headline(record: BatchRecord) -> str:
-    name = f"[bold]{escape(_named(record))}[/bold]"
+    name = f"[bold]{escape(record.query or record.query_id)}[/bold]"
     batch = f"batch {record.batch_id}"
     if record.first_batch_id != record.batch_id:
         batch = f"batches {record.first_batch_id} to {record.batch_id}, together"
-    told = ", which nobody told of: known by the next" if record.is_inferred else ""
-    run = f"run {escape(record.run_id)}" if record.run_id is not None else "no run known"
+    source = ", inferred from the next one" if record.is_inferred else ""
+    run = f"run {escape(record.run_id)}" if record.run_id is not None else "run unknown"
     completed = when(record.processed_at, epoch_ms())
-    return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{told}"
+    return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{source}"
 
 
 def _ranges(record: BatchRecord) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("source", "topic", "partition", "from", "until", "offsets"):
-        table.add_column(heading, justify="left" if heading == "topic" else "right")
+    shown = table(("source", "topic", "partition", "from", "until", "offsets"))
     for topic in record.topics:
         for partition, begin, until in topic.ranges:
-            table.add_row(
+            shown.add_row(
                 str(topic.source),
                 escape(topic.topic),
                 str(partition),
@@ -229,7 +210,7 @@ def _ranges(record: BatchRecord) -> Table:
                 records(until),
                 records(until - begin if begin is not None else None),
             )
-    return table
+    return shown
 
 
 def _document(record: BatchRecord) -> dict[str, Any]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_library
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from sparklag_schemas.formatting import ago, catch_up, oldest, records, trend
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli.markup import escape
+from sparklag_service.cli.console import console, escape, print_json, table
 from sparklag_service.cli.options import DEFAULT_URL, Json, Url
 from sparklag_service.cli.service_client import list_lag
 
-_HEADINGS = ("query", "status", "lag", "oldest", "trend", "caught up in", "last batch", "heard of")
-_NUMBERS = ("lag", "oldest", "trend", "caught up in")
+_LEFT = ("query", "status", "last batch", "last seen", "by")
+_HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
 
 
 def queries(
@@ -26,28 +23,26 @@ def queries(
     json: Json = False,
 ) -> None:
     """List all queries: their lag, how old its oldest record is, and where it is going."""
-    found = list_lag(url, status=status, topic=topic)
+    summaries = list_lag(url, status=status, topic=topic)
     if json:
-        typer.echo(json_library.dumps(found))
+        print_json(summaries)
         return
-    console = Console(highlight=False)
-    if not found:
-        console.print("no query" + (" like this" if status or topic else " has been observed yet"))
+    if not summaries:
+        missing = "no query" + (" like this" if status or topic else " has been observed yet")
+        console().print(missing)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in (*_HEADINGS, "by"):
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    shown = table(_HEADINGS, left=_LEFT)
     now_ms = epoch_ms()
-    for query in found:
-        table.add_row(
+    for query in summaries:
+        shown.add_row(
             escape(query["query"] or query["query_id"]),
-            escape(query["status"]),
+            query["status"],
             records(query["total_lag"]),
             oldest(query["total_lag"], query["max_time_lag_s"]),
             trend(query["lag_trend"]),
             catch_up(query["catch_up_s"], query["catch_up_reason"]),
             ago(query["processed_at"], now_ms),
             ago(query["observed_at"], now_ms),
-            escape(query["origin"]),
+            query["origin"],
         )
-    console.print(table)
+    console(wrap=True).print(shown)

@@ -19,9 +19,9 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port to serve on; 0: a free one.")] = None,
     config: Config = None,
 ) -> None:
-    """Run the service: read observations, measure lag, publish it, answer over REST."""
+    """Run the service: read observations, measure lag, publish it, serve it over REST."""
     # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
-    from sparklag_service.server import serve as serve_until_told
+    from sparklag_service.server import serve as serve_until_signal
 
     settings = load_settings(
         config=config,
@@ -33,9 +33,9 @@ def serve(
     )
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    # Libraries say at DEBUG what they send, credentials among it.
+    # Libraries log at DEBUG what they send, credentials among it.
     level = getattr(logging, settings.log_level)
     logging.basicConfig(level=max(logging.INFO, level), handlers=[handler])
     for package in ("sparklag", "sparklag_offsets", "sparklag_schemas", "sparklag_service"):
         logging.getLogger(package).setLevel(level)
-    asyncio.run(serve_until_told(settings))
+    asyncio.run(serve_until_signal(settings))

@@ -1,4 +1,4 @@
-"""Asks a running service, and turns every way that can fail into one line."""
+"""Requests to a running service; every failure becomes one line."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _TIMEOUT_S = 10.0
 
 def get_lag(url: str, query: str) -> tuple[LagEvent, str]:
     """A query's event, and the JSON it came as. Raises ServiceError."""
-    answer = _get(url, f"/lag/{quote(query, safe='')}", {})
-    return decode_lag_event(answer.content), answer.text
+    response = _get(url, f"/lag/{quote(query, safe='')}", {})
+    return decode_lag_event(response.content), response.text
 
 
-def list_lag(url: str, **conditions: str | None) -> list[dict[str, Any]]:
-    """The summaries of all queries that keep `conditions`, over all pages. Raises ServiceError."""
-    parameters = {name: value for name, value in conditions.items() if value is not None}
-    found: list[dict[str, Any]] = []
+def list_lag(url: str, **filters: str | None) -> list[dict[str, Any]]:
+    """The summaries of all queries that match `filters`, over all pages. Raises ServiceError."""
+    parameters = {name: value for name, value in filters.items() if value is not None}
+    summaries: list[dict[str, Any]] = []
     while True:
         page = _get(url, "/lag", parameters).json()
-        found += page["queries"]
+        summaries += page["queries"]
         if page["next_cursor"] is None:
-            return found
+            return summaries
         parameters["cursor"] = page["next_cursor"]
 
 
 def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
     shown = shown_url(url)
     try:
-        answer = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
+        response = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
     except httpx.InvalidURL as error:
-        # Neither it nor the error is quoted: what stands for a port may be a password.
+        # Neither it nor the error is quoted: what looks like a port may be a password.
         raise ServiceError("--url is no address of a service: expected http://host:port") from error
     except httpx.TimeoutException as error:
         raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
@@ -46,13 +46,13 @@ def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
             f"no service at {shown} ({error}):"
             " start one with `sparklag serve`, or say where with --url"
         ) from error
-    if answer.is_success:
-        return answer
+    if response.is_success:
+        return response
     try:
-        document = answer.json()
+        document = response.json()
         detail = document["detail"]
     except (ValueError, KeyError, TypeError):
-        detail = f"status {answer.status_code}: is this a sparklag service?"
+        detail = f"status {response.status_code}: is this a sparklag service?"
         document = {}
     if "query_ids" in document:
         detail += ": " + ", ".join(document["query_ids"])

@@ -15,7 +15,7 @@ from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
-from sparklag_service.cli.markup import ascii_json
+from sparklag_service.cli.console import ascii_json
 from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
 from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
@@ -37,11 +37,11 @@ def tail(
 
 async def _follow(settings: ResolvedSettings, query: str | None, count: int, json: bool) -> None:
     contract_records = ContractRecords(
-        LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PassedOver()
+        LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PrintedRefusals()
     )
     consumer = ContractConsumer(settings, contract_records.refuse_batch, auto_offset_reset="latest")
     consumer.subscribe([settings.lag_topic])
-    told = 0
+    shown_count = 0
     try:
         await consumer.start()
         async for record in consumer:
@@ -53,8 +53,8 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
                 continue
             event, document = shown(event, record.value)
             typer.echo(ascii_json(document) if json else _line(event))
-            told += 1
-            if told == count:
+            shown_count += 1
+            if shown_count == count:
                 return
     except BrokenPipeError:  # whoever reads this output has gone
         raise
@@ -65,11 +65,11 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
         await consumer.stop()
 
 
-class _PassedOver(Refusals):
-    """Each is said at once."""
+class _PrintedRefusals(Refusals):
+    """Each is printed at once."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
-        typer.echo(f"sparklag: passed over a {printable(what)}", err=True)
+        typer.echo(f"sparklag: skipped a {printable(what)}", err=True)
 
 
 def _line(event: LagEvent) -> str:

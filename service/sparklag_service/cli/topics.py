@@ -33,12 +33,12 @@ def create(bootstrap_servers: BootstrapServers = None, config: Config = None) ->
     created, registered = asyncio.run(_create(settings))
     for spec in own_topics(settings):
         schema = ", its schema registered" if spec.name in registered else ""
-        known = "created" if spec.name in created else "already there"
-        typer.echo(f"{spec.name}: {known}{schema}")
+        state = "created" if spec.name in created else "already there"
+        typer.echo(f"{spec.name}: {state}{schema}")
 
 
 async def _create(settings: ResolvedSettings) -> tuple[list[str], list[str]]:
-    # Whoever says this may register, also where the service may not.
+    # This command may register schemas, also where the service may not.
     may = msgspec.structs.replace(settings.registry, register=True)
     formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
     try:

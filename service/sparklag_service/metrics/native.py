@@ -31,7 +31,7 @@ def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
     return gauges(
         "sparklag_query",
         ("processed_age_seconds", since("processed_at"), "Time since the last batch completed."),
-        ("observed_age_seconds", since("observed_at"), "Time since the query was last heard of."),
+        ("observed_age_seconds", since("observed_at"), "Time since the query was last observed."),
         (
             "measured_age_seconds",
             since("measured_at"),

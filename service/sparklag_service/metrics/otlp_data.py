@@ -24,6 +24,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from sparklag_schemas import LagEvent
+from sparklag_service import VERSION
 from sparklag_service.metrics.families import Family, LabelledGauge, Number
 from sparklag_service.metrics.native import NATIVE, ages, query_labels, topic_labels
 from sparklag_service.metrics.scheme import (
@@ -33,7 +34,6 @@ from sparklag_service.metrics.scheme import (
     logs_of,
     offset_sum,
 )
-from sparklag_service.version import VERSION
 
 BATCH_POINTS: Final = 2_000
 """In one request: some hundred kilobytes. Making it holds the interpreter for a moment."""

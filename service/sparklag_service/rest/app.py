@@ -13,6 +13,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
@@ -23,7 +24,6 @@ from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import rows
 from sparklag_service.rest.request_rules import RequestRules
-from sparklag_service.version import VERSION
 
 _ELSEWHERE: Final = "the reason is told on the service's own machine, and in its log"
 

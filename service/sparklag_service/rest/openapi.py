@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from sparklag_schemas.documents import lag_event_components
+from sparklag_service import VERSION
 from sparklag_service.rest import problems
-from sparklag_service.version import VERSION
 
 
 def ref(name: str) -> dict[str, str]:

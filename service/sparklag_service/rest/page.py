@@ -1,4 +1,4 @@
-"""The first page: every query in a row, those that need somebody first. Pure."""
+"""The first page: a row for each query, those that need attention first. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from sparklag_schemas import LagEvent
 from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, trend
 from sparklag_schemas.printable import printable
-from sparklag_service.view.lag_causes import causes
+from sparklag_service.view.lag_text import causes
 
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
 
@@ -46,12 +46,12 @@ def _catch_up(event: LagEvent) -> str:
 
 
 def _why(event: LagEvent, now_ms: int) -> str:
-    """Its reason; of a query that lags and is not well, what holds it back too."""
+    """Its reason; of a query that lags and is not healthy, the causes too."""
     why = _escape(event.reason or "")
     if not event.total_lag or mark(event.status) == "ok":
         return why
-    told = _escape("; ".join(causes(event, now_ms)))
-    return f"{why}<br><small>{told}</small>" if told else why
+    all_causes = _escape("; ".join(causes(event, now_ms)))
+    return f"{why}<br><small>{all_causes}</small>" if all_causes else why
 
 
 def _escape(text: str) -> str:

@@ -1,21 +1,35 @@
-"""What `sparklag lag` says of a query: a few lines for a person who was just woken. Pure."""
+"""A lag event as text for people: a few lines for somebody who was just woken. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from sparklag_schemas import LagEvent, PartitionLag
-from sparklag_schemas.formatting import ago, clock_time, per_second, records, span, trend
+from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.formatting import (
+    ago,
+    clock_time,
+    number,
+    per_second,
+    records,
+    size,
+    span,
+    trend,
+)
 from sparklag_schemas.origins import traits_of
-from sparklag_service.view.lag_causes import causes, place
 
 _ACTIVITIES: Final = {"running": "; one runs now", "waiting": "; it waits"}
 _METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}
+_SKEWED: Final = 0.5
+"""A partition that holds more of the lag than this, and than twice its part, is shown."""
+_PHASE_SHARE: Final = 0.1
+"""A phase that takes less of its batch is not shown."""
+_WHOLE_BATCH: Final = "triggerExecution"
 
 
 def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     """Heading and text: how far behind, how fast, how long until data is lost, why."""
-    told = [("lag", _lag(event))]
+    shown = [("lag", _lag(event))]
     for heading, text in (
         ("oldest", _oldest(event)),
         ("pace", _pace(event)),
@@ -25,8 +39,8 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("known", _known(event, now_ms)),
     ):
         if text:
-            told.append((heading, text))
-    return told
+            shown.append((heading, text))
+    return shown
 
 
 def status(event: LagEvent, now_ms: int) -> str:
@@ -38,7 +52,7 @@ def status(event: LagEvent, now_ms: int) -> str:
 
 
 def oldest(partition: PartitionLag) -> str:
-    """The age of a partition's first unprocessed record; `≥` where that is the least it can be."""
+    """The age of a partition's first unprocessed record; `≥` where that is its lower bound."""
     if partition.time_lag_s is None:
         return "unknown" if partition.lag != 0 else ""
     if partition.lag == 0:
@@ -65,7 +79,7 @@ def _oldest(event: LagEvent) -> str:
             for partition in topic.partitions
             if partition.time_lag_s is not None
         ),
-        key=lambda found: found[1].time_lag_s or 0.0,
+        key=lambda pair: pair[1].time_lag_s or 0.0,
         default=(None, None),
     )
     text = f"unprocessed record {span(event.max_time_lag_s)} old"
@@ -93,18 +107,18 @@ def _pace(event: LagEvent) -> str:
 
 
 def _retention(event: LagEvent, now_ms: int) -> str:
-    told = []
+    facts = []
     if event.lost_records:
-        told.append(f"{event.lost_records:,} records were deleted before they were read")
+        facts.append(f"{event.lost_records:,} records were deleted before they were read")
     if event.loss_expected_at is not None:
         left_s = max(0.0, (event.loss_expected_at - now_ms) / 1000)
         when = clock_time(event.loss_expected_at, now_ms)
-        told.append(f"deletes unread records in {span(left_s)} ({when}) at these rates")
+        facts.append(f"deletes unread records in {span(left_s)} ({when}) at these rates")
     elif event.min_headroom_s is not None:
-        told.append(f"is {span(event.min_headroom_s)} behind the query, which stays ahead")
+        facts.append(f"is {span(event.min_headroom_s)} behind the query, which stays ahead")
     elif event.min_headroom_records is not None:
-        told.append(f"is {event.min_headroom_records:,} records behind the query")
-    return "; ".join(told)
+        facts.append(f"is {event.min_headroom_records:,} records behind the query")
+    return "; ".join(facts)
 
 
 def _batch(event: LagEvent, now_ms: int) -> str:
@@ -130,7 +144,62 @@ def _batch(event: LagEvent, now_ms: int) -> str:
 
 
 def _known(event: LagEvent, now_ms: int) -> str:
-    heard, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    return (
-        f"by {traits_of(event.origin).label or event.origin}, heard of {heard}, measured {measured}"
+    origin = traits_of(event.origin).label or event.origin
+    seen, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
+    return f"by {origin}, last seen {seen}, measured {measured}"
+
+
+def causes(event: LagEvent, now_ms: int) -> Iterator[str]:
+    """What took its time, what holds it back, and how old its watermark is."""
+    batch = event.batch
+    if batch is not None:
+        phases = _phases(batch)
+        if phases:
+            yield phases
+        if batch.rate_limited:
+            yield "rate limited: there was more to read than it may in a batch"
+    skewed = _skew(event)
+    if skewed:
+        yield skewed
+    if batch is not None and batch.state_rows is not None:
+        memory = batch.state_memory_bytes
+        yield f"state {batch.state_rows:,} rows" + (f" in {size(memory)}" if memory else "")
+    if batch is not None and batch.watermark_at:
+        yield _watermark(batch.watermark_at, batch.max_event_time_at, now_ms)
+
+
+def _phases(batch: Batch) -> str:
+    whole = batch.duration_ms or batch.phases_ms.get(_WHOLE_BATCH) or 0
+    parts = sorted(
+        ((ms, name) for name, ms in batch.phases_ms.items() if name != _WHOLE_BATCH), reverse=True
     )
+    phases = [f"{name} {span(ms / 1000)}" for ms, name in parts if ms > whole * _PHASE_SHARE]
+    return f"the batch took {', '.join(phases[:3])}" if phases else ""
+
+
+def _skew(event: LagEvent) -> str:
+    if event.skew is None or not event.max_lag:
+        return ""
+    lagging = [
+        (topic, partition)
+        for topic in event.topics
+        for partition in topic.partitions
+        if partition.lag is not None
+    ]
+    if event.skew < _SKEWED or event.skew * len(lagging) < 2:
+        return ""
+    topic, partition = max(lagging, key=lambda pair: pair[1].lag or 0)
+    return f"skewed: {event.skew:.0%} of the lag is in {place(topic, partition)}"
+
+
+def _watermark(watermark_at: int, max_event_time_at: int | None, now_ms: int) -> str:
+    text = f"watermark {span(max(0.0, (now_ms - watermark_at) / 1000))} ago"
+    if max_event_time_at is not None and max_event_time_at > watermark_at:
+        behind_s = (max_event_time_at - watermark_at) / 1000
+        text += f", {number(behind_s)} s behind the newest event"
+    return text
+
+
+def place(topic: TopicLag, partition: PartitionLag) -> str:
+    """A partition by name."""
+    return f"{topic.topic}[{partition.partition}]"

@@ -8,9 +8,9 @@ import pytest
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
-from sparklag_service.cli import lag_text
-from sparklag_service.cli.probe import objection
+from sparklag_service.cli.lag import objection
 from sparklag_service.rest.page import rows
+from sparklag_service.view import lag_text
 from tests.messages import lag_event
 
 NOW_MS = 1_790_000_001_000
@@ -41,20 +41,20 @@ def event_of(*partitions: PartitionLag, **fields: Any) -> LagEvent:
     )
 
 
-def told(event: LagEvent) -> dict[str, str]:
+def lines_of(event: LagEvent) -> dict[str, str]:
     return dict(lag_text.lines(event, NOW_MS))
 
 
 def test_what_is_not_known_has_no_line() -> None:
-    assert told(lag_event()) == {
+    assert lines_of(lag_event()) == {
         "lag": "65 records, worst partition 65",
         "batch": "41 completed 1 s ago",
-        "known": "by its listener, heard of 1 s ago, measured 1 s ago",
+        "known": "by its listener, last seen 1 s ago, measured 1 s ago",
     }
 
 
 def test_a_lag_that_is_not_known_is_said_and_is_not_zero() -> None:
-    text = told(event_of(partition(0, None)))["lag"]
+    text = lines_of(event_of(partition(0, None)))["lag"]
     assert text == "unknown records, worst partition unknown, 1 partitions unknown"
 
 
@@ -67,11 +67,11 @@ def test_the_status_says_since_when_and_why() -> None:
 def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> None:
     first = partition(0, 5, time_lag_s=3.0, time_lag_method="sampled")
     worst = partition(7, 5, time_lag_s=720.0, time_lag_method="interpolated")
-    assert told(event_of(first, worst))["oldest"] == (
+    assert lines_of(event_of(first, worst))["oldest"] == (
         "unprocessed record 12 min old, in orders[7], by when the log grew"
     )
     floor = partition(7, 5, time_lag_s=720.0, time_lag_method="floor")
-    assert told(event_of(floor))["oldest"] == (
+    assert lines_of(event_of(floor))["oldest"] == (
         "unprocessed record at least 12 min old, in orders[7]"
     )
     assert lag_text.oldest(floor) == "≥ 12 min"
@@ -82,11 +82,11 @@ def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> 
 def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
     rates = {"input_rate": 5_200.0, "processed_rate": 5_100.0, "lag_trend": 100.0}
     never = "never at these rates: 5,200.0 records come a second, 5,100.0 are processed"
-    assert told(lag_event(**rates, catch_up_reason=never))["pace"] == (
+    assert lines_of(lag_event(**rates, catch_up_reason=never))["pace"] == (
         "5,200/s come, 5,100/s are processed, lag +100/s; caught up: never at these rates"
     )
     falling = {"input_rate": 10.0, "processed_rate": 60.0, "lag_trend": -50.0}
-    assert told(lag_event(**falling, catch_up_s=90.0))["pace"] == (
+    assert lines_of(lag_event(**falling, catch_up_s=90.0))["pace"] == (
         "10.0/s come, 60.0/s are processed, lag -50.0/s; caught up in 90 s"
     )
 
@@ -94,12 +94,12 @@ def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
 def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
     losing = lag_event(lost_records=1_200, loss_expected_at=NOW_MS + 10_800_000)
     when = clock_time(NOW_MS + 10_800_000, NOW_MS)
-    assert told(losing)["retention"] == (
+    assert lines_of(losing)["retention"] == (
         "1,200 records were deleted before they were read;"
         f" deletes unread records in 3.0 h ({when}) at these rates"
     )
     assert (
-        told(lag_event(min_headroom_s=7_300.0))["retention"]
+        lines_of(lag_event(min_headroom_s=7_300.0))["retention"]
         == "is 2.0 h behind the query, which stays ahead"
     )
 
@@ -119,7 +119,7 @@ def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
     event = lag_event(
         batch=batch, usual_batch_s=9.1, usual_interval_s=10.0, activity="running", in_flight=5_000
     )
-    found = told(event)
+    found = lines_of(event)
     assert found["lag"].endswith("5,000 in the batch that runs")
     assert found["batch"] == (
         "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one each 10 s);"
@@ -135,15 +135,15 @@ def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
 def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
     many = [partition(number, 1) for number in range(9)]
     skewed = event_of(*many, partition(9, 91), skew=0.91)
-    assert told(skewed)["why"] == "skewed: 91% of the lag is in orders[9]"
+    assert lines_of(skewed)["why"] == "skewed: 91% of the lag is in orders[9]"
     # Of two, one always has half.
-    assert "why" not in told(event_of(partition(0, 4), partition(1, 6), skew=0.6))
+    assert "why" not in lines_of(event_of(partition(0, 4), partition(1, 6), skew=0.6))
 
 
 def test_a_group_commits_and_has_no_batches() -> None:
     group = lag_event(origin="group", run_id=None, processed_at=None, batch_id=None)
-    assert told(group)["batch"] == "has not committed since it is watched"
-    assert told(group)["known"].startswith("by Kafka")
+    assert lines_of(group)["batch"] == "has not committed since it is watched"
+    assert lines_of(group)["known"].startswith("by Kafka")
 
 
 def test_numbers_are_as_long_as_they_say_something() -> None:
