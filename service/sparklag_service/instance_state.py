@@ -19,7 +19,7 @@ from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording.offset_recorder import OffsetRecorder
-from sparklag_service.rest.kept_offsets import KeptOffsets
+from sparklag_service.rest.backend import StoredOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_limits import near_limits
 from sparklag_service.tracking.tracked_queries import TrackedQueries
@@ -47,7 +47,7 @@ class InstanceState:
     view_reader: ViewReader
     live: LiveHub
     history: History
-    kept: KeptOffsets
+    stored_offsets: StoredOffsets
     recording: OffsetRecorder | None
     mirror: Mirror | None
 

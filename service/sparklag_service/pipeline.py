@@ -29,7 +29,7 @@ from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording.offset_recorder import make_recorder
-from sparklag_service.rest.kept_offsets import KeptOffsets
+from sparklag_service.rest.backend import StoredOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
@@ -121,7 +121,7 @@ class Pipeline:
             counters,
         )
         self.topics = OwnTopics(settings)
-        self.kept = KeptOffsets(settings)
+        self.stored_offsets = StoredOffsets(settings)
         self.state = InstanceState(
             settings,
             counters,
@@ -138,7 +138,7 @@ class Pipeline:
             self.view_reader,
             self.live,
             self.history,
-            self.kept,
+            self.stored_offsets,
             self.recording,
             self.mirror,
         )
@@ -146,7 +146,7 @@ class Pipeline:
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, `state.not_ready` says why."""
         async with AsyncExitStack() as stack:
-            for part in (self.kept, self.enricher, self.publishing):
+            for part in (self.stored_offsets, self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)
             await self.topics.until_ready()
             await run_in_layers(

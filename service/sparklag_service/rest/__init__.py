@@ -1,1 +1,1 @@
-"""The REST interface. Everything is answered from memory: a request never touches Kafka."""
+"""The REST interface. Every response is from memory: a request never touches Kafka."""

@@ -1,4 +1,4 @@
-"""The application: its routes, and those too small for a module of their own."""
+"""The application, and the routes too small for a module of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.history import add_history
 from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
 from sparklag_service.rest.offsets import add_offsets
@@ -25,22 +24,21 @@ from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import rows
 from sparklag_service.rest.request_rules import RequestRules
 
-_ELSEWHERE: Final = "the reason is told on the service's own machine, and in its log"
+_REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
 
 
 def create_app(backend: Backend) -> FastAPI:
     """The application that answers from `backend`'s view."""
     # Its files come from the wheel: many clusters have no way to a content network.
     app = FastAPIOffline(title="sparklag", version=VERSION, redoc_url=None)
-    # Where a redirect leads would be the request's word: its Host.
+    # A redirect would lead to the Host of the request.
     app.router.redirect_slashes = False
     settings = backend.settings
     app.add_middleware(RequestRules, http_host=settings.http_host, http_hosts=settings.http_hosts)
-    app.add_exception_handler(problems.Problem, problems.answer_problem)
-    app.add_exception_handler(HTTPException, problems.answer_http_error)
-    app.add_exception_handler(RequestValidationError, problems.answer_invalid)
+    app.add_exception_handler(problems.Problem, problems.handle_problem)
+    app.add_exception_handler(HTTPException, problems.handle_http_error)
+    app.add_exception_handler(RequestValidationError, problems.handle_invalid)
     add_lag(app, backend)
-    add_history(app, backend)
     add_live(app, backend)
     add_offsets(app, backend)
     _add_health(app, backend)
@@ -59,18 +57,18 @@ def _add_health(app: FastAPI, backend: Backend) -> None:
     @app.get(
         "/health/ready",
         tags=["health"],
-        summary="Whether its answers are complete",
+        summary="Whether its responses are complete",
         responses={503: {"description": "The parts that are not ready, each with its reason"}},
     )
     async def ready(request: Request, response: Response) -> dict[str, Any]:
         """503 until the view is complete and Kafka answers. `degraded` names other clusters that
         cannot be reached, checkpoints and groups that cannot be read, groups that cannot be
-        mirrored to: only their queries suffer. Addresses, paths and reasons are told on this
+        mirrored to: only their queries suffer. Addresses, paths and reasons are shown on this
         machine only; the log has them too."""
         failing, degraded = backend.not_ready(), backend.degraded()
         if not _is_local(request):
-            failing = dict.fromkeys(failing, _ELSEWHERE)
-            degraded = {f"{len(degraded)} parts": _ELSEWHERE} if degraded else {}
+            failing = dict.fromkeys(failing, _REMOTE)
+            degraded = {f"{len(degraded)} parts": _REMOTE} if degraded else {}
         response.status_code = 503 if failing else 200
         return {
             "status": "not ready" if failing else "ready",
@@ -94,7 +92,7 @@ def _add_metrics(app: FastAPI, backend: Backend) -> None:
     @app.get(
         "/metrics",
         tags=["health"],
-        summary="Every query's lag, and what the service says of itself, for Prometheus",
+        summary="Every query's lag, and the service's own metrics, for Prometheus",
         responses={200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}},
     )
     async def metrics(
@@ -109,5 +107,5 @@ def _add_page(app: FastAPI, backend: Backend) -> None:
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
         template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
-        found = rows((entry.event for entry in backend.view), epoch_ms())
-        return HTMLResponse(template.replace("{rows}", found))
+        table = rows((entry.event for entry in backend.view), epoch_ms())
+        return HTMLResponse(template.replace("{rows}", table))

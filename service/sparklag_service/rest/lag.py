@@ -1,21 +1,25 @@
-"""`GET /lag` and `GET /lag/{query}`: what stands now."""
+"""`GET /lag`, `GET /lag/{query}` and its history: the newest events, and totals over time."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas import Status
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.history.page import HistoryPage, InvalidParameter, time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED, ref
 
+_TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
+
 
 def add_lag(app: FastAPI, backend: Backend) -> None:
-    """Both routes."""
+    """The three routes."""
     view = backend.view
 
     @app.get(
@@ -35,8 +39,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`."""
         events = (entry.event for entry in view)
-        found = page(events, Filter(status, topic, cluster), limit, cursor)
-        return Response(msgspec.json.encode(found), media_type=JSON)
+        listed = page(events, Filter(status, topic, cluster), limit, cursor)
+        return Response(msgspec.json.encode(listed), media_type=JSON)
 
     @app.get(
         "/lag/{query}",
@@ -51,4 +55,47 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     )
     async def get_lag(query: str) -> Response:
         """By name or by id. The document is the newest one on `consumer-lag`, byte for byte."""
-        return Response(problems.one_query(view, query).document, media_type=JSON)
+        return Response(problems.find_query(view, query).document, media_type=JSON)
+
+    @app.get(
+        "/lag/{query}/history",
+        tags=["lag"],
+        summary="One query's totals over time",
+        response_class=Response,
+        responses={
+            200: {"content": {JSON: {"schema": _history_schema()}}},
+            404: NO_SUCH_QUERY,
+            409: AMBIGUOUS,
+            422: REFUSED,
+        },
+    )
+    async def get_history(
+        query: str,
+        since: Annotated[str | None, Query(description=f"{_TIME} Default: an hour.")] = None,
+        until: Annotated[str | None, Query(description=f"{_TIME} Default: now.")] = None,
+        step: Annotated[
+            str | None,
+            Query(description="Seconds, or a duration: `30s`, `5m`. Default: 300 steps in all."),
+        ] = None,
+    ) -> Response:
+        """By name or by id, from memory. A step without a measurement has no point, and is not
+        0."""
+        event = problems.find_query(view, query).event
+        now_ms = epoch_ms()
+        try:
+            wanted = time_range(since, until, step, now_ms)
+        except InvalidParameter as error:
+            raise problems.invalid_parameter(error.parameter, str(error)) from error
+        page = backend.history.page(event, wanted, now_ms)
+        return Response(msgspec.json.encode(page), media_type=JSON)
+
+
+def _history_schema() -> dict[str, Any]:
+    """Of the response, without references: no other route uses it."""
+    _, components = msgspec.json.schema_components(
+        [HistoryPage], ref_template="#/components/schemas/{name}"
+    )
+    points = dict(components["HistoryPage"])
+    points["properties"] = dict(points["properties"])
+    points["properties"]["points"] = {"type": "array", "items": components["HistoryPoint"]}
+    return points

@@ -13,19 +13,19 @@ from sparklag_schemas import LagEvent, Status
 
 MAX_PAGE: Final = 1_000
 CURSOR: Final = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?$"
-"""What a cursor may be, as a regular expression. Each is a place in the order."""
+"""The regular expression of a cursor: a position in the order."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What a query must be to be listed; None is no condition."""
+    """Conditions for a query to be listed; None is no condition."""
 
     status: Status | None = None
     topic: str | None = None
     cluster: str | None = None
 
-    def takes(self, event: LagEvent) -> bool:
-        """Whether `event` keeps every condition."""
+    def matches(self, event: LagEvent) -> bool:
+        """Whether `event` meets every condition."""
         return (
             (self.status is None or event.status == self.status)
             and (self.cluster is None or self.cluster in _clusters(event))
@@ -47,12 +47,14 @@ def page(events: Iterable[LagEvent], wanted: Filter, limit: int, cursor: str | N
     The order does not depend on lag, so that paging misses no query while lags change.
     """
     after = _decode(cursor) if cursor else None
-    listed = sorted((event for event in events if wanted.takes(event)), key=_place)
+    listed = sorted((event for event in events if wanted.matches(event)), key=_position)
     if after is not None:
-        listed = [event for event in listed if _place(event) > after]
+        listed = [event for event in listed if _position(event) > after]
     shown = listed[:limit]
     more = len(listed) > limit
-    return Page([summary(event) for event in shown], _encode(_place(shown[-1])) if more else None)
+    return Page(
+        [summary(event) for event in shown], _encode(_position(shown[-1])) if more else None
+    )
 
 
 def summary(event: LagEvent) -> dict[str, object]:
@@ -67,13 +69,13 @@ def _clusters(event: LagEvent) -> set[str | None]:
     return {event.cluster, *(topic.cluster for topic in event.topics)}
 
 
-def _place(event: LagEvent) -> bytes:
+def _position(event: LagEvent) -> bytes:
     # In the order of UTF-8 bytes are those of code points.
     return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
-def _encode(place: bytes) -> str:
-    return base64.urlsafe_b64encode(place).decode().rstrip("=")
+def _encode(position: bytes) -> str:
+    return base64.urlsafe_b64encode(position).decode().rstrip("=")
 
 
 def _decode(cursor: str) -> bytes:

@@ -1,4 +1,4 @@
-"""`GET /stream` and `GET /lag/{query}/stream`: lag events as they come."""
+"""`GET /stream` and `GET /lag/{query}/stream`: lag events as they are published."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ LastId = Annotated[
 
 def add_live(app: FastAPI, backend: Backend) -> None:
     """Both routes."""
-    app.add_exception_handler(TooManyReaders, _answer_full)
+    app.add_exception_handler(TooManyReaders, _handle_full)
 
     @app.get(
         "/stream",
         tags=["live"],
-        summary="Every query's lag events as they come",
+        summary="Every query's lag events as they are published",
         response_class=Response,
         responses={200: _EVENTS, 503: _FULL},
     )
     async def stream(last_id: LastId = None) -> Response:
         """First the newest event of every query, then each as it comes. `event: lag` carries the
         document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
-        gap` says that more was missed than is kept: then the newest of what changed follows."""
+        gap`, that missed events are gone: then the newest of what changed follows."""
         return EventStream(backend.live, None, last_id)
 
     @app.get(
         "/lag/{query}/stream",
         tags=["live"],
-        summary="One query's lag events as they come",
+        summary="One query's lag events as they are published",
         response_class=Response,
         responses={
             200: _EVENTS,
@@ -62,16 +62,16 @@ def add_live(app: FastAPI, backend: Backend) -> None:
     )
     async def stream_query(query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""
-        event = problems.one_query(backend.view, query).event
+        event = problems.find_query(backend.view, query).event
         return EventStream(backend.live, event.query_id, last_id)
 
 
-async def _answer_full(request: Request, error: Exception) -> Response:
+async def _handle_full(request: Request, error: Exception) -> Response:
     problem = problems.Problem(
         503,
         "too-many-readers",
         "Too many readers",
-        "as many read the live stream of this instance as live.max_readers allows:"
-        " try another one, or later",
+        "the live stream of this instance has as many readers as live.max_readers allows:"
+        " try another instance, or later",
     )
-    return await problems.answer_problem(request, problem)
+    return await problems.handle_problem(request, problem)

@@ -1,4 +1,4 @@
-"""`GET /offsets/{query}`: where a query was, as Spark takes it."""
+"""`GET /offsets/{query}`: where a query was, as Spark's `startingOffsets`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OFFSETS: Final = {
 }
 _KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
     UnknownQuery: (404, "unknown-query", "Unknown query"),
-    BeforeFirstBatch: (404, "before-first-batch", "Nothing is known of that moment"),
+    BeforeFirstBatch: (404, "before-first-batch", "Nothing is stored from before that time"),
     AmbiguousQuery: (409, "ambiguous-query-name", "More than one query has this name"),
     SourceNotNamed: (409, "source-not-named", "The query has several sources"),
     PositionDeleted: (409, "position-deleted", "Retention has deleted what comes next"),
@@ -64,7 +64,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         at: Annotated[
             str | None,
             Query(
-                description="As of a moment: epoch milliseconds, ISO 8601, or a duration before"
+                description="As of a time: epoch milliseconds, ISO 8601, or a duration before"
                 " now, `2h`. Default: after its last batch."
             ),
         ] = None,
@@ -83,28 +83,28 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         ] = "error",
     ) -> Response:
         """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
-        (epoch milliseconds) say of which batch; each `Sparklag-Warning` what is lost."""
-        if not backend.kept.are_kept:
+        (epoch milliseconds) name the batch; each `Sparklag-Warning` what is lost."""
+        if not backend.stored_offsets.is_configured:
             raise problems.Problem(
                 404,
                 "no-offset-store",
                 "No offset store",
-                "this service keeps no offsets: setting store.url says where to",
+                "this service has no offset store: see setting store.url",
             )
         try:
             at_ms = moment_ms(at, epoch_ms()) if at is not None else None
         except ValueError as error:
             raise problems.invalid_parameter("at", str(error)) from error
         try:
-            found = await backend.kept.restore(
+            restored = await backend.stored_offsets.restore(
                 query, at_ms, RestoreOptions(edge, on_deleted, source)
             )
         except (OffsetsError, KafkaUnavailable) as error:
             raise _problem(error) from error
-        response = Response(found.json, media_type=JSON)
-        response.headers["Sparklag-Batch-Id"] = str(found.position.batch_id)
-        response.headers["Sparklag-Processed-At"] = str(found.position.processed_at)
-        for warning in found.warnings:
+        response = Response(restored.json, media_type=JSON)
+        response.headers["Sparklag-Batch-Id"] = str(restored.position.batch_id)
+        response.headers["Sparklag-Processed-At"] = str(restored.position.processed_at)
+        for warning in restored.warnings:
             # Names of topics are ASCII, those of queries need not be.
             plain = warning.encode("ascii", "backslashreplace").decode()
             response.headers.append("Sparklag-Warning", plain)
@@ -116,4 +116,4 @@ def _problem(error: SparklagError) -> problems.Problem:
         if isinstance(error, kind):
             members = {"query_ids": error.query_ids} if isinstance(error, AmbiguousQuery) else {}
             return problems.Problem(status, name, title, str(error), **members)
-    return problems.Problem(409, "not-restorable", "The query cannot be put back", str(error))
+    return problems.Problem(409, "not-restorable", "The query cannot be restored", str(error))

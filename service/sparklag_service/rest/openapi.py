@@ -1,4 +1,4 @@
-"""What the interface says of itself: the OpenAPI document, and what its routes have in common."""
+"""The OpenAPI document, and what the descriptions of routes have in common."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def ref(name: str) -> dict[str, str]:
 
 
 def refused(why: str) -> dict[str, Any]:
-    """A problem document as the answer."""
+    """A problem document as the response."""
     return {"description": why, "content": {problems.MEDIA_TYPE: {"schema": ref("Problem")}}}
 
 
 JSON = "application/json"
-REFUSED = refused("A parameter is not what it may be")
+REFUSED = refused("A parameter is not valid")
 NO_SUCH_QUERY = refused("No query has this name or id")
 AMBIGUOUS = refused("More than one query has this name")
 _NO_NUL = "^[^\\u0000]*$"
@@ -33,13 +33,13 @@ _NO_NUL = "^[^\\u0000]*$"
 def document(app: FastAPI) -> dict[str, Any]:
     """Of all routes, with the messages' own schemas."""
     if app.openapi_schema is None:
-        found = get_openapi(
+        openapi = get_openapi(
             title="sparklag",
             version=VERSION,
             description="Consumer lag of Spark Structured Streaming queries.",
             routes=app.routes,
         )
-        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(lag_event_components("#/components/schemas/{name}"))
         schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
         schemas["LagPage"] = {
@@ -62,12 +62,13 @@ def document(app: FastAPI) -> dict[str, Any]:
                 "query_ids": {"type": "array", "items": {"type": "string"}},
             },
         }
-        for item in found["paths"].values():
-            for parameter in (one for told in item.values() for one in told.get("parameters", [])):
-                for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
-                    if schema.get("type") == "string":
-                        schema.setdefault("pattern", _NO_NUL)
-        app.openapi_schema = found
+        for item in openapi["paths"].values():
+            for operation in item.values():
+                for parameter in operation.get("parameters", []):
+                    for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
+                        if schema.get("type") == "string":
+                            schema.setdefault("pattern", _NO_NUL)
+        app.openapi_schema = openapi
     return app.openapi_schema
 
 

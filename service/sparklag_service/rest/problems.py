@@ -37,7 +37,7 @@ def unknown_query(name: str) -> Problem:
         404,
         "unknown-query",
         "Unknown query",
-        f"no query has the name or id {name!r}; GET /lag lists those there are",
+        f"no query has the name or id {name!r}; GET /lag lists all queries",
     )
 
 
@@ -47,13 +47,13 @@ def ambiguous_name(name: str, query_ids: list[str]) -> Problem:
         409,
         "ambiguous-query-name",
         "More than one query has this name",
-        f"{len(query_ids)} queries have the name {name!r}: ask for one of them by its id",
+        f"{len(query_ids)} queries have the name {name!r}: request one of them by its id",
         query_ids=query_ids,
     )
 
 
-def one_query(view: View, name_or_id: str) -> Entry:
-    """What stands of the query that is meant. Raises Problem."""
+def find_query(view: View, name_or_id: str) -> Entry:
+    """The newest event of a query. Raises Problem."""
     entries = view.find(name_or_id)
     if not entries:
         raise unknown_query(name_or_id)
@@ -62,13 +62,13 @@ def one_query(view: View, name_or_id: str) -> Entry:
     return entries[0]
 
 
-async def answer_problem(request: Request, problem: Exception) -> JSONResponse:
+async def handle_problem(request: Request, problem: Exception) -> JSONResponse:
     """Exception handler for Problem."""
     assert isinstance(problem, Problem)
     return problem_response(problem)
 
 
-async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
+async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
     """Exception handler for what the router refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
@@ -76,18 +76,20 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     return problem_response(problem, _allowed(error.headers))
 
 
-async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
+async def handle_invalid(request: Request, error: Exception) -> JSONResponse:
     """Exception handler for parameters of the wrong type or value."""
     assert isinstance(error, RequestValidationError)
     faults = [f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()]
-    return problem_response(
-        Problem(422, "invalid-parameter", "Invalid parameter", "; ".join(faults))
-    )
+    return problem_response(_invalid("; ".join(faults)))
 
 
 def invalid_parameter(name: str, detail: str) -> Problem:
     """422."""
-    return Problem(422, "invalid-parameter", "Invalid parameter", f"{name}: {detail}")
+    return _invalid(f"{name}: {detail}")
+
+
+def _invalid(detail: str) -> Problem:
+    return Problem(422, "invalid-parameter", "Invalid parameter", detail)
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:

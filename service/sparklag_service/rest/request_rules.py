@@ -1,5 +1,5 @@
-"""What holds for every request, whatever its route: whom it is for, how large it is, and what the
-answer says of itself to a browser."""
+"""Rules for every request, whatever its route: its host, its size, and the headers of the response
+that a browser obeys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklag_service.rest.problems import Problem, problem_response
 
-MOST_BODY_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024
 """No route reads a body."""
 _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 """Nobody can register a name below these, and have it point here."""
@@ -37,7 +37,7 @@ class RequestRules:
     """An ASGI application in front of `app`. HEAD is GET without its body."""
 
     def __init__(self, app: ASGIApp, http_host: str, http_hosts: Iterable[str]) -> None:
-        """`http_hosts`: names, or patterns of them, that the service is reached by."""
+        """`http_hosts`: names of the service, or patterns of them."""
         self._app = app
         self._hosts = [host.lower() for host in (http_host, *http_hosts)]
 
@@ -45,11 +45,11 @@ class RequestRules:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answering = _Answering(scope, receive, send)
+        exchange = _Exchange(scope, receive, send)
         problem = self._problem(scope)
         app = self._app if problem is None else problem_response(problem)
-        scope = {**scope, "method": "GET"} if answering.without_body else scope
-        await app(scope, answering.receive, answering.send)
+        scope = {**scope, "method": "GET"} if exchange.without_body else scope
+        await app(scope, exchange.receive, exchange.send)
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])
@@ -59,19 +59,18 @@ class RequestRules:
                 421,
                 "unknown-host",
                 "Unknown host",
-                "this service is not known by the name that was asked for: http_hosts lists those"
-                " that it is",
+                "this service does not have the requested name: http_hosts lists its names",
             )
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > MOST_BODY_BYTES:
+        if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:
             return Problem(413, "body-too-large", "Body too large", "no route takes a body")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return Problem(422, "invalid-parameter", "Invalid parameter", "no name has a NUL in it")
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """A page of others, by a name of theirs that leads here, reaches nothing: that name is
-        neither an address nor one of ours."""
+        """A foreign page, by a foreign name that resolves to this address, reaches nothing: that
+        name is neither an address nor one of ours."""
         name = (host.partition("]")[0][1:] if host[0] == "[" else host.partition(":")[0]).lower()
         name = name.rstrip(".")
         try:
@@ -80,13 +79,13 @@ class RequestRules:
             return (
                 "." not in name
                 or name.endswith(_NOT_PUBLIC)
-                or any(fnmatchcase(name, one) for one in self._hosts)
+                or any(fnmatchcase(name, host) for host in self._hosts)
             )
         return True
 
 
-class _Answering:
-    """One request, as the application sees it."""
+class _Exchange:
+    """One request and its response, as the application sees them."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.without_body = scope["method"] == "HEAD"
@@ -97,12 +96,12 @@ class _Answering:
         self._is_over = False
 
     async def receive(self) -> Message:
-        """See ASGI. What has no end ends where nobody reads it."""
+        """See ASGI. A stream without an end ends where nobody reads it."""
         if self._is_over:
             return {"type": "http.disconnect"}
         message = await self._receive()
         self._read += len(message.get("body", b""))
-        return message if self._read <= MOST_BODY_BYTES else {"type": "http.disconnect"}
+        return message if self._read <= MAX_BODY_BYTES else {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
         """See ASGI."""

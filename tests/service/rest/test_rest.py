@@ -63,7 +63,7 @@ async def test_an_unknown_query_is_a_problem_document(http: httpx.AsyncClient) -
         "type": "tag:sparklag,2026:problem/unknown-query",
         "title": "Unknown query",
         "status": 404,
-        "detail": "no query has the name or id 'nothing'; GET /lag lists those there are",
+        "detail": "no query has the name or id 'nothing'; GET /lag lists all queries",
     }
 
 
