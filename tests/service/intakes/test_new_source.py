@@ -14,10 +14,10 @@ from sparklag_schemas import Observation, Settings, SourcePosition
 from sparklag_schemas.formatting import mark
 from sparklag_schemas.origins import ORIGINS, OriginTraits
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli import lag_text
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes import sources as sources_module
 from sparklag_service.intakes.sources import SourceContext, SourceKind, register_source
+from sparklag_service.view import lag_text
 from tests.second_client import SecondClient
 from tests.service.conftest import running
 from tests.waiting import eventually
