@@ -23,6 +23,7 @@ from tests.databases.server import DatabaseServer
 from tests.debian_packages import ProgramsMissing
 from tests.deploy.programs import Programs, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
+from tests.loop_guard import blocking_steps
 from tests.s3_server import S3Server
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
@@ -203,3 +204,14 @@ def programs() -> Programs:
         return prometheus_programs()
     except ProgramsMissing as missing:
         pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def unblocked_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which a step held an event loop for more than 100 ms of CPU time."""
+    if request.node.get_closest_marker("blocks_loop") is not None:
+        yield
+        return
+    with blocking_steps() as steps:
+        yield
+    assert not steps, f"the loop was blocked: {max(steps)}"

@@ -53,6 +53,7 @@ def test_once_stopped_nothing_is_taken_any_more_and_stopping_again_is_fine() -> 
         loop.submit(asyncio.sleep(0))
 
 
+@pytest.mark.blocks_loop("thousands of coroutines are cancelled at once")
 def test_what_is_given_while_it_stops_is_refused_or_ends() -> None:
     async def nothing() -> None: ...
 
