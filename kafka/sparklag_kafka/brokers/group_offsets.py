@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from aiokafka.protocol.admin import ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
@@ -30,6 +31,20 @@ _IN_FLIGHT: Final = 100
 _CONSUMER_GROUP: Final = 0
 _NO_MEMBER: Final = ""
 _CANCEL_AGAIN_S: Final = 1.0
+
+
+class GroupList(NamedTuple):
+    """The groups that one broker coordinates. With an error code it may lack some."""
+
+    error_code: int
+    groups: Sequence[tuple[str, str]]
+    """Group ids and protocol types."""
+
+
+async def list_groups(connection: BrokerConnection) -> GroupList:
+    """Raises one of KAFKA_FAILURES."""
+    response = await connection.send(ListGroupsRequest())
+    return GroupList(response.error_code, response.groups or ())
 
 
 class Coordinator(NamedTuple):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import io
 import re
 import shutil
-import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -16,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aiokafka.protocol.metadata import MetadataRequest_v2, MetadataResponse_v2
-
+from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker.child_process import ChildProcess, Startable, log_end
 from sparklag_pipeline.broker.free_ports import free_ports
 from sparklag_pipeline.broker.java import find_java
@@ -32,7 +28,6 @@ START_TIMEOUT_S: Final = 180.0  # a busy machine takes long
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STARTED: Final = "Kafka Server started"
 _PORT_ATTEMPTS: Final = 5
-_METADATA_TIMEOUT_S: Final = 5.0
 
 _LOG4J: Final = """\
 status = error
@@ -266,24 +261,3 @@ class LocalKafka(ChildProcess, Startable):
         with self.log_path.open("rb") as log:
             log.seek(since)
             return text.encode() in log.read()
-
-
-def broker_answers(address: str, cluster_id: str) -> bool:
-    """Whether a broker of this cluster answers at host:port and is registered. Raises nothing.
-
-    On a plain socket: it works in any thread, whether or not an event loop runs there, and logs
-    nothing while there is no broker yet.
-    """
-    host, _, port = address.rpartition(":")
-    request = MetadataRequest_v2([])  # of no topics: else it would create them
-    message = request.build_request_header(1, "sparklag").encode() + request.encode()
-    try:
-        with socket.create_connection((host, int(port)), _METADATA_TIMEOUT_S) as connection:
-            connection.sendall(struct.pack(">i", len(message)) + message)
-            with connection.makefile("rb") as stream:
-                size, _correlation_id = struct.unpack(">ii", stream.read(8))
-                response = MetadataResponse_v2.decode(io.BytesIO(stream.read(size - 4)))
-    except (OSError, struct.error, ValueError):
-        return False
-    # A broker lists itself among the live ones once it is registered.
-    return bool(response.brokers) and bool(response.cluster_id == cluster_id)

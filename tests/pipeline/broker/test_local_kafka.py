@@ -17,9 +17,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker import local_kafka
 from sparklag_pipeline.broker.free_ports import free_ports
-from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports, broker_answers
+from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports
 from sparklag_pipeline.errors import BrokerFailed
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
@@ -147,7 +148,7 @@ def test_it_is_gone_when_its_owner_is(end: signal.Signals) -> None:
     program = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports, broker_answers
+from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports
 with LocalKafka() as broker:
     print(broker.pid, broker.directory, flush=True)
     time.sleep(600)

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aiokafka.protocol.admin import ListGroupsRequest
-
-from sparklag_kafka.brokers.group_offsets import find_coordinators
+from sparklag_kafka.brokers.group_offsets import find_coordinators, list_groups
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_schemas import GroupSettings
@@ -153,7 +151,7 @@ class GroupFinder:
             return False
         key = self._list_key(node_id)
         try:
-            response = await connection.send(ListGroupsRequest())
+            response = await list_groups(connection)
         except KAFKA_FAILURES as error:
             reason = broker_error_text(node_id, error, self._brokers.timeout_s)
             self._failures.add(key, f"consumer groups may be missing: {reason}")
@@ -162,7 +160,7 @@ class GroupFinder:
             reason = group_error_text(response.error_code)
             self._failures.add(key, f"broker {node_id} does not list all of its groups: {reason}")
         too_long = 0
-        async for group, protocol_type in with_pauses(response.groups or (), GROUPS_PER_PAUSE):
+        async for group, protocol_type in with_pauses(response.groups, GROUPS_PER_PAUSE):
             if protocol_type in _WITHOUT_OFFSETS or not self._patterns.take(group):
                 continue
             if len(group) > _MAX_NAME:
