@@ -21,7 +21,7 @@ from sparklag_offsets.restore.spark_offsets import OnDeleted
 from sparklag_offsets.store.offset_store import opened_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import datetime_ms, moment_ms
+from sparklag_schemas.timestamps import datetime_ms, timestamp_ms
 
 At = str | int | datetime | timedelta
 
@@ -147,7 +147,7 @@ def _at_ms(name: str, at: At | None) -> int | None:
         # Either sign: it cannot be in the future.
         return epoch_ms() - abs(round(at.total_seconds() * 1000))
     try:
-        return moment_ms(at, epoch_ms())
+        return timestamp_ms(at, epoch_ms())
     except (ValueError, TypeError) as error:
         raise RestoreError(f"{name}: at={at!r}: {error}") from error
 

@@ -12,7 +12,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _MOST_MS: Final = 1 << 53
 
 
-def moment_ms(text: str, now_ms: int) -> int:
+def timestamp_ms(text: str, now_ms: int) -> int:
     """Epoch milliseconds, ISO 8601 (without a zone: UTC), or a duration before now, with a minus or
     without: `-2h`. Raises ValueError with what it takes."""
     if re.fullmatch(r"\d{1,16}", text):

@@ -154,7 +154,7 @@ class Pipeline:
                     [self.supervisor.keep(task, run) for task, run in layer.items()]
                     for layer in self._layers()
                 ),
-                patience_s=self.settings.shutdown_timeout_s / 2,
+                cancel_again_s=self.settings.shutdown_timeout_s / 2,
             )
 
     def _layers(self) -> list[dict[str, Run]]:

@@ -68,7 +68,7 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
     with listening:
         # Requests are answered, and metrics pushed, from the pipeline's state: it ends last.
         await run_in_layers(
-            [pipeline.run()], _pushing(pipeline), [serve_http()], patience_s=2 * timeout_s
+            [pipeline.run()], _pushing(pipeline), [serve_http()], cancel_again_s=2 * timeout_s
         )
 
 

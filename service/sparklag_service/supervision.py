@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.printable import printable
-from sparklag_schemas.runtime.tasks import run_apart
+from sparklag_schemas.runtime.tasks import run_in_task
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 1.0
@@ -45,7 +45,7 @@ class Supervisor:
         while True:
             began_s = time.monotonic()
             try:
-                await run_apart(run())
+                await run_in_task(run())
             except Exception as error:  # whatever it is, the others go on
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 self._failures[task] = (time.monotonic(), why)

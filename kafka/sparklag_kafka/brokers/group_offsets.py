@@ -22,7 +22,7 @@ from sparklag_kafka.protocol.offset_fetch import (
 )
 from sparklag_schemas import Offsets
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.tasks import end
+from sparklag_schemas.runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ GROUPS_PER_REQUEST: Final = 500
 _IN_FLIGHT: Final = 100
 _CONSUMER_GROUP: Final = 0
 _NO_MEMBER: Final = ""
-_CANCEL_AGAIN_S: Final = 1.0
 
 
 class GroupList(NamedTuple):
@@ -138,7 +137,7 @@ class CoordinatorTasks:
 
     async def aclose(self) -> None:
         """Cancel the tasks and wait for them."""
-        await end(*self._tasks.values(), patience_s=_CANCEL_AGAIN_S)
+        await cancel_and_wait(*self._tasks.values())
 
     def _ended(self, node_id: int, task: asyncio.Task[None]) -> None:
         del self._tasks[node_id]

@@ -14,7 +14,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_kafka.clients.connection import TrustedBrokers, client_options
 from sparklag_kafka.clients.untrusted_batches import OnUnreadable, reading_untrusted
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
-from sparklag_schemas.runtime.tasks import CancelledByNobody, end, run_apart
+from sparklag_schemas.runtime.tasks import UnexpectedCancellation, cancel_and_wait, run_in_task
 from sparklag_schemas.settings import ResolvedSettings
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 """Of record values in one `getmany`."""
 _CHUNK_RECORDS: Final = 8
 _MIN_STEP_TIMEOUT_S: Final = 0.2
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
@@ -61,17 +60,17 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         time at least. Failures are logged."""
         deadline_s = time.monotonic() + timeout_s
         for step in (*first, self.stop):
-            task = asyncio.ensure_future(run_apart(step()))
+            task = asyncio.ensure_future(run_in_task(step()))
             timeout_s = max(_MIN_STEP_TIMEOUT_S, deadline_s - time.monotonic())
             try:
                 await asyncio.wait({task}, timeout=timeout_s)
                 if not task.done():
                     raise asyncio.TimeoutError
                 task.result()
-            except (*KAFKA_FAILURES, CancelledByNobody) as error:
+            except (*KAFKA_FAILURES, UnexpectedCancellation) as error:
                 _log.warning("left the group uncleanly: %s", error_text(error))
             finally:
-                await end(task, patience_s=_CANCEL_AGAIN_S)
+                await cancel_and_wait(task)
 
     async def stop(self) -> None:
         """Close it, and leave its group, also where a part of it fails to close.

@@ -30,7 +30,7 @@ from sparklag_pipeline.report.screen import print_report
 from sparklag_pipeline.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import moment_ms
+from sparklag_schemas.timestamps import timestamp_ms
 
 # It lives for seconds: little compilation, a simple garbage collector.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -73,8 +73,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _period(arguments: argparse.Namespace, now_ms: int) -> tuple[int, int]:
     try:
-        since_ms = moment_ms(arguments.since, now_ms)
-        until_ms = now_ms if arguments.until is None else moment_ms(arguments.until, now_ms)
+        since_ms = timestamp_ms(arguments.since, now_ms)
+        until_ms = now_ms if arguments.until is None else timestamp_ms(arguments.until, now_ms)
     except ValueError as error:
         raise JobSettingWrong(f"--since, --until: {error}") from error
     if since_ms >= until_ms:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
-
+_CANCEL_AGAIN_S: Final = 3.0
+"""Longer than the clean-up of a cancelled task takes."""
 
 _Item = TypeVar("_Item")
 
 
-async def run_in_layers(*layers: Iterable[Coroutine[Any, Any, None]], patience_s: float) -> None:
-    """Run until one ends; then end the others, and raise what the first one raised.
+async def run_in_layers(
+    *layers: Iterable[Coroutine[Any, Any, None]], cancel_again_s: float = _CANCEL_AGAIN_S
+) -> None:
+    """Run until one ends; then cancel the others, and raise what the first one raised.
 
-    The tasks of a layer are ended together, once those of the layers after it have ended.
-    `patience_s`: see `end`.
+    The tasks of a layer are cancelled together, once those of the layers after it have ended.
+    `cancel_again_s`: see `cancel_and_wait`.
     """
     started = [[asyncio.ensure_future(coroutine) for coroutine in layer] for layer in layers]
     tasks = [task for layer in started for task in layer]
@@ -25,26 +28,28 @@ async def run_in_layers(*layers: Iterable[Coroutine[Any, Any, None]], patience_s
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for layer in reversed(started):
-            await end(*layer, patience_s=patience_s)
+            await cancel_and_wait(*layer, cancel_again_s=cancel_again_s)
     for task in done:
         task.result()
 
 
-async def run_together(*coroutines: Coroutine[Any, Any, None], patience_s: float) -> None:
-    """The same, with one layer; returns at once where there are none."""
+async def run_together(
+    *coroutines: Coroutine[Any, Any, None], cancel_again_s: float = _CANCEL_AGAIN_S
+) -> None:
+    """`run_in_layers` with one layer; returns at once where that is empty."""
     if coroutines:
-        await run_in_layers(coroutines, patience_s=patience_s)
+        await run_in_layers(coroutines, cancel_again_s=cancel_again_s)
 
 
-class CancelledByNobody(Exception):
-    """What was awaited was cancelled, and not by whoever awaited it."""
+class UnexpectedCancellation(Exception):
+    """An awaited task was cancelled, and not by whoever awaited it."""
 
 
-async def run_apart(awaitable: Awaitable[None]) -> None:
-    """Run it in a task of its own, so that CancelledError means only that this was cancelled.
+async def run_in_task(awaitable: Awaitable[None]) -> None:
+    """Await it in a task of its own, so that CancelledError means only that this was cancelled.
 
     aiokafka's `stop` raises the CancelledError of a task that it has cancelled itself: taken for a
-    cancellation from outside it would end whoever awaits it. Raises CancelledByNobody for that.
+    cancellation from outside it would end the caller. Raises UnexpectedCancellation for that.
     """
     task = asyncio.ensure_future(awaitable)
     was_cancelled = False
@@ -55,42 +60,45 @@ async def run_apart(awaitable: Awaitable[None]) -> None:
             was_cancelled = True
             task.cancel()
     if was_cancelled:
-        await end(task, patience_s=0)
+        await cancel_and_wait(task)
         raise asyncio.CancelledError
     if task.cancelled():
-        raise CancelledByNobody("it was cancelled, and nobody has asked for that")
+        raise UnexpectedCancellation("it was cancelled, and nobody has asked for that")
     task.result()
 
 
-async def end(*tasks: asyncio.Task[Any], patience_s: float) -> None:
-    """Cancel and wait. What has not ended after `patience_s` is cancelled again.
+async def cancel_and_wait(
+    *tasks: asyncio.Task[Any], cancel_again_s: float = _CANCEL_AGAIN_S
+) -> None:
+    """Cancel tasks and wait for their end. One that has not ended after `cancel_again_s` is
+    cancelled again.
 
-    Before Python 3.12 `asyncio.wait_for`, which aiokafka is full of, swallows a cancellation that
-    comes when what it waits for is just done. `patience_s` is longer than cleaning up takes.
+    Before Python 3.12 `asyncio.wait_for`, which aiokafka uses everywhere, swallows a cancellation
+    that comes when what it waits for is just done.
     """
     pending = {task for task in tasks if not task.done()}
     while pending:
         for task in pending:
             task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=patience_s)
+        _, pending = await asyncio.wait(pending, timeout=cancel_again_s)
     for task in tasks:
         if not task.cancelled():
             task.exception()
 
 
-async def keep_on(step: Callable[[], Awaitable[None]], what: str, pause_s: float) -> None:
-    """Take the step again and again until cancelled. Where it fails that is logged as `what`'s, and
-    the next one comes after `pause_s`."""
+async def repeat(step: Callable[[], Awaitable[None]], what: str, pause_s: float) -> None:
+    """Await the step again and again until cancelled. A failure is logged as that of `what`, and
+    the next step follows after `pause_s`."""
     while True:
         try:
             await step()
         except Exception:
-            _log.exception("%s: going on in a moment", what)
+            _log.exception("%s failed; it is tried again in %.1f s", what, pause_s)
             await asyncio.sleep(pause_s)
 
 
 async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item]:
-    """The same, letting others have the loop after each `every` of them."""
+    """The items, with a pause for the rest of the loop after each `every` of them."""
     for number, item in enumerate(items, start=1):
         yield item
         if number % every == 0:
@@ -98,7 +106,7 @@ async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:
-    """Return when `event` is set, or at the latest after that time, with `event` set."""
+    """Return when `event` is set, at the latest after that time; it is set then in any case."""
     timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), event.set)
     try:
         await event.wait()

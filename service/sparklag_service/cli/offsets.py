@@ -14,7 +14,7 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import moment_ms
+from sparklag_schemas.timestamps import timestamp_ms
 from sparklag_service.cli.console import console, escape, print_json, table
 from sparklag_service.cli.options import BootstrapServers, Config, Json
 
@@ -182,7 +182,7 @@ def _at_ms(at: str | None) -> int | None:
     if at is None:
         return None
     try:
-        return moment_ms(at, epoch_ms())
+        return timestamp_ms(at, epoch_ms())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--at") from error
 

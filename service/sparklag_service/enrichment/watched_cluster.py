@@ -18,7 +18,7 @@ from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, T
 from sparklag_kafka.protocol.metadata import Address, MetadataResponse
 from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.tasks import keep_on, run_together, until_set
+from sparklag_schemas.runtime.tasks import repeat, run_together, until_set
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan
 from sparklag_service.tracking.query_state import QueryState
@@ -37,7 +37,6 @@ _NEW_TOPIC_TIMEOUT_S: Final = 2.0
 _FORGET_S: Final = 300.0
 _TIDY_S: Final = 60.0
 _CLOSE_TIMEOUT_S: Final = 5.0
-_CANCEL_AGAIN_S: Final = 1.0
 _EXPLAIN_AGAIN_S: Final = 30.0
 
 
@@ -78,8 +77,7 @@ class WatchedCluster(OffsetsReceiver):
         """Read metadata and earliest offsets until cancelled."""
         steps = (self._fetch_due, self._refresh_earliest, self._explain_absence, self._forget_idle)
         await run_together(
-            *(keep_on(step, f"Kafka cluster {self.alias}", _RETRY_S) for step in steps),
-            patience_s=_CANCEL_AGAIN_S,
+            *(repeat(step, f"Kafka cluster {self.alias}", _RETRY_S) for step in steps)
         )
 
     async def aclose(self) -> None:

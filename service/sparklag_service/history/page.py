@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 from msgspec import Meta, Struct
 
 from sparklag_schemas import Status
-from sparklag_schemas.timestamps import duration_s, moment_ms
+from sparklag_schemas.timestamps import duration_s, timestamp_ms
 from sparklag_service.history.rows import Resolution, Row, significant
 
 _MAX_POINTS: Final = 1_000
@@ -47,10 +47,10 @@ def time_range(since: str | None, until: str | None, step: str | None, now_ms: i
     """From parameters; without them, the last hour. Raises InvalidParameter."""
     until_ms = now_ms + 1
     if until is not None:
-        until_ms = _parsed("until", lambda: moment_ms(until, now_ms))
+        until_ms = _parsed("until", lambda: timestamp_ms(until, now_ms))
     since_ms = until_ms - _DEFAULT_RANGE_MS
     if since is not None:
-        since_ms = _parsed("since", lambda: moment_ms(since, now_ms))
+        since_ms = _parsed("since", lambda: timestamp_ms(since, now_ms))
     if since_ms >= until_ms:
         raise InvalidParameter("since", "it is not before `until`")
     step_ms = (until_ms - since_ms) // _DEFAULT_POINTS

@@ -16,13 +16,12 @@ from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
-from sparklag_schemas.runtime.tasks import end, until_set
+from sparklag_schemas.runtime.tasks import cancel_and_wait, until_set
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.025
 """Checkpoints that are due within one tick are polled together."""
 _LONGEST_SLEEP_S = 1.0
-_CANCEL_AGAIN_S = 1.0
 
 Result = TypeVar("Result")
 PollResult = CheckpointPosition | CheckpointError | None
@@ -79,7 +78,7 @@ class CheckpointPoller:
                 self._rescheduled.clear()
                 await until_set(self._rescheduled, min(left_s, _LONGEST_SLEEP_S))
         finally:
-            await end(*self._polls, patience_s=_CANCEL_AGAIN_S)
+            await cancel_and_wait(*self._polls)
             for threads in self._threads.values():
                 threads.shutdown()
 

@@ -76,12 +76,7 @@ class CheckpointIntake:
     async def run(self) -> None:
         """Poll until cancelled."""
         try:
-            await run_together(
-                self._find_regularly(),
-                self._follow_regularly(),
-                self._poller.run(),
-                patience_s=_CANCEL_AGAIN_S,
-            )
+            await run_together(self._find_regularly(), self._follow_regularly(), self._poller.run())
         finally:
             closing = asyncio.get_running_loop().run_in_executor(None, self.store.close)
             await asyncio.wait({closing}, timeout=_CANCEL_AGAIN_S)

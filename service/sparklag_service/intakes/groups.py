@@ -27,7 +27,6 @@ from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 
 _HEARTBEAT_CHECKS: Final = 4
 """How often in a heartbeat it is checked which groups are due."""
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 def group_query_id(alias: str, group: str) -> str:
@@ -93,7 +92,7 @@ class GroupIntake:
         """Read and observe until cancelled."""
         if not self._settings.allow:
             await asyncio.Event().wait()
-        await run_together(self._reader.run(), self._send_heartbeats(), patience_s=_CANCEL_AGAIN_S)
+        await run_together(self._reader.run(), self._send_heartbeats())
 
     def wants(self, group: str) -> bool:
         """See GroupObserver. Forgets a group that another instance owns now."""

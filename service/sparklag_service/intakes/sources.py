@@ -15,11 +15,10 @@ from typing import Final
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.origins import OriginTraits, register_origin
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.runtime.tasks import end, run_together
+from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
 from sparklag_service.intakes import Delivery, TrackedQuery, Watcher
 from sparklag_service.supervision import Supervisor
 
-_CANCEL_AGAIN_S: Final = 3.0
 _ENTRY_POINTS: Final = "sparklag.sources"
 
 
@@ -117,7 +116,7 @@ class Watchers:
         """Read until cancelled, or stopped."""
         keep = self._supervisor.keep
         watchers = (keep(watcher.name, watcher.run) for watcher in self._watchers)
-        self._running = asyncio.create_task(run_together(*watchers, patience_s=_CANCEL_AGAIN_S))
+        self._running = asyncio.create_task(run_together(*watchers))
         try:
             await asyncio.wait({self._running})
             if not self._running.cancelled():
@@ -129,7 +128,7 @@ class Watchers:
     async def stop(self) -> None:
         """Read nothing more."""
         if self._running is not None:
-            await end(self._running, patience_s=_CANCEL_AGAIN_S)
+            await cancel_and_wait(self._running)
 
 
 def longest_interval_s(settings: ResolvedSettings) -> float:

@@ -18,7 +18,7 @@ from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_schemas.runtime.tasks import end
+from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_schemas.topics import partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
@@ -132,7 +132,7 @@ class TopicIntake:
             await self._poll(consumer)
         finally:
             self._not_ready("not a member of the consumer group")
-            await end(*background, patience_s=_END_S)
+            await cancel_and_wait(*background, cancel_again_s=_END_S)
             await self._leave(consumer, handler)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
-from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sparklag_schemas.runtime.tasks import end
+from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, Wire, opening_chunks
-
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 class EventStream(Response):
@@ -58,7 +55,7 @@ class EventStream(Response):
                     # The server takes an end before it has seen the disconnect for a failure.
                     await asyncio.wait({disconnected})
             finally:
-                await end(disconnected, patience_s=_CANCEL_AGAIN_S)
+                await cancel_and_wait(disconnected)
 
 
 async def _write_opening(reader: Reader, opening: Iterable[bytes], send: Send) -> None:

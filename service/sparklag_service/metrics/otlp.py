@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
-from sparklag_schemas.runtime.tasks import keep_on
+from sparklag_schemas.runtime.tasks import repeat
 from sparklag_service.metrics.scheme import NamedQuery, Selection
 from sparklag_service.view.service_state import ServiceState
 
@@ -68,7 +68,7 @@ class OtlpPush:
     async def run(self) -> None:
         """Push until cancelled, whatever happens."""
         try:
-            await keep_on(self._step, "pushing metrics", self._interval_s)
+            await repeat(self._step, "pushing metrics", self._interval_s)
         finally:
             # A push in flight ends by itself, or with the process.
             self._exporter.shutdown()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from sparklag_schemas import ResolvedSettings
-from sparklag_schemas.runtime.tasks import keep_on, run_together, with_pauses
+from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.mirror.cluster_mirror import ClusterMirror
 from sparklag_service.mirror.group_assignment import (
@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 _QUERIES_PER_PAUSE: Final = 200
 _SHUTDOWN_SHARE: Final = 0.2
 """Of the time to shut down, for the last commits."""
-_CANCEL_AGAIN_S: Final = 1.0
 
 
 class Mirror:
@@ -76,14 +75,13 @@ class Mirror:
         try:
             await run_together(
                 *(
-                    keep_on(
+                    repeat(
                         partial(self._commit_due, cluster),
                         f"mirror to Kafka cluster {cluster.alias}",
                         self._interval_s,
                     )
                     for cluster in self._clusters
-                ),
-                patience_s=_CANCEL_AGAIN_S,
+                )
             )
         finally:
             last = asyncio.gather(*map(self._commit_last, self._clusters))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
@@ -15,8 +14,6 @@ from sparklag_schemas.topics import LagPartitions, key_of
 from sparklag_service.counters import Counters
 from sparklag_service.publishing.partition_publisher import PartitionPublisher
 from sparklag_service.publishing.topic_writer import TopicWriter
-
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 class LagPublisher:
@@ -51,11 +48,7 @@ class LagPublisher:
     async def run(self) -> None:
         """Get ready to publish, and stay so until cancelled."""
         by_partition = [] if self._by_partition is None else [self._by_partition.run]
-        await run_together(
-            self._writer.stay_ready(),
-            *(run() for run in by_partition),
-            patience_s=_CANCEL_AGAIN_S,
-        )
+        await run_together(self._writer.stay_ready(), *(run() for run in by_partition))
 
     async def publish(self, event: LagEvent) -> bool:
         """Whether there is nothing more to do: acknowledged, or refused for good by its size."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import Any
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.runtime.tasks import end
+from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
 from sparklag_service.publishing.cadence import Cadence
 from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 class Publishing:
@@ -87,11 +85,11 @@ class Publishing:
         tasks = [task for i in query_ids if (task := self._in_flight.get(i)) is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
-            await end(*late, patience_s=_CANCEL_AGAIN_S)
+            await cancel_and_wait(*late)
 
     async def aclose(self) -> None:
         """Cancel what is in flight, and disconnect."""
-        await end(*self._in_flight.values(), patience_s=_CANCEL_AGAIN_S)
+        await cancel_and_wait(*self._in_flight.values())
         await self._publisher.aclose()
 
     @property

@@ -31,7 +31,6 @@ _POLL_MS: Final = 500
 _MOST_RECORDS: Final = 500
 _FETCH_BYTES: Final = 16 * 1024 * 1024
 _LEAVE_S: Final = 2.0
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 class OffsetRecorder:
@@ -84,7 +83,6 @@ class OffsetRecorder:
                     self._counters,
                     self._set_topic_failure,
                 ),
-                patience_s=_CANCEL_AGAIN_S,
             )
         finally:
             await self._writer.aclose()

@@ -21,7 +21,7 @@ from sparklag_offsets.restore.restoration import RestoreOptions
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
 from sparklag_schemas import SparklagError
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import moment_ms
+from sparklag_schemas.timestamps import timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
@@ -92,7 +92,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
                 "this service has no offset store: see setting store.url",
             )
         try:
-            at_ms = moment_ms(at, epoch_ms()) if at is not None else None
+            at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
         except ValueError as error:
             raise problems.invalid_parameter("at", str(error)) from error
         try:

@@ -102,8 +102,8 @@ async def test_the_newest_is_that_of_the_last_generation(store: OffsetStore) -> 
 async def test_the_record_of_a_moment_is_the_last_that_had_completed(store: OffsetStore) -> None:
     await store.write([record(n) for n in (2, 3, 4)])
 
-    async def batch_at(moment_ms: int | None) -> int | None:
-        found = await store.as_of(QUERY_ID, moment_ms)
+    async def batch_at(timestamp_ms: int | None) -> int | None:
+        found = await store.as_of(QUERY_ID, timestamp_ms)
         return found.batch_id if found is not None else None
 
     assert await batch_at(at_ms(2) - 1) is None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sparklag_schemas.runtime.tasks import end, run_in_layers, run_together
+from sparklag_schemas.runtime.tasks import cancel_and_wait, run_in_layers, run_together
 
 
 async def test_the_others_end_when_one_does_the_last_layer_first() -> None:
@@ -22,7 +22,7 @@ async def test_the_others_end_when_one_does_the_last_layer_first() -> None:
     async def finish() -> None:
         await asyncio.sleep(0)
 
-    await run_in_layers([wait("first"), finish()], [], [wait("last")], patience_s=10)
+    await run_in_layers([wait("first"), finish()], [], [wait("last")], cancel_again_s=10)
     assert ended == ["last", "first"]
 
 
@@ -31,7 +31,7 @@ async def test_what_the_first_one_raised_is_raised() -> None:
         raise ValueError("why")
 
     with pytest.raises(ValueError, match="why"):
-        await run_together(asyncio.sleep(60), fail(), patience_s=10)
+        await run_together(asyncio.sleep(60), fail(), cancel_again_s=10)
 
 
 async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() -> None:
@@ -49,7 +49,7 @@ async def test_a_task_that_did_not_hear_the_first_cancellation_hears_the_next() 
 
     task = asyncio.create_task(deaf())
     await asyncio.sleep(0)
-    await end(task, patience_s=0.01)
+    await cancel_and_wait(task, cancel_again_s=0.01)
     assert heard == 2
     assert task.cancelled()
 
@@ -60,5 +60,5 @@ async def test_ending_what_has_failed_already_is_fine() -> None:
 
     task = asyncio.create_task(fail())
     await asyncio.sleep(0)
-    await end(task, patience_s=10)
+    await cancel_and_wait(task, cancel_again_s=10)
     assert task.done()

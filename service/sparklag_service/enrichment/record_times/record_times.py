@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from sparklag_schemas import TimeLagSettings
-from sparklag_schemas.runtime.tasks import keep_on, run_together, with_pauses
+from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.enrichment.record_times.earlier_ends import EarlierEnds
 from sparklag_service.enrichment.record_times.lagging import (
     is_older_than_measurements,
@@ -30,7 +30,6 @@ _CHUNK: Final = 250
 """Partitions after which others have the loop."""
 _TIDY_S: Final = 60.0
 _RESTART_S: Final = 2.0
-_CANCEL_AGAIN_S: Final = 1.0
 
 
 @dataclass
@@ -83,10 +82,9 @@ class RecordTimes:
         """Sample and look up until cancelled."""
         what = f"record times of Kafka cluster {self._alias}"
         await run_together(
-            keep_on(self._check_next, what, _RESTART_S),
-            keep_on(self._earlier_ends.look_up_pending, what, _RESTART_S),
-            keep_on(self._tidy, what, _RESTART_S),
-            patience_s=_CANCEL_AGAIN_S,
+            repeat(self._check_next, what, _RESTART_S),
+            repeat(self._earlier_ends.look_up_pending, what, _RESTART_S),
+            repeat(self._tidy, what, _RESTART_S),
         )
 
     async def aclose(self) -> None:

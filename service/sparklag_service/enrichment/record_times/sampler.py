@@ -22,7 +22,7 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import IsolationLevel
-from sparklag_schemas.runtime.tasks import end, with_pauses
+from sparklag_schemas.runtime.tasks import cancel_and_wait, with_pauses
 from sparklag_service.counters import Counts, count
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime
 from sparklag_service.enrichment.record_times.lagging import Lagging
@@ -45,7 +45,6 @@ _CHUNK: Final = 25
 """Partitions read before others have the loop: some milliseconds, where batches are decoded."""
 _MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
 """2011, Kafka's first year. An earlier timestamp is not when a record came: zero, or seconds."""
-_CANCEL_AGAIN_S: Final = 1.0
 
 Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
 """Each is counted: see RecordTimeCounts."""
@@ -201,7 +200,7 @@ class Sampler:
         """Close the connections; bounded in time."""
         leaders = list(self._leaders.values())
         tasks = [leader.task for leader in leaders if leader.task is not None]
-        await end(*tasks, patience_s=_CANCEL_AGAIN_S)
+        await cancel_and_wait(*tasks)
         await asyncio.gather(*(leader.connection.aclose() for leader in leaders))
 
     def _leader(self, partition: TopicPartition) -> _Leader | None:

@@ -28,7 +28,7 @@ from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResp
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.runtime.tasks import keep_on, run_together, until_set, with_pauses
+from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_service.intakes.group_offsets.cluster_failures import (
     ClusterFailures,
     group_error_text,
@@ -39,7 +39,6 @@ _MIN_FIND_INTERVAL_S: Final = 1.0
 """However often a group is not where it was."""
 _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
-_CANCEL_AGAIN_S: Final = 1.0
 
 
 class GroupObserver(Protocol):
@@ -95,9 +94,8 @@ class GroupReader:
         """Read until cancelled."""
         try:
             await run_together(
-                keep_on(self._find_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
-                keep_on(self._read_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
-                patience_s=_CANCEL_AGAIN_S,
+                repeat(self._find_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
+                repeat(self._read_regularly, self._failures.cluster, _MIN_FIND_INTERVAL_S),
             )
         finally:
             await self.aclose()
