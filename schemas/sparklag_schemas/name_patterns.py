@@ -1,4 +1,4 @@
-"""Which queries, or topics, some settings are about. Pure."""
+"""Which queries, groups or topics a setting selects by name. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 
 
 class NamePatterns:
-    """Regular expressions of whole names or ids. Without any to include, all are; what is excluded
-    is not taken, included or not."""
+    """Regular expressions of whole names or ids. Without any to include, everything is included;
+    what is excluded is left out, included or not."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = [re.compile(pattern) for pattern in include]
         self._exclude = [re.compile(pattern) for pattern in exclude]
 
-    def take(self, *names: str | None) -> bool:
-        """Whether what has these names is taken."""
-        known = [name for name in names if name is not None]
-        if self._include and not _any_fits(self._include, known):
+    def select(self, *names: str | None) -> bool:
+        """Whether an object with these names is selected."""
+        present = [name for name in names if name is not None]
+        if self._include and not _any_matches(self._include, present):
             return False
-        return not _any_fits(self._exclude, known)
+        return not _any_matches(self._exclude, present)
 
 
-def _any_fits(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
+def _any_matches(patterns: Iterable[re.Pattern[str]], names: Sequence[str]) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns for name in names)

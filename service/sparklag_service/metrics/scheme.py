@@ -52,10 +52,10 @@ class Selection:
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._takes_names = lru_cache(_CACHED_NAMES)(
-            NamePatterns(settings.include, settings.exclude).take
+            NamePatterns(settings.include, settings.exclude).select
         )
         self.takes_topic = lru_cache(_CACHED_NAMES)(
-            NamePatterns(settings.include_topics, settings.exclude_topics).take
+            NamePatterns(settings.include_topics, settings.exclude_topics).select
         )
         """Whether a topic of that name is shown."""
         self.topics = settings.granularity != "query"

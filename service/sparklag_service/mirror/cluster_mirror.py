@@ -88,8 +88,8 @@ class ClusterMirror:
             coordinator = self._coordinators.get(position.group)
             if coordinator is not None:
                 by_coordinator.setdefault(coordinator, []).append(position)
-        for node_id, some in by_coordinator.items():
-            self._commits.start(node_id, partial(self._commit_on, node_id, some))
+        for node_id, led in by_coordinator.items():
+            self._commits.start(node_id, partial(self._commit_on, node_id, led))
 
     async def wait(self) -> None:
         """Return when no commit is in flight."""
@@ -125,7 +125,10 @@ class ClusterMirror:
             for position in by_group[group]:
                 self._record_failure(position, group_outcome(error_code))
         if not responded:
-            await self._report_unreachable()
+            self._counters.mirror_failures += 1
+            if self.failures.cluster not in self.failures.reasons:
+                reason = await self._brokers.explain_unreachable()
+                self.failures.add(self.failures.cluster, f"nothing is mirrored to it, {reason}")
             return
         self._report(group for group in by_group if group not in self._coordinators)
         self.failures.recover(self.failures.cluster)
@@ -133,12 +136,6 @@ class ClusterMirror:
             *self._coordinators.values()
         }:
             await self._brokers.refresh()
-
-    async def _report_unreachable(self) -> None:
-        self._counters.mirror_failures += 1
-        if self.failures.cluster not in self.failures.reasons:
-            reason = await self._brokers.explain_unreachable()
-            self.failures.add(self.failures.cluster, f"nothing is mirrored to it, {reason}")
 
     async def _commit_on(self, node_id: int, positions: Sequence[MirroredPosition]) -> None:
         connection = self._brokers.connection(node_id)

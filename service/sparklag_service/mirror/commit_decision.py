@@ -20,7 +20,7 @@ class CommitDecision(NamedTuple):
 
     offsets: Offsets
     refused: str | None = None
-    """Why nothing may be committed, where somebody should know."""
+    """Why nothing may be committed, unless it is not worth reporting."""
     superseded: bool = False
     """The group has a newer position of the query, or one of its successor."""
 
@@ -44,8 +44,7 @@ def decide_commit(
     own = [parsed for parsed in every if parsed.query_id == position.query_id]
     if own and max(own).observed_at_ms > position.observed_at_ms:
         return CommitDecision({}, superseded=True)
-    # Several queries may have committed: partitions that a successor has not read stay the old
-    # one's.
+    # Several queries may have committed: a successor need not read every partition.
     owner = max(every).query_id if every else None
     if owner != position.query_id:
         others = ownership.live(ownership.rivals(position), position) if owner is None else [owner]

@@ -24,7 +24,7 @@ _NO_RESPONSE: Final = -1
 """The response has no error code of a partition."""
 _METADATA_TOO_LARGE: Final = 12
 _HAS_MEMBERS: Final = frozenset({22, 23, 25, 27, 82, 110, 111, 113})
-"""Generation, member or epoch are not those of a member: it has some, and the mirror is none."""
+"""The generation, member id or epoch is not that of a member: the group has members."""
 _MOVED: Final = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 
 _GROUP_REASONS: Final[Mapping[int, str]] = {
@@ -55,7 +55,7 @@ class CommitOutcome(NamedTuple):
     moved: bool = False
     """Another broker coordinates it by now."""
     retry_soon: bool = False
-    """It may well succeed the next time."""
+    """It is likely to succeed the next time."""
 
 
 def group_outcome(code: int) -> CommitOutcome:
@@ -135,7 +135,7 @@ class CommitSchedule:
         self._put(position, _Attempt(position.offsets, renew_s, renew_s))
 
     def back_off(self, position: MirroredPosition, now_s: float, reason: str | None) -> None:
-        """The group is not for the query; `reason`, where somebody should know why."""
+        """The group is not for the query. `reason`: None where it is not worth reporting."""
         retry_s = now_s + self._backoff_s
         self._put(position, _Attempt(None, retry_s, self._renew_s(position, now_s), reason))
 

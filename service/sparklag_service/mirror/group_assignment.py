@@ -38,11 +38,13 @@ class MirrorPlan:
 
     def __init__(self, settings: MirrorSettings) -> None:
         self._template = settings.group
-        self._take = lru_cache(_CACHED)(NamePatterns(settings.queries, settings.exclude).take)
+        self._is_mirrored = lru_cache(_CACHED)(
+            NamePatterns(settings.queries, settings.exclude).select
+        )
 
     def group(self, name: str | None, query_id: str, cluster: str) -> str | None:
         """The group of a query on the cluster of that alias. None: it is not mirrored."""
-        if not self._take(name, query_id):
+        if not self._is_mirrored(name, query_id):
             return None
         return self._template.format(query=name or query_id, query_id=query_id, cluster=cluster)
 

@@ -73,7 +73,7 @@ async def test_groups_with_names_that_are_too_long_are_left_out_and_counted() ->
 )
 def test_patterns_are_of_whole_group_ids_and_denial_wins(group: str, looked_at: bool) -> None:
     patterns = GroupSettings(allow=["payments", "(?i)team-.*"], deny=[".*-tmp"])
-    assert NamePatterns(patterns.allow, patterns.deny).take(group) is looked_at
+    assert NamePatterns(patterns.allow, patterns.deny).select(group) is looked_at
 
 
 def test_a_group_is_gone_only_when_no_broker_lists_it_and_its_coordinator_has_nothing() -> None:

@@ -1,1 +1,1 @@
-"""The committed offsets of a cluster's consumer groups, asked of the brokers that keep them."""
+"""The committed offsets of a cluster's consumer groups, read from their coordinators."""

@@ -1,4 +1,4 @@
-"""What the mirror writes as the metadata of an offset that it commits: whose offset it is. Pure."""
+"""The metadata that the mirror commits with an offset: the query, and when. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CACHED: Final = 4_096
 
 
 class CommitMetadata(NamedTuple):
-    """The query that had the offset, and when. The later one is the greater."""
+    """The query that had processed the offset, and when; ordered by time."""
 
     observed_at_ms: int
     query_id: str

@@ -44,7 +44,7 @@ class ListedGroup:
 
 
 class GroupListing:
-    """The groups by id. Brokers are asked for their lists in rounds. Pure."""
+    """The groups by id. Brokers list them in rounds. Pure."""
 
     def __init__(self) -> None:
         self.groups: dict[str, ListedGroup] = {}
@@ -58,7 +58,7 @@ class GroupListing:
         )
 
     def begin_round(self) -> None:
-        """From here on every broker is asked for its list."""
+        """From here on every broker lists its groups anew."""
         self._round += 1
 
     def add(self, group: str, coordinator: int) -> bool:
@@ -137,7 +137,7 @@ class GroupFinder:
         self.listing.begin_round()
         # Each list counts as soon as it is there: a broker that hangs delays only its own.
         if all(await asyncio.gather(*map(self._list_groups, sorted(node_ids)))):
-            remembered = filter(self._patterns.take, self._remembered())
+            remembered = filter(self._patterns.select, self._remembered())
             unlisted = self.listing.end_round(remembered)
             if unlisted:
                 await self._find_coordinators(unlisted)
@@ -161,7 +161,7 @@ class GroupFinder:
             self._failures.add(key, f"broker {node_id} does not list all of its groups: {reason}")
         too_long = 0
         async for group, protocol_type in with_pauses(response.groups, GROUPS_PER_PAUSE):
-            if protocol_type in _WITHOUT_OFFSETS or not self._patterns.take(group):
+            if protocol_type in _WITHOUT_OFFSETS or not self._patterns.select(group):
                 continue
             if len(group) > _MAX_NAME:
                 too_long += 1

@@ -205,7 +205,7 @@ class GroupReader:
         self._read.add(group)
         self._observer.on_offsets(group, committed, requested_at_ms)
         if errors:
-            return f"{len(errors)} of its offsets are not known: {group_error_text(errors[0])}"
+            return f"{len(errors)} of its offsets are unknown: {group_error_text(errors[0])}"
         return None
 
     def _exists(self, group: str, requested_at_ms: int) -> bool:
