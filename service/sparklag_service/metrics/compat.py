@@ -25,30 +25,26 @@ def _topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
 
 KAFKA_LAG_EXPORTER = Scheme(
     gauges(
-        "kafka_consumergroup_group",
+        "kafka_consumergroup_group_",
         ("max_lag", "max_lag", "Lag of the group's worst partition, in records."),
         ("max_lag_seconds", "max_time_lag_s", "Age of the group's oldest unprocessed record."),
         ("sum_lag", "total_lag", "Sum of the group's lag, in records."),
     ),
     gauges(
-        "kafka_consumergroup_group_topic",
+        "kafka_consumergroup_group_topic_",
         ("sum_lag", "total_lag", "Sum of the group's lag in a topic, in records."),
     ),
     gauges(
-        "kafka_consumergroup_group",
+        "kafka_consumergroup_group_",
         ("offset", "processed_offset", "Next offset that the group will read."),
         ("lag", "lag", "The group's lag in a partition, in records."),
-        (
-            "lag_seconds",
-            "time_lag_s",
-            "Age of the group's first unprocessed record in a partition.",
-        ),
+        ("lag_seconds", "time_lag_s", "Age of the first unprocessed record in a partition."),
     ),
     lambda query: label_set(cluster_name=query.event.cluster, group=query.group),
     _topics,
     partition_end=f",{label_pairs(member_host='', consumer_id='', client_id='')}",
     log_partition=gauges(
-        "kafka_partition",
+        "kafka_partition_",
         ("latest_offset", "latest_offset", "End of a partition's log."),
         ("earliest_offset", "earliest_offset", "Start of a partition's log."),
     ),
@@ -80,27 +76,23 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
     return Scheme(
         (),
         gauges(
-            "kafka_consumergroup",
-            (
-                "current_offset_sum",
-                offset_sum,
-                "Sum of the next offsets that a group will read in a topic.",
-            ),
+            "kafka_consumergroup_",
+            ("current_offset_sum", offset_sum, "Sum of a group's offsets in a topic."),
             ("lag_sum", "total_lag", "Sum of a group's lag in a topic, in records."),
         ),
         gauges(
-            "kafka_consumergroup",
+            "kafka_consumergroup_",
             (
                 "current_offset",
                 "processed_offset",
-                "Next offset that a group will read in a partition.",
+                "Next offset that a group reads in a partition.",
             ),
             ("lag", "lag", "A group's lag in a partition, in records."),
         ),
         lambda query: label_set(**of_cluster(query.event.cluster), consumergroup=query.group),
         topics,
         log_topic=gauges(
-            "kafka_topic",
+            "kafka_topic_",
             (
                 "partitions",
                 lambda topic: None if topic.assigned else len(topic.partitions),
@@ -108,7 +100,7 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
             ),
         ),
         log_partition=gauges(
-            "kafka_topic_partition",
+            "kafka_topic_partition_",
             ("current_offset", "latest_offset", "End of a partition's log."),
             ("oldest_offset", "earliest_offset", "Start of a partition's log."),
         ),

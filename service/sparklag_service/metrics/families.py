@@ -111,7 +111,7 @@ def gauges(
 ) -> tuple[Gauge[Any], ...]:
     """From rows: name, attribute of the subject (or a function that reads it), meaning."""
     return tuple(
-        Gauge(f"{prefix}_{name}", meaning, read if callable(read) else attrgetter(read))
+        Gauge(prefix + name, meaning, read if callable(read) else attrgetter(read))
         for name, read, meaning in rows
     )
 

@@ -29,14 +29,10 @@ def ages(now_ms: int) -> tuple[Gauge[LagEvent], ...]:
         return age
 
     return gauges(
-        "sparklag_query",
+        "sparklag_query_",
         ("processed_age_seconds", since("processed_at"), "Time since the last batch completed."),
         ("observed_age_seconds", since("observed_at"), "Time since the query was last observed."),
-        (
-            "measured_age_seconds",
-            since("measured_at"),
-            "Time since the latest offsets were read: how old these figures are.",
-        ),
+        ("measured_age_seconds", since("measured_at"), "Time since the latest offsets were read."),
     )
 
 
@@ -92,57 +88,35 @@ def _partitions(event: LagEvent) -> int:
 _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
     LabelledGauge(
         "sparklag_query_info",
-        "The query's run, who knew its position, who measured it, and where its checkpoint is.",
+        "Its run, the origin of its position, what measured it, its checkpoint.",
         _info,
     ),
-    LabelledGauge(
-        "sparklag_query_status", "1 for the status that the query has: see its label.", _status
-    ),
+    LabelledGauge("sparklag_query_status", "1 for the present status: see its label.", _status),
     LabelledGauge(
         "sparklag_query_batch_phase_seconds",
         "Duration of a phase of the last completed batch.",
         _phases,
     ),
     *gauges(
-        "sparklag_query",
+        "sparklag_query_",
         (
             "status_since_timestamp_seconds",
             _seconds("status_since"),
-            "Since when it has that status, seconds since the epoch.",
+            "Since when it has that status.",
         ),
-        ("lag", "total_lag", "Sum of the known partitions' lag, in records."),
-        ("max_lag", "max_lag", "Lag of the worst known partition, in records."),
-        (
-            "lag_seconds",
-            "max_time_lag_s",
-            "Age of the oldest unprocessed record when it was measured.",
-        ),
+        ("lag", "total_lag", "Sum of the partitions' lag, as far as it is known."),
+        ("max_lag", "max_lag", "Lag of the worst partition, as far as it is known."),
+        ("lag_seconds", "max_time_lag_s", "Age of the oldest unprocessed record when measured."),
         ("partitions", _partitions, "Partitions that the query reads."),
-        (
-            "unknown_partitions",
-            "unknown_partitions",
-            "Partitions whose lag is not known, and in no sum.",
-        ),
+        ("unknown_partitions", "unknown_partitions", "Partitions of unknown lag, in no sum."),
         ("lost_records", "lost_records", "Records that were deleted before the query read them."),
         ("in_flight", "in_flight", "Records of the batch now running; they count as lag too."),
         ("input_rate", "input_rate", "Offsets that arrive in the query's topics, per second."),
         ("processed_rate", "processed_rate", "Offsets processed, per second."),
-        (
-            "batch_rate",
-            "batch_rate",
-            "Offsets processed per second while a batch runs: what the query could do.",
-        ),
+        ("batch_rate", "batch_rate", "Offsets processed per second while a batch runs."),
         ("lag_trend", "lag_trend", "What the lag gains per second, in records; below 0 it falls."),
-        (
-            "catch_up_seconds",
-            "catch_up_s",
-            "Time until the lag is gone at these rates; no sample where it never is.",
-        ),
-        (
-            "headroom_records",
-            "min_headroom_records",
-            "Least distance of a partition that lags from its log's start, in records.",
-        ),
+        ("catch_up_seconds", "catch_up_s", "Time until the lag is gone, if ever."),
+        ("headroom_records", "min_headroom_records", "Least distance to the log's start, records."),
         (
             "headroom_seconds",
             "min_headroom_s",
@@ -151,35 +125,19 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         (
             "loss_expected_timestamp_seconds",
             _seconds("loss_expected_at"),
-            "When unread records are deleted if all goes on as it does, seconds since the epoch.",
+            "When retention deletes unread records, if these rates last.",
         ),
         ("skew_ratio", "skew", "Share of the lag that is in the worst partition, 0 to 1."),
-        ("running", _running, "Whether a batch runs, when the driver said last."),
+        ("running", _running, "Whether a batch ran at the last report."),
         ("batch_id", "batch_id", "The last completed batch."),
         ("batch_rows", _batch("rows"), "Rows that the last completed batch read."),
-        (
-            "batch_seconds",
-            _batch("duration_ms", 1000),
-            "Duration of the last completed batch, the whole trigger.",
-        ),
-        ("usual_batch_seconds", "usual_batch_s", "95th percentile of the last batches' durations."),
-        (
-            "usual_interval_seconds",
-            "usual_interval_s",
-            "Median time between the ends of the last batches.",
-        ),
-        (
-            "rate_limited",
-            _batch("rate_limited"),
-            "Whether there was more to read when the last completed batch was planned.",
-        ),
+        ("batch_seconds", _batch("duration_ms", 1000), "Duration of the last completed batch."),
+        ("usual_batch_seconds", "usual_batch_s", "95th percentile of batch durations."),
+        ("usual_interval_seconds", "usual_interval_s", "Median time between batch ends."),
+        ("rate_limited", _batch("rate_limited"), "Whether the last batch left records unread."),
         ("state_rows", _batch("state_rows"), "Rows in the query's state stores."),
-        ("state_memory_bytes", _batch("state_memory_bytes"), "Memory that the state stores take."),
-        (
-            "watermark_timestamp_seconds",
-            _batch("watermark_at", 1000),
-            "The query's watermark, seconds since the epoch.",
-        ),
+        ("state_memory_bytes", _batch("state_memory_bytes"), "Memory of the state stores."),
+        ("watermark_timestamp_seconds", _batch("watermark_at", 1000), "The query's watermark."),
     ),
 )
 
@@ -190,26 +148,18 @@ def _worst_s(topic: TopicLag) -> float | None:
 
 
 _TOPIC = gauges(
-    "sparklag_topic",
-    ("lag", "total_lag", "Sum of the topic's known partitions' lag, in records."),
-    ("lag_seconds", _worst_s, "Age of the topic's oldest unprocessed record when it was measured."),
+    "sparklag_topic_",
+    ("lag", "total_lag", "Sum of the topic's lag, as far as it is known."),
+    ("lag_seconds", _worst_s, "Age of the topic's oldest unprocessed record when measured."),
 )
 _PARTITION = gauges(
-    "sparklag_partition",
+    "sparklag_partition_",
     ("processed_offset", "processed_offset", "Next offset that the query will read."),
-    (
-        "latest_offset",
-        "latest_offset",
-        "End of the log, or its last stable offset where the query reads what is committed.",
-    ),
+    ("latest_offset", "latest_offset", "End of the log, or last stable offset."),
     ("earliest_offset", "earliest_offset", "Start of the log."),
-    ("lag", "lag", "Records between the two: latest minus processed offset."),
-    ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when it was measured."),
-    (
-        "headroom_seconds",
-        "headroom_s",
-        "Time until retention deletes the first unprocessed record.",
-    ),
+    ("lag", "lag", "Latest minus processed offset, in records."),
+    ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when measured."),
+    ("headroom_seconds", "headroom_s", "Time until retention deletes unread records."),
 )
 
 

@@ -8,8 +8,8 @@ those beyond 2,000 into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.sdk.metrics.export import (
@@ -23,9 +23,10 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from sparklag_schemas import LagEvent
+from sparklag_schemas import LagEvent, TopicLag
 from sparklag_service import VERSION
-from sparklag_service.metrics.families import Family, LabelledGauge, Number
+from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
+from sparklag_service.metrics.families import Gauge as FamilyGauge
 from sparklag_service.metrics.native import NATIVE, ages, query_labels, topic_labels
 from sparklag_service.metrics.scheme import (
     NamedQuery,
@@ -44,13 +45,27 @@ _SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 
 Attributes = dict[str, str | int]
 
+_GROUP_TOPIC: Final = gauges(
+    "kafka.consumer_group.",
+    ("lag_sum", "total_lag", "Sum of a group's lag in a topic"),
+    ("offset_sum", offset_sum, "Sum of a group's offsets in a topic"),
+)
+_GROUP_PARTITION: Final = gauges(
+    "kafka.consumer_group.",
+    ("lag", "lag", "A group's lag in a partition"),
+    ("offset", "processed_offset", "Next offset that a group reads in a partition"),
+)
+_LOG_PARTITION: Final = gauges(
+    "kafka.partition.",
+    ("current_offset", "latest_offset", "End of a partition's log"),
+    ("oldest_offset", "earliest_offset", "Start of a partition's log"),
+)
+
 
 class _Point(NamedTuple):
     cluster: str | None
-    """Whose resource it is in. None: sparklag's own."""
-    name: str
-    meaning: str
-    unit: str
+    """The alias in its resource. None: it is sparklag's own."""
+    family: Family
     attributes: Attributes
     value: Number
 
@@ -59,27 +74,24 @@ def batches(
     shown: Sequence[NamedQuery], selection: Selection, now_ns: int
 ) -> Iterator[MetricsData]:
     """All points, in parts of at most BATCH_POINTS. What is null has none."""
-    points: list[_Point] = []
-    for point in _points(shown, selection, now_ns // 1_000_000):
-        points.append(point)
-        if len(points) == BATCH_POINTS:
-            yield _metrics_data(points, now_ns)
-            points = []
-    if points:
-        yield _metrics_data(points, now_ns)
+    points = _points(shown, selection, now_ns // 1_000_000)
+    while batch := list(islice(points, BATCH_POINTS)):
+        yield _metrics_data(batch, now_ns)
 
 
 def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
-    grouped: dict[str | None, dict[str, tuple[_Point, list[NumberDataPoint]]]] = {}
+    grouped: dict[str | None, dict[str, tuple[Family, list[NumberDataPoint]]]] = {}
     for point in points:
         metrics = grouped.setdefault(point.cluster, {})
-        _, data = metrics.setdefault(point.name, (point, []))
-        data.append(NumberDataPoint(point.attributes, 0, now_ns, point.value))
+        _, data = metrics.setdefault(point.family.name, (point.family, []))
+        # The SDK would take a flag for a number.
+        value = int(point.value) if isinstance(point.value, bool) else point.value
+        data.append(NumberDataPoint(point.attributes, 0, now_ns, value))
     return MetricsData(
         [
             ResourceMetrics(
                 _resource(cluster),
-                [ScopeMetrics(_SCOPE, [_metric(*each) for each in metrics.values()], "")],
+                [ScopeMetrics(_SCOPE, [_metric(cluster, *each) for each in metrics.values()], "")],
                 "",
             )
             for cluster, metrics in grouped.items()
@@ -95,8 +107,12 @@ def _resource(cluster: str | None) -> Resource:
     return Resource.create(attributes)
 
 
-def _metric(first: _Point, points: Sequence[NumberDataPoint]) -> Metric:
-    return Metric(first.name, first.meaning, first.unit, Gauge(points))
+def _metric(cluster: str | None, family: Family, points: Sequence[NumberDataPoint]) -> Metric:
+    if cluster is not None:
+        return Metric(family.name, family.meaning, "1", Gauge(points))
+    # A Prometheus exporter turns `sparklag.query.lag_seconds` in `s` into the name of `/metrics`.
+    name = ".".join(family.name.split("_", 2))
+    return Metric(name, family.meaning, _UNITS.get(family.unit, ""), Gauge(points))
 
 
 def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> Iterator[_Point]:
@@ -110,7 +126,7 @@ def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> I
         for cluster, log in logs_of((query.event for query in shown), selection.takes_topic):
             for partition in log.partitions:
                 attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
-                yield from _of_receiver(_LOG_PARTITION, cluster, attributes, partition)
+                yield from _known(cluster, _LOG_PARTITION, attributes, partition)
 
 
 def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
@@ -118,67 +134,46 @@ def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
     for family in (*ages(now_ms), *NATIVE.query):
         if isinstance(family, LabelledGauge):
             for more, value in family.read(event):
-                yield _own(family, {**labels, **more}, value)
-        elif (of_query := family.read(event)) is not None:
-            yield _own(family, labels, of_query)
+                yield _Point(None, family, {**labels, **more}, value)
+        else:
+            yield from _known(None, (family,), labels, event)
 
 
 def _of_topics(event: LagEvent, selection: Selection) -> Iterator[_Point]:
     for labels, topic in topic_labels(event):
-        if not selection.takes_topic(topic.topic):
-            continue
-        for of_topic in NATIVE.topic:
-            if (value := of_topic.read(topic)) is not None:
-                yield _own(of_topic, {**labels}, value)
-        for partition in topic.partitions if selection.partitions else ():
-            attributes: Attributes = {**labels, "partition": partition.partition}
-            for family in NATIVE.partition:
-                if (value := family.read(partition)) is not None:
-                    yield _own(family, attributes, value)
-
-
-def _own(family: Family, attributes: Attributes, value: Number) -> _Point:
-    # `sparklag.query.lag_seconds` in `s` is what a Prometheus exporter calls as /metrics does.
-    name = ".".join(family.name.split("_", 2))
-    # A flag is a number: the SDK would take it for one too.
-    value = int(value) if isinstance(value, bool) else value
-    return _Point(None, name, family.meaning, _UNITS.get(family.unit, ""), attributes, value)
-
-
-_Receiver = tuple[tuple[str, str, Callable[[Any], Number | None]], ...]
-
-_GROUP_TOPIC: Final[_Receiver] = (
-    ("kafka.consumer_group.lag_sum", "Sum of a group's lag in a topic", attrgetter("total_lag")),
-    ("kafka.consumer_group.offset_sum", "Sum of a group's offsets in a topic", offset_sum),
-)
-_GROUP_PARTITION: Final[_Receiver] = (
-    ("kafka.consumer_group.lag", "A group's lag in a partition", attrgetter("lag")),
-    (
-        "kafka.consumer_group.offset",
-        "Next offset that a group reads in a partition",
-        attrgetter("processed_offset"),
-    ),
-)
-_LOG_PARTITION: Final[_Receiver] = (
-    ("kafka.partition.current_offset", "End of a partition's log", attrgetter("latest_offset")),
-    ("kafka.partition.oldest_offset", "Start of a partition's log", attrgetter("earliest_offset")),
-)
+        if selection.takes_topic(topic.topic):
+            yield from _of_topic(None, NATIVE.topic, NATIVE.partition, {**labels}, topic, selection)
 
 
 def _of_group(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
     for topic in as_group_reads(query.event):
-        if not selection.takes_topic(topic.topic):
-            continue
-        group: Attributes = {"group": query.group, "topic": topic.topic}
-        yield from _of_receiver(_GROUP_TOPIC, topic.cluster, group, topic)
-        for partition in topic.partitions if selection.partitions else ():
-            attributes: Attributes = {**group, "partition": partition.partition}
-            yield from _of_receiver(_GROUP_PARTITION, topic.cluster, attributes, partition)
+        if selection.takes_topic(topic.topic):
+            labels: Attributes = {"group": query.group, "topic": topic.topic}
+            yield from _of_topic(
+                topic.cluster, _GROUP_TOPIC, _GROUP_PARTITION, labels, topic, selection
+            )
 
 
-def _of_receiver(
-    metrics: _Receiver, cluster: str | None, attributes: Attributes, subject: object
+def _of_topic(
+    cluster: str | None,
+    of_topic: Sequence[FamilyGauge[Any]],
+    of_partition: Sequence[FamilyGauge[Any]],
+    labels: Attributes,
+    topic: TopicLag,
+    selection: Selection,
 ) -> Iterator[_Point]:
-    for name, meaning, read in metrics:
-        if (value := read(subject)) is not None:
-            yield _Point(cluster, name, meaning, "1", attributes, value)
+    yield from _known(cluster, of_topic, labels, topic)
+    for partition in topic.partitions if selection.partitions else ():
+        attributes: Attributes = {**labels, "partition": partition.partition}
+        yield from _known(cluster, of_partition, attributes, partition)
+
+
+def _known(
+    cluster: str | None,
+    families: Sequence[FamilyGauge[Any]],
+    attributes: Attributes,
+    subject: object,
+) -> Iterator[_Point]:
+    for family in families:
+        if (value := family.read(subject)) is not None:
+            yield _Point(cluster, family, attributes, value)
