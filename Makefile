@@ -4,6 +4,10 @@ SHELL := /bin/sh
 
 # The Python that .venv is built with: python3 unless that is too old or too new.
 PYTHON ?=
+# Percent of branches and lines that `test` must reach in its own processes: a little under what it
+# does. COVER measures them.
+COVERED := 80
+COVER ?=
 # Passed to the command of demo, test, unit, faults, bench: make demo ARGS="--seconds 60"
 ARGS ?=
 
@@ -77,10 +81,12 @@ pythons: $(DEV) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.
 	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
 
 unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
-	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
+	$(BIN)/pytest -m "$(QUICK)" $(COVER) $(ARGS)
 
+test: export COVER = --cov --cov-report=
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REST)" $(COVER) --cov-append $(WORKERS) $(ARGS)
+	@printf 'branch coverage in this process, %%: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED)
 
 lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
