@@ -147,7 +147,7 @@ def test_what_retention_deleted_is_found_out_before_spark_fails(
         ({"publish": False}, "observe(publish=False) only records: it needs store="),
         ({"store": "redis://h/0"}, "'redis://h/0' is not the URL of an offset store"),
         ({"store": "sqlite:///no-such-folder/o.db"}, "there is no folder for it"),
-        ({"store": "sqlite://"}, "would forget: name a file"),
+        ({"store": "sqlite://"}, "is lost at the end: name a file"),
     ],
 )
 def test_a_store_that_cannot_be_one_is_refused_at_once(

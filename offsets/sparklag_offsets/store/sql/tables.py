@@ -1,7 +1,8 @@
-"""The tables, as the newest migration leaves them; their rows, and inserts that may find a row.
+"""The tables as statements use them, their rows, and inserts that may find a row.
 
-The ranges of a batch are one text: a row for each partition would be fifty times as many, and no
-query reads a single one. The view `sparklag_ranges` shows them as rows.
+The newest migration declares them in full, with keys and indexes. The ranges of a batch are one
+text: a row for each partition would be fifty times as many, and no query reads a single one. The
+view `sparklag_ranges` shows them as rows.
 """
 
 from __future__ import annotations
@@ -13,23 +14,18 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    Column,
-    ForeignKey,
-    Index,
     Insert,
     Integer,
-    MetaData,
     Row,
     Select,
     String,
-    Table,
     Text,
-    UniqueConstraint,
     bindparam,
     cast,
     column,
     func,
     select,
+    table,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
@@ -38,43 +34,25 @@ from sparklag_offsets.store.batch_record import BatchKey, BatchRecord
 MAX_NAME: Final = 700
 """MySQL's limit for an index."""
 
-# MySQL would take `Orders` for `orders`. For SQLAlchemy MariaDB is another dialect.
-_BINARY: Final[Any] = {
-    f"{dialect}_{option}": value
-    for dialect in ("mysql", "mariadb")
-    for option, value in (("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
-}
-
-metadata = MetaData()
-
-queries = Table(
+queries: Final = table(
     "sparklag_queries",
-    metadata,
-    Column("query_key", Integer, primary_key=True, autoincrement=True),
-    Column("query_id", String(200), nullable=False),
-    Column("name", String(MAX_NAME)),
-    Column("cluster", String(MAX_NAME), nullable=False),
-    UniqueConstraint("query_id", name="sparklag_queries_by_id"),
-    Index("sparklag_queries_by_name", "name"),
-    **_BINARY,
+    column("query_key", Integer),
+    column("query_id", String(200)),
+    column("name", String),
+    column("cluster", String),
 )
-
-batches = Table(
+batches: Final = table(
     "sparklag_batches",
-    metadata,
-    Column("query_key", Integer, ForeignKey(queries.c.query_key), primary_key=True),
-    Column("generation", Integer, primary_key=True),
-    Column("batch_id", BigInteger, primary_key=True),
-    Column("first_batch_id", BigInteger, nullable=False),
-    Column("run_id", String(200)),
-    Column("processed_at", BigInteger, nullable=False),
-    Column("observed_at", BigInteger, nullable=False),
-    Column("is_inferred", Boolean, nullable=False),
-    Column("ranges", Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"), nullable=False),
-    Index("sparklag_batches_by_time", "query_key", "processed_at", "generation", "batch_id"),
-    **_BINARY,
+    column("query_key", Integer),
+    column("generation", Integer),
+    column("batch_id", BigInteger),
+    column("first_batch_id", BigInteger),
+    column("run_id", String(200)),
+    column("processed_at", BigInteger),
+    column("observed_at", BigInteger),
+    column("is_inferred", Boolean),
+    column("ranges", Text),
 )
-
 NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
 _RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
 _ROWS: Final = func.json_to_recordset(cast(bindparam("rows", type_=Text), postgresql.JSON))
@@ -89,7 +67,7 @@ _encode = msgspec.json.Encoder().encode
 
 def select_records() -> Select[Any]:
     """All records, as rows for `record_of`."""
-    return select(*_RECORD).join_from(queries, batches)
+    return select(*_RECORD).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
 
 
 def record_of(row: Row[Any]) -> BatchRecord:
