@@ -1,92 +1,57 @@
-"""The contracts: what is said on the two topics."""
+"""The contracts: messages, formats, topics and settings."""
 
-from sparklag_schemas.codec import decode_lag_event, decode_observation, encode
+from sparklag_schemas.codec import (
+    decode_lag_event as decode_lag_event,
+    decode_observation as decode_observation,
+    encode as encode,
+)
 from sparklag_schemas.enumerations import (
-    SCHEMA_VERSION,
-    Activity,
-    Cause,
-    IsolationLevel,
-    MeasuredBy,
-    Offsets,
-    Origin,
-    Status,
-    TimeLagMethod,
+    SCHEMA_VERSION as SCHEMA_VERSION,
+    Activity as Activity,
+    Cause as Cause,
+    IsolationLevel as IsolationLevel,
+    MeasuredBy as MeasuredBy,
+    Offsets as Offsets,
+    Origin as Origin,
+    Status as Status,
+    TimeLagMethod as TimeLagMethod,
 )
 from sparklag_schemas.errors import (
-    ContractError,
-    MalformedMessage,
-    RegistryError,
-    SettingsError,
-    SparklagError,
-    UnsupportedVersion,
+    ContractError as ContractError,
+    MalformedMessage as MalformedMessage,
+    RegistryError as RegistryError,
+    SettingsError as SettingsError,
+    SparklagError as SparklagError,
+    UnsupportedVersion as UnsupportedVersion,
 )
-from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.lag_event import LagEvent, PartitionLag, TopicLag
-from sparklag_schemas.observation import Observation, SourcePosition
-from sparklag_schemas.partition_record import PartitionRecord
-from sparklag_schemas.query_message import Batch
+from sparklag_schemas.formats import MessageFormats as MessageFormats
+from sparklag_schemas.lag_event import (
+    LagEvent as LagEvent,
+    PartitionLag as PartitionLag,
+    TopicLag as TopicLag,
+)
+from sparklag_schemas.observation import (
+    Observation as Observation,
+    SourcePosition as SourcePosition,
+)
+from sparklag_schemas.partition_record import PartitionRecord as PartitionRecord
+from sparklag_schemas.query_message import Batch as Batch
 from sparklag_schemas.settings import (
-    CheckpointSettings,
-    ClusterAccess,
-    ClusterSettings,
-    GroupSettings,
-    HistorySettings,
-    KafkaSettings,
-    LiveSettings,
-    MetricsSettings,
-    MirrorSettings,
-    OtlpSettings,
-    RegistrySettings,
-    ResolvedSettings,
-    Settings,
-    StoreSettings,
-    Thresholds,
-    TimeLagSettings,
+    CheckpointSettings as CheckpointSettings,
+    ClusterAccess as ClusterAccess,
+    ClusterSettings as ClusterSettings,
+    GroupSettings as GroupSettings,
+    HistorySettings as HistorySettings,
+    KafkaSettings as KafkaSettings,
+    LiveSettings as LiveSettings,
+    MetricsSettings as MetricsSettings,
+    MirrorSettings as MirrorSettings,
+    OtlpSettings as OtlpSettings,
+    RegistrySettings as RegistrySettings,
+    ResolvedSettings as ResolvedSettings,
+    Settings as Settings,
+    StoreSettings as StoreSettings,
+    Thresholds as Thresholds,
+    TimeLagSettings as TimeLagSettings,
 )
-from sparklag_schemas.settings_reading import load_settings
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "Activity",
-    "Batch",
-    "Cause",
-    "CheckpointSettings",
-    "ClusterAccess",
-    "ClusterSettings",
-    "ContractError",
-    "GroupSettings",
-    "HistorySettings",
-    "IsolationLevel",
-    "KafkaSettings",
-    "LagEvent",
-    "LiveSettings",
-    "MalformedMessage",
-    "MeasuredBy",
-    "MessageFormats",
-    "MetricsSettings",
-    "MirrorSettings",
-    "Observation",
-    "Offsets",
-    "Origin",
-    "OtlpSettings",
-    "PartitionLag",
-    "PartitionRecord",
-    "RegistryError",
-    "RegistrySettings",
-    "ResolvedSettings",
-    "Settings",
-    "SettingsError",
-    "SourcePosition",
-    "SparklagError",
-    "Status",
-    "StoreSettings",
-    "Thresholds",
-    "TimeLagMethod",
-    "TimeLagSettings",
-    "TopicLag",
-    "UnsupportedVersion",
-    "decode_lag_event",
-    "decode_observation",
-    "encode",
-    "load_settings",
-]
+from sparklag_schemas.settings_reading import load_settings as load_settings

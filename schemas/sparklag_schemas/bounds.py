@@ -1,7 +1,7 @@
-"""What a number or a text in a message may be.
+"""The bounds of numbers and texts in messages.
 
-msgspec refuses the rest where a message is read, and the JSON Schemas say the same. Structs are
-not checked where they are made.
+msgspec refuses what is out of bounds where a message is read, and the JSON Schemas have the same
+bounds. Structs are not checked where they are made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 MAX_INT64: Final = 2**63 - 1
 MAX_EPOCH_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: the last moment that Python's datetime and ISO 8601 know."""
+"""The end of the year 9999: the last time that Python's datetime and ISO 8601 have."""
 MAX_DURATION_S: Final = 1e10
 """Three hundred years."""
 MAX_DURATION_MS: Final = int(MAX_DURATION_S * 1000)
@@ -25,7 +25,7 @@ MAX_TOPIC_NAME: Final = 249
 """Characters, as Kafka has it."""
 MAX_PARTITION: Final = 2**31 - 1
 MAX_TEXT: Final = 10_000
-"""Characters of what is said in sentences, of addresses and of patterns."""
+"""Characters of sentences, addresses and patterns."""
 
 AGES: Final = Meta(extra={"ages": True})
 """Marks a field of which a new value may say no more than that time has passed."""
@@ -38,7 +38,6 @@ PartitionNumber = Index
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS)]
 DurationMs = Annotated[int, Meta(ge=0, le=MAX_DURATION_MS)]
 DurationS = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
-Rate = Annotated[float, Meta(ge=0, le=MAX_RATE)]
 SignedRate = Annotated[float, Meta(ge=-MAX_RATE, le=MAX_RATE)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
@@ -47,12 +46,12 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
 def bounded(count: int) -> int:
-    """A sum of counts, each of which may be the largest there is."""
+    """A sum of counts, within the largest count."""
     return min(count, MAX_INT64)
 
 
 def bounded_s(seconds: float | None) -> float | None:
-    """A duration by which somebody divided next to nothing."""
+    """The quotient of a division by next to nothing, within the longest duration."""
     return None if seconds is None else min(seconds, MAX_DURATION_S)
 
 

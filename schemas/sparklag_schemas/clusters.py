@@ -1,7 +1,7 @@
 """The configured Kafka clusters, and which of them a query reads from. Pure.
 
-Addresses that come with a message, a kept position or a plan only choose among those of the
-settings: nothing connects to them, and nothing logs in there.
+Addresses in a message, a stored position or a plan only select among those of the settings: nothing
+connects to others.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ class ClusterNames:
         for listed in (home, settings.addresses):
             self._by_address.update(dict.fromkeys(_addresses(listed), settings.cluster))
 
-    def alias_of(self, bootstrap_servers: str | None, told: str) -> str | None:
-        """The alias of the cluster behind `bootstrap_servers`, whose driver says it is `told`.
+    def alias_of(self, bootstrap_servers: str | None, reported: str) -> str | None:
+        """The alias of the cluster behind `bootstrap_servers`; `reported` is that of the driver.
 
-        An address may be written in many ways: where none of these is known, `told` decides. None
-        where neither is configured, or they are of several clusters: it cannot be measured.
+        An address may be written in many ways: where no setting has one of these, `reported`
+        decides. None where neither is configured, or the addresses are of several clusters.
         """
-        found = self._aliases_of(bootstrap_servers)
-        if not found:
-            return told if told in self._access else None
-        return found.pop() if len(found) == 1 else None
+        aliases = self._aliases_of(bootstrap_servers)
+        if not aliases:
+            return reported if reported in self._access else None
+        return aliases.pop() if len(aliases) == 1 else None
 
     def access_to(self, bootstrap_servers: str | None) -> ClusterAccess | None:
-        """To the cluster of the settings behind `bootstrap_servers`; None, to the home cluster.
+        """Access to the configured cluster behind `bootstrap_servers`, or else to the home cluster.
 
         None where no setting names them. But where no setting names any broker, and there is no
-        password to give away, those: a driver that was told nothing asks its query's own.
+        password to give away, access to them: a driver without settings uses its query's brokers.
         """
         if bootstrap_servers is None:
             alias: str | None = self._home
         else:
-            found = self._aliases_of(bootstrap_servers)
+            aliases = self._aliases_of(bootstrap_servers)
             if not self._by_address and not self._access[self._home].kafka.has_secret:
                 return ClusterAccess(bootstrap_servers, self._access[self._home].kafka)
-            alias = found.pop() if len(found) == 1 else None
+            alias = aliases.pop() if len(aliases) == 1 else None
         access = self._access[alias] if alias is not None else None
         return access if access is not None and access.bootstrap_servers else None
 
@@ -57,7 +57,7 @@ class ClusterNames:
 
 
 def access_by_address(settings: Settings, bootstrap_servers: str) -> ClusterAccess:
-    """To brokers that the operator names: the settings may name several clusters."""
+    """Access to brokers that the operator names; the settings may have several clusters."""
     alias = ClusterNames(settings).alias_of(bootstrap_servers, settings.cluster)
     other = settings.clusters.get(alias) if alias is not None else None
     return ClusterAccess(bootstrap_servers, other.kafka if other is not None else settings.kafka)

@@ -1,4 +1,4 @@
-"""Messages as JSON: strict about what is there, blind to what is new."""
+"""Messages as JSON. Known fields are checked, unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class JsonDecoder(Generic[Message]):
         try:
             message = self._decoder.decode(data)
         except NOT_JSON as error:
-            # A newer major version may well break the shape too: then that is the thing to say.
+            # A newer major version may have another shape too: then that is the reason to give.
             _refuse_newer(_version_of(data))
             raise MalformedMessage(printable(str(error))) from error
         _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
         return message
 
 
-def converted(found: Any, message_type: type[Message]) -> Message:
-    """The message in dicts and lists, however these were read; the same rules, the same errors."""
+def converted(value: Any, message_type: type[Message]) -> Message:
+    """The message in dicts and lists, by the same rules and with the same errors as from JSON."""
     try:
-        message = msgspec.convert(found, message_type, str_keys=True)
+        message = msgspec.convert(value, message_type, str_keys=True)
     except msgspec.ValidationError as error:
-        _refuse_newer(str(found.get("schema_version")))
+        _refuse_newer(str(value.get("schema_version")))
         raise MalformedMessage(printable(str(error))) from error
     _refuse_newer(getattr(message, "schema_version", SCHEMA_VERSION))
     return message

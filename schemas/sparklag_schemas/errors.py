@@ -1,7 +1,7 @@
 """The errors of this package.
 
 SparklagError
-├── ContractError             what a message says is not what was agreed
+├── ContractError             a message does not keep the contract
 │   ├── MalformedMessage
 │   ├── UnsupportedVersion
 │   ├── OutOfBounds
@@ -9,9 +9,9 @@ SparklagError
 │   ├── OverLimit
 │   ├── WrongSignature
 │   └── WrongPlace
-├── SettingsError             a setting has a wrong value, or an unknown name
-├── MissingPackage            an extra of sparklag is needed that is not installed
-└── RegistryError             nothing can be written or read in Avro now
+├── SettingsError             a setting has a wrong value or an unknown name
+├── MissingPackage            an extra of sparklag is not installed
+└── RegistryError             Avro cannot be written or read now
     ├── RegistryUnavailable
     └── RegistryRefused
         └── IncompatibleSchema
@@ -23,18 +23,18 @@ from typing import ClassVar
 
 
 class SparklagError(Exception):
-    """Base of every error sparklag raises. Its text is one line, meant for a person."""
+    """Base of all errors of sparklag. Its text is one line for people."""
 
 
 class ContractError(SparklagError):
     """A message does not keep the contract."""
 
     kind: ClassVar[str] = "malformed"
-    """What refused messages are counted by."""
+    """The label that refused messages are counted by."""
 
 
 class MalformedMessage(ContractError):
-    """Not the document the contract describes; the text says what is wrong, and where."""
+    """Not the document of the contract; the text tells what is wrong, and where."""
 
 
 class UnsupportedVersion(ContractError):
@@ -44,37 +44,37 @@ class UnsupportedVersion(ContractError):
 
 
 class OutOfBounds(ContractError):
-    """Larger, or of more parts, than the settings take."""
+    """It is larger, or has more parts, than the settings allow."""
 
     kind = "bounds"
 
 
 class FutureTime(OutOfBounds):
-    """It gives a time at which it was not written yet."""
+    """It has a time later than that at which it was written."""
 
     kind = "future"
 
 
 class OverLimit(ContractError):
-    """There is no room for it beside what was taken before."""
+    """The limit on all messages together is reached."""
 
     kind = "limit"
 
 
 class WrongSignature(ContractError):
-    """Nobody who has the key has written it."""
+    """It was not signed with an accepted key."""
 
     kind = "signature"
 
 
 class WrongPlace(ContractError):
-    """Its key is another query's, or it is in another partition than its key belongs in."""
+    """Its record has the key of another query, or is in the wrong partition."""
 
     kind = "place"
 
 
 class SettingsError(SparklagError):
-    """Names the setting, what it got and what it takes. Never shows a secret."""
+    """Names the setting, its value and what it takes. Never shows a secret."""
 
 
 class MissingPackage(SparklagError):
@@ -82,16 +82,16 @@ class MissingPackage(SparklagError):
 
 
 class RegistryError(SparklagError):
-    """The schema registry did not help; the text names its address and the cause."""
+    """The schema registry failed; the text names its address and the cause."""
 
 
 class RegistryUnavailable(RegistryError):
-    """None answers at that address."""
+    """It does not answer."""
 
 
 class RegistryRefused(RegistryError):
-    """It answers, and does not take what it is asked: rights, settings, its own rules."""
+    """It refuses the request: rights, settings, its own rules."""
 
 
 class IncompatibleSchema(RegistryRefused):
-    """What is registered under the subject could not be read with our schema."""
+    """Our schema is incompatible with those registered under the subject."""

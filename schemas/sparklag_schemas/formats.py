@@ -1,6 +1,6 @@
-"""The forms that messages are written and read in: JSON, or Avro with a schema registry.
+"""The formats of messages: JSON, or Avro with a schema registry.
 
-A message says by its first byte which of them it is in, so a topic may hold both.
+The first byte of a message tells which format it has, so a topic may hold both.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class MessageWriter(Protocol):
 
     @property
     def content_type(self) -> str:
-        """What the header of that name says."""
+        """For the header of that name."""
 
     async def prepare(self) -> None:
-        """Return once `encode` needs nobody else any more.
+        """Return once `encode` needs no registry any more.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
 
     async def encode(self, message: msgspec.Struct) -> bytes:
-        """The record's value. Raises what `prepare` does, where that was not called before."""
+        """The record's value. Raises what `prepare` does, unless that has returned before."""
 
 
 class MessageReader(Generic[Message]):
-    """Reads messages of one type, in either form. Unknown fields are ignored."""
+    """Reads messages of one type, in either format. Unknown fields are ignored."""
 
     def __init__(
         self, message_type: type[Message], written_as: type, avro: AvroForm | None
@@ -52,9 +52,9 @@ class MessageReader(Generic[Message]):
         self._avro = avro
 
     async def learn(self, values: Iterable[bytes | None]) -> None:
-        """To be called before `decode`: ask for the schemas that these are written in.
+        """Fetch the schemas that these values are written in. To be called before `decode`.
 
-        Raises RegistryUnavailable, RegistryRefused: what they say is not known yet.
+        Raises RegistryUnavailable, RegistryRefused: the values cannot be read yet.
         """
         if self._avro is not None:
             for value in values:
@@ -71,16 +71,16 @@ class MessageReader(Generic[Message]):
 
 
 class MessageFormats:
-    """The writers and readers that the settings ask for. What one of them learns of the registry,
-    all of them know."""
+    """The writers and readers for the configured formats. They share what one of them learns from
+    the registry."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises MissingPackage where one is missing that Avro needs."""
+        """Raises MissingPackage where a package for Avro is missing."""
         self._settings = settings
         self._avro = _avro_form(settings)
 
     def writer(self, message_type: type[msgspec.Struct], topic: str) -> MessageWriter:
-        """Of messages of that type to that topic."""
+        """A writer of messages of that type to that topic."""
         if self._settings.format == "avro" and self._avro is not None:
             return self._avro.writer(message_type, topic)
         return _JsonWriter()
@@ -88,11 +88,11 @@ class MessageFormats:
     def reader(
         self, message_type: type[Message], written_as: type | None = None
     ) -> MessageReader[Message]:
-        """Of messages of that type, or of a part of what messages `written_as` say."""
+        """A reader of messages of that type, or of some fields of messages `written_as` another."""
         return MessageReader(message_type, written_as or message_type, self._avro)
 
     async def unregistered(self) -> list[str]:
-        """Which of our topics have no schema registered yet that is needed to write to them.
+        """Our topics to which nothing can be written yet, because their schema is not registered.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
@@ -105,7 +105,10 @@ class MessageFormats:
         ]
 
     async def register(self) -> list[str]:
-        """Register what is; the topics. Raises RegistryUnavailable, RegistryRefused."""
+        """Register the missing schemas; returns their topics.
+
+        Raises RegistryUnavailable, RegistryRefused.
+        """
         topics = await self.unregistered()
         for topic in topics:
             await self.writer(self._topics()[topic], topic).prepare()
@@ -126,19 +129,19 @@ class _JsonWriter:
     content_type: Final = JSON
 
     async def prepare(self) -> None:
-        """Nothing is needed."""
+        """There is nothing to prepare."""
 
     async def encode(self, message: msgspec.Struct) -> bytes:
         return encode(message)
 
 
 def as_json(data: bytes, message: msgspec.Struct) -> bytes:
-    """The JSON of a message that was read from `data`: as it stands there, if it is JSON."""
+    """The JSON of a message that was read from `data`: that itself, if it is JSON."""
     return encode(message) if _is_avro(data) else data
 
 
 def _is_avro(data: bytes) -> bool:
-    """Whether it is as Confluent frames it; JSON never begins so."""
+    """Whether it is framed as Confluent does; JSON never begins so."""
     return data.startswith(_AVRO_BEGINS)
 
 

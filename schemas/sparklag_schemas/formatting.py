@@ -1,4 +1,4 @@
-"""What an event says, as a person reads it. What is not known is said, and is not 0. Pure."""
+"""The values of events as text for people. An unknown value is "unknown", not 0. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sparklag_schemas import Status
 KEEPS_PACE: Final = "it keeps pace, and gets no nearer"
 NEVER: Final = "never at these rates"
 """What a `catch_up_reason` begins with where the lag is not going to be gone."""
-
 
 Mark = Literal["bad", "warn", "ok"]
 MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
@@ -28,7 +27,7 @@ def mark(status: str) -> Mark:
 
 
 def span(seconds: float) -> str:
-    """A span of time as a person says it."""
+    """A duration in seconds, in the unit that fits."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -41,7 +40,6 @@ def span(seconds: float) -> str:
 
 
 def records(lag: int | None) -> str:
-    """A number of records."""
     return "unknown" if lag is None else f"{lag:,}"
 
 
@@ -53,7 +51,7 @@ def oldest(lag: int | None, age_s: float | None) -> str:
 
 
 def ago(since_ms: int | None, now_ms: int) -> str:
-    """How long ago, in the largest unit that says it well."""
+    """How long ago, in the unit that fits."""
     if since_ms is None:
         return "never"
     seconds = max(0.0, (now_ms - since_ms) / 1000)
@@ -63,7 +61,7 @@ def ago(since_ms: int | None, now_ms: int) -> str:
 
 
 def when(at_ms: int | None, now_ms: int) -> str:
-    """A moment, by this machine's clock, and how long ago that was."""
+    """The local time, and how long ago that was."""
     if at_ms is None:
         return "at a time that is not known"
     time = datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "seconds")
@@ -71,12 +69,11 @@ def when(at_ms: int | None, now_ms: int) -> str:
 
 
 def per_second(rate: float | None) -> str:
-    """Records a second."""
     return "unknown" if rate is None else f"{number(rate)}/s"
 
 
 def trend(rate: float | None) -> str:
-    """What a lag gains or loses a second, with its sign."""
+    """The change of a lag per second, with its sign."""
     if rate is None:
         return "unknown"
     return "steady" if abs(rate) < 0.05 else f"{'+' if rate > 0 else '-'}{number(abs(rate))}/s"
@@ -91,7 +88,7 @@ def catch_up(seconds: float | None, reason: str | None) -> str:
 
 
 def number(value: float) -> str:
-    """With one decimal where that says something."""
+    """With one decimal below 100."""
     return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
@@ -106,7 +103,7 @@ def size(count: int) -> str:
 
 
 def clock_time(at_ms: int, now_ms: int) -> str:
-    """When, by this machine's clock; with the day where that is not within a day of now."""
+    """The local time; with the day where that is not within a day of now."""
     at = datetime.fromtimestamp(at_ms / 1000).astimezone()
     near = abs(at_ms - now_ms) < 86_400_000
     return at.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")

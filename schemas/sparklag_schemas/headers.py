@@ -74,6 +74,6 @@ def _headers(
     ]
 
 
-@lru_cache(maxsize=64)  # all that is measured together is of the same one or two
+@lru_cache(maxsize=64)  # what is measured together is of the same second or two
 def _second(epoch_s: int) -> str:
     return datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

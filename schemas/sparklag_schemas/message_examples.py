@@ -1,4 +1,4 @@
-"""One example of each message, for the documents: what one batch of `make demo` had published."""
+"""One example of each message, for the documents: from one batch of `make demo`."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _FOLDER: Final = Path(__file__).parent / "examples"
 
 
 def file_stem(message_type: MessageType) -> str:
-    """How files about a message are named."""
+    """The name of a message's files, without the ending."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", message_type.__name__).lower()
 
 
 def example(message_type: MessageType) -> Observation | LagEvent | PartitionRecord:
-    """Of the messages of that type, out of `examples/`."""
+    """The message of that type in `examples/`."""
+    document = (_FOLDER / f"{file_stem(message_type)}.json").read_bytes()
     message: Observation | LagEvent | PartitionRecord = msgspec.json.decode(
-        (_FOLDER / f"{file_stem(message_type)}.json").read_bytes(), type=message_type
+        document, type=message_type
     )
     return message
 
 
 def example_value(message_type: MessageType) -> dict[str, Any]:
-    """It as JSON has it, with every field that the message has by now."""
+    """The example as in JSON, with every field of the type."""
     value: dict[str, Any] = msgspec.to_builtins(example(message_type), str_keys=True)
     return value
 
 
 def example_headers(message_type: MessageType, content_type: str) -> dict[str, str]:
-    """What it is sent with, in that form."""
+    """The headers of the example in that format."""
     match example(message_type):
         case LagEvent() as event:
             headers = lag_event_headers(event, content_type)

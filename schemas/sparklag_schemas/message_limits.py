@@ -1,6 +1,6 @@
-"""The bounds of messages that settings say, or that depend on when a message was written. Pure.
+"""The bounds of whole messages, by settings and by the time at which they were written. Pure.
 
-Those of single fields are part of their types: see `bounds`.
+The bounds of single fields are part of their types: see `bounds`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MessageLimits:
         self._ahead_ms = int(settings.clock_ahead_s * 1000)
 
     def check(self, message: object, written_at_ms: int) -> None:
-        """`written_at_ms`: when it was written at the latest, by a clock that is trusted.
+        """`written_at_ms`: the latest time at which it can have been written, by a trusted clock.
 
         Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
         """
@@ -83,17 +83,17 @@ def _check_sources(sources: Collection[int]) -> None:
 
 
 def _check_distinct(named: Collection[object], what: str) -> None:
-    # It would be two series of one name in Prometheus, and count twice in sums.
+    # In Prometheus it would be two series of one name, and in sums it would count twice.
     if len(set(named)) < len(named):
         raise OutOfBounds(f"{what} is named twice")
 
 
 def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:
-    """Of each topic of each source, once: what one of its positions names the others do too."""
+    """The partitions of each topic of each source, once: its positions name the same ones."""
     for source in observation.sources:
         named: dict[str, set[int]] = {topic: set() for topic in source.topics or ()}
-        for said in (source.processed, source.planned, source.began, source.assigned):
-            for topic, partitions in (said or {}).items():
+        for offsets in (source.processed, source.planned, source.began, source.assigned):
+            for topic, partitions in (offsets or {}).items():
                 named.setdefault(topic, set()).update(partitions)
         yield from named.values()
 

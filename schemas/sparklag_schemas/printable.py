@@ -1,4 +1,4 @@
-"""Text of others, as it may stand in a log line, on a terminal, in a cell or a label. Pure."""
+"""Foreign text made safe for log lines, terminals, table cells and labels. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ _LISTED: Final = 3
 
 
 def printable(text: str, at_most: int = 500) -> str:
-    """`text` on one line and of at most so many characters before what is not printable (control
-    characters, line ends, escapes, bidirectional marks, half surrogates) is escaped as in Python.
-    """
+    """The first `at_most` characters of `text`, on one line. What is not printable is escaped as in
+    Python: control characters, line ends, bidirectional marks, half surrogates."""
     if len(text) > at_most:
         text = text[: at_most - 1] + "…"
     if text.isprintable():
@@ -31,13 +30,13 @@ def first_few(
     rest: str = "more",
     show: Callable[[str], str] = str,
 ) -> str:
-    """Three of `names`, as `show` gives them, and how many more there are."""
+    """The first three of `names`, formatted by `show`, and the number of the others."""
     more = f" and {len(names) - _LISTED} {rest}" if len(names) > _LISTED else ""
     return separator.join(map(show, names[:_LISTED])) + more
 
 
 class PrintableFormatter(logging.Formatter):
-    """One line for a message, whatever is in it, and one for each of a trace."""
+    """Writes a message as one line, whatever is in it, and so each line of a trace."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """See logging."""

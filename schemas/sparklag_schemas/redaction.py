@@ -1,7 +1,7 @@
-"""Takes secrets out of what others wrote: texts of exceptions, and locations. Pure.
+"""Takes secrets out of foreign text: exceptions and locations. Pure.
 
-It removes rather than recognises: the value of whatever is named like a secret, what stands between
-`//` and `@` or behind `?` in a URL, and what looks random. Losing a word of an error costs less.
+It removes more than it recognises: the value of what is named like a secret, the user and query of
+a URL, and what looks random. A lost word of an error costs less than a leak.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklag_schemas.printable import printable
 
 HIDDEN: Final = "***"
 _MAX_TEXT: Final = 1_000
-"""Characters. The rest of a longer text does not leave: patterns take quadratic time at worst."""
+"""Characters. The rest of a text is dropped: patterns take quadratic time at worst."""
 _MAX_LOCATION: Final = 4_000
 _MAX_REASONS: Final = 50
 """Distinct reasons of one event's partitions, numbers aside. Honest events have a few."""
@@ -29,7 +29,7 @@ _NAME: Final = (
     r"(?<![\w.\-])(?![\w.]*(?:Exception|Error)\b)"
     # Parts of a name, wherever in it they are.
     r"(?:[\w.\-]{0,60}?(?:passw(?:or[dt]|d)|passphrase|passcode|secret|token"
-    # Kafka's own words for a wrong password.
+    # Kafka's own text for a wrong password.
     r"|credential(?!s with SASL mechanism (?:PLAIN|SCRAM-SHA-\d{3}|GSSAPI|OAUTHBEARER)\b)"
     r"|private[._ -]?key|api[._ -]?key|access[._ -]?key|account[._ -]?key|shared[._-]?access"
     r"|client[._ -]?key|signing[._ -]?key|encryption[._ -]?key|master[._ -]?key|license[._ -]?key"
@@ -107,7 +107,7 @@ def _redact(text: str) -> str:
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
     text = _SCHEME.sub(rf"\1{HIDDEN}", text)
     text = _TAGGED.sub(rf"\1{HIDDEN}", text)
-    text = _OPTION.sub(lambda found: f"{found[1] or found[2]} {HIDDEN}", text)
+    text = _OPTION.sub(lambda match: f"{match[1] or match[2]} {HIDDEN}", text)
     text = _WITH_KEY.sub(rf"\1{HIDDEN}", text)
     text = _ENCODED.sub(rf"\1{HIDDEN}", text)
     text = _DIGEST.sub(rf"\1{HIDDEN}", text)
@@ -124,7 +124,7 @@ def redact_location(location: str) -> str:
         location = _PASSWORD.sub(r"\1@", location)
     else:
         location = _USER.sub("", location)
-    return _QUERY.sub(lambda found: found[1][:-1], location)
+    return _QUERY.sub(lambda match: match[1][:-1], location)
 
 
 def shown_url(url: str) -> str:
@@ -136,38 +136,38 @@ def shown_url(url: str) -> str:
     if not separator:
         # A scheme was forgotten: all of it may be a password.
         scheme, rest = "", url
-    # Whatever stands before the last @: passwords come unescaped too, and users with an @.
-    credentials, at, place = rest.rpartition("@")
+    # All before the last @: passwords may be unescaped, and users may have an @.
+    credentials, at, host_and_path = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
     hidden = f"{user}:{HIDDEN}@" if colon else user + at
-    hosts, slash, path = re.split("[?#]", place)[0].partition("/")
+    hosts, slash, path = re.split("[?#]", host_and_path)[0].partition("/")
     return f"{scheme}{separator}{hidden}{_NO_PORT.sub(f':{HIDDEN}', hosts)}{slash}{path}"
 
 
 def exception_line(text: str, publish: PublishExceptions) -> str | None:
-    """What may leave the driver of an exception's text: its first line, redacted and cut, or the
-    type alone, by `publish_exceptions`. Of one that Python raised the line that says what."""
+    """The part of an exception's text that may leave the driver, by `publish_exceptions`: its first
+    line, redacted and cut, or the type alone. Of a Python traceback it is the last line."""
     if publish == "none":
         return None
     raised = _PYTHON.search(text)
     text = (text[raised.start(1) :] if raised is not None else text).strip()
     if publish == "type":
-        found = re.match(r"[\w.$]+", text)
-        return found[0] if found is not None else "exception"
-    # Redacted with what follows: a value may begin on the first line, and end on another.
+        type_name = re.match(r"[\w.$]+", text)
+        return type_name[0] if type_name is not None else "exception"
+    # Redacted as a whole: a value may begin on the first line and end on another.
     first = redact(text).splitlines() or [""]
     return printable(first[0], _FIRST_LINE)
 
 
 class _PartitionReasons:
-    """Redacts the reasons of one event's partitions. Of thousands most differ in numbers alone."""
+    """Redacts the reasons of an event's partitions. Most of thousands differ in numbers only."""
 
     def __init__(self) -> None:
         self._clean: set[str] = set()
         self._left = _MAX_REASONS
 
     def redact(self, reason: str) -> str:
-        """HIDDEN, once there were too many distinct ones: each takes up to 5 ms."""
+        """HIDDEN after too many distinct reasons: each takes up to 5 ms."""
         template = _NUMBER.sub("0", reason)
         if template in self._clean:
             return reason
@@ -181,8 +181,7 @@ class _PartitionReasons:
 
 
 def redacted(message: Message) -> Message:
-    """What somebody else wrote, without what may be a secret; the message itself where there is
-    none."""
+    """The message without what may be a secret; the message itself where there is none."""
     changed: dict[str, Any] = {}
     if message.exception is not None:
         changed["exception"] = redact(message.exception)
@@ -200,24 +199,25 @@ def redacted(message: Message) -> Message:
 
 def _redacted_topic(topic: TopicLag, reasons: _PartitionReasons) -> TopicLag:
     safe = {
-        place: reason
-        for place, one in enumerate(topic.partitions)
-        if one.reason is not None and (reason := reasons.redact(one.reason)) != one.reason
+        index: reason
+        for index, partition in enumerate(topic.partitions)
+        if partition.reason is not None
+        and (reason := reasons.redact(partition.reason)) != partition.reason
     }
     if not safe:
         return topic
     partitions = list(topic.partitions)
-    for place, reason in safe.items():
-        partitions[place] = msgspec.structs.replace(partitions[place], reason=reason)
+    for index, reason in safe.items():
+        partitions[index] = msgspec.structs.replace(partitions[index], reason=reason)
     return msgspec.structs.replace(topic, partitions=partitions)
 
 
-def _without_random(found: re.Match[str]) -> str:
-    token = found[0]
+def _without_random(match: re.Match[str]) -> str:
+    token = match[0]
     if _UUID.search(token) or not any(character in "0123456789+=" for character in token):
         return token
     classes = [_class_of(character) for character in token if character.isalnum()]
-    changes = sum(one != next_ for one, next_ in pairwise(classes))
+    changes = sum(before != after for before, after in pairwise(classes))
     return HIDDEN if changes >= _RANDOM * len(token) else token
 
 

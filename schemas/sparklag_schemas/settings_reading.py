@@ -30,16 +30,16 @@ else:
 
 _PREFIX = "SPARKLAG_"
 _NOT_SETTINGS = {"SPARKLAG_CONFIG", "SPARKLAG_SECRETS_DIR", "SPARKLAG_URL"}
-"""Variables of ours that say where to look, and are not settings themselves."""
+"""Variables that name files or addresses, and are not settings."""
 
-# Kubernetes puts the address of each Service into every container beside it: of one that is called
-# sparklag, SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
+# Kubernetes puts the address of each Service into the environment of every container: for a Service
+# `sparklag` these are SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
 _SERVICE_LINK = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
 )
 
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
-"""On the way to a setting: a name, or the index of an item."""
+"""A step of the path to a setting: a name, or the index of an item."""
 
 _JSON_ARRAY = re.compile(r"\s*\[\s*[\"\]]")
 """A regular expression may begin with a bracket too."""
@@ -65,15 +65,15 @@ def load_settings(
         merged = _read_toml(path or Path("sparklag.toml"))
     _merge(merged, _from_variables(environ, "environment"))
     _merge(merged, _from_variables(_secret_files(environ), "secret file"))
-    told = {name: value for name, value in (overrides or {}).items() if value is not None}
-    _refuse_unknown(told, Settings, "arguments")
-    _merge(merged, told)
+    passed = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _refuse_unknown(passed, Settings, "arguments")
+    _merge(merged, passed)
     return _convert(merged)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"no settings file at {path}") from None
     except OSError as error:
@@ -81,27 +81,27 @@ def _read_toml(path: Path) -> dict[str, Any]:
     # ValueError: neither TOML nor UTF-8, or a number of more digits than Python reads.
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
-    _refuse_unknown(found, Settings, str(path))
-    return found
+    _refuse_unknown(values, Settings, str(path))
+    return values
 
 
 def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, value in variables.items():
         if not variable.startswith(_PREFIX) or variable in _NOT_SETTINGS:
             continue
         if _SERVICE_LINK.search(f"{variable}={value}"):
             continue
         *parents, leaf = variable[len(_PREFIX) :].lower().split("__")
-        place = found
+        section = values
         for depth, parent in enumerate(parents, start=1):
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
+            section = section.setdefault(parent, {})
+            if not isinstance(section, dict):
                 other = _PREFIX + "__".join(parents[:depth]).upper()
                 raise SettingsError(f"{origin}: {variable} and {other} clash")
-        place[leaf] = value
-    _refuse_unknown(found, Settings, origin, prefix=_PREFIX)
-    return found
+        section[leaf] = value
+    _refuse_unknown(values, Settings, origin, prefix=_PREFIX)
+    return values
 
 
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
@@ -116,9 +116,9 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_unknown(
-    found: Mapping[str, Any], into: type[Struct], origin: str, *, prefix: str = "", path: str = ""
+    values: Mapping[str, Any], into: type[Struct], origin: str, *, prefix: str = "", path: str = ""
 ) -> None:
-    for name, value in found.items():
+    for name, value in values.items():
         if name not in into.__struct_fields__:
             near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
             hint = f", did you mean {_shown(path + near[0], prefix)}?" if near else ""
@@ -131,7 +131,7 @@ def _refuse_unknown(
 def _sections(
     into: type[Struct], name: str, value: object
 ) -> Iterator[tuple[str, Mapping[str, Any], type[Struct]]]:
-    """Where setting `name` holds settings of its own: each place, what is there, and its type."""
+    """The sections in setting `name`: the path, the values and the type of each."""
     kind = get_type_hints(into)[name]
     if not isinstance(value, Mapping):
         return
@@ -157,20 +157,20 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[name] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _split_lists(found: dict[str, Any], into: type[Struct], path: str = "") -> None:
-    """A list may be written as one text: in the environment there is no other way."""
+def _split_lists(values: dict[str, Any], into: type[Struct], path: str = "") -> None:
+    """Make lists of those that are written as one text, as all are in the environment."""
     for name, kind in get_type_hints(into).items():
-        value = found.get(name)
+        value = values.get(name)
         if get_origin(kind) is list and isinstance(value, str):
-            found[name] = _split_list(f"{path}{name}", value)
-    for name, value in found.items():
+            values[name] = _split_list(f"{path}{name}", value)
+    for name, value in values.items():
         for below, inside, section in _sections(into, name, value):
             if isinstance(inside, dict):
                 _split_lists(inside, section, f"{path}{below}.")
 
 
 def _split_list(name: str, text: str) -> object:
-    """Items with commas between them, or a JSON array: an item may hold a comma itself."""
+    """Items with commas between them, or a JSON array, whose items may contain commas."""
     if not _JSON_ARRAY.match(text):
         return [item for part in text.split(",") if (item := part.strip())]
     try:
@@ -186,35 +186,35 @@ def _convert(merged: dict[str, Any]) -> Settings:
     _split_lists(merged, Settings)
     for name, kind in get_type_hints(Settings).items():
         if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
-            # Each by itself: msgspec does not say which key of a mapping is wrong.
+            # Each by itself: msgspec does not name the key of a mapping that is wrong.
             merged[name] = {
-                key: _section(found, get_args(kind)[1], f"{name}.{key}.")
-                for key, found in merged[name].items()
+                key: _section(values, get_args(kind)[1], f"{name}.{key}.")
+                for key, values in merged[name].items()
             }
     return _section(merged, Settings, "")
 
 
-def _section(found: Any, into: type[_Section], path: str) -> _Section:
-    """`found` as settings of that type, which stand at `path`."""
+def _section(values: Any, into: type[_Section], path: str) -> _Section:
+    """The section at `path` as settings of that type."""
     try:
-        return msgspec.convert(found, into, strict=False)
+        return msgspec.convert(values, into, strict=False)
     except msgspec.ValidationError as error:
-        # msgspec says "Expected `int`, got `str` - at `$.http_port`", or `$.metrics.compat[0]`.
-        expectation, _, place = str(error).partition(" - at ")
-        steps = _STEP.findall(place.strip("`").removeprefix("$"))
+        # msgspec reports "Expected `int`, got `str` - at `$.http_port`", or `$.metrics.compat[0]`.
+        expectation, _, at = str(error).partition(" - at ")
+        steps = _STEP.findall(at.strip("`").removeprefix("$"))
         dotted = f"{path}{'.'.join(name for name, _ in steps if name)}".rstrip(".")
         if not dotted:
             raise SettingsError(f"settings: {expectation}") from error
-        got, kind = found, into
+        got, kind = values, into
         for name, index in steps:
             if index.isdigit() and isinstance(got, list):
                 got, kind = got[int(index)], get_args(kind)[0]
                 continue
             got = got.get(name) if isinstance(got, Mapping) else got
             kind = get_type_hints(kind)[name] if hasattr(kind, "__struct_fields__") else kind
-        one_value = not hasattr(kind, "__struct_fields__") and get_origin(kind) is not dict
-        if not one_value or not isinstance(got, str | int | float):
-            # Whatever stands there may hold a secret.
+        is_scalar = not hasattr(kind, "__struct_fields__") and get_origin(kind) is not dict
+        if not is_scalar or not isinstance(got, str | int | float):
+            # The value may contain a secret.
             raise SettingsError(f"setting {dotted}: {expectation}") from error
         in_storage = dotted.startswith("checkpoints.storage")
         shown = repr(shown_setting("storage" if in_storage else dotted.rpartition(".")[2], got))

@@ -1,6 +1,6 @@
 """Signed messages: HMAC-SHA256 by a key that drivers and service share (`signing_key`).
 
-It covers topic, record key and value, so that nobody can put one message in another's place.
+It covers topic, record key and value, so that one message cannot be replaced by another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Signatures:
         self._signs = bool(settings.signing_key)
 
     def headers(self, topic: str, key: bytes, value: bytes | None) -> Headers:
-        """To add to a record's own. None without a key."""
+        """The headers to add to a record; none without a key."""
         if not self._signs:
             return []
         return [(HEADER, _digest(self._keys[0], topic, key, value))]
@@ -39,15 +39,15 @@ class Signatures:
         value: bytes | None,
         headers: Iterable[tuple[str, bytes | None]],
     ) -> None:
-        """Raises WrongSignature where a key is set, and none of ours has signed this."""
+        """Raises WrongSignature where keys are set and none of them has signed this."""
         if not self._keys:
             return
-        found = next((value for name, value in headers if name == HEADER), None)
-        if found is None:
+        signature = next((value for name, value in headers if name == HEADER), None)
+        if signature is None:
             raise WrongSignature("it is not signed, and signing_key is set here")
         if not any(
-            hmac.compare_digest(_digest(known, topic, key or b"", value), found)
-            for known in self._keys
+            hmac.compare_digest(_digest(accepted, topic, key or b"", value), signature)
+            for accepted in self._keys
         ):
             raise WrongSignature("its signature is of another key, or of another message")
 
@@ -55,7 +55,7 @@ class Signatures:
 def _digest(secret: bytes, topic: str, key: bytes, value: bytes | None) -> bytes:
     name = topic.encode()
     signed = hmac.new(secret, _LENGTHS.pack(len(name), len(key)) + name + key, "sha256")
-    # A tombstone is another message than an empty value.
+    # A tombstone differs from an empty value.
     signed.update(b"\0" if value is None else b"\1")
     signed.update(value or b"")
     return signed.hexdigest().encode()

@@ -1,4 +1,4 @@
-"""Moments and durations in the ways people write them. Pure."""
+"""Timestamps and durations as people write them. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MOST_MS: Final = 1 << 53
 
 
 def timestamp_ms(text: str, now_ms: int) -> int:
-    """Epoch milliseconds, ISO 8601 (without a zone: UTC), or a duration before now, with a minus or
-    without: `-2h`. Raises ValueError with what it takes."""
+    """From epoch milliseconds, ISO 8601 (without a zone: UTC), or a duration before now, with or
+    without a minus: `-2h`. Raises ValueError with what it takes."""
     if re.fullmatch(r"\d{1,16}", text):
         return min(int(text), _MOST_MS)
     ago = text.removeprefix("-")
@@ -22,8 +22,9 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         return now_ms - round(duration_s(ago) * 1000)
     try:
         # Python takes a Z only since 3.11; in a URL, a + that is not escaped reads as a blank.
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+"))
-        return datetime_ms(moment)
+        return datetime_ms(
+            datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text).replace(" ", "+"))
+        )
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither epoch milliseconds nor ISO 8601 nor a duration before now,"
@@ -31,22 +32,22 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         ) from None
 
 
-def datetime_ms(moment: datetime) -> int:
+def datetime_ms(at: datetime) -> int:
     """Epoch milliseconds; without a zone: UTC."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    return round(at.timestamp() * 1000)
 
 
 def duration_s(text: str) -> float:
-    """A number of seconds, or numbers with units: 90, 90s, 1h30m. Raises ValueError with what it
-    takes."""
+    """From a number of seconds, or numbers with units: 90, 90s, 1h30m. Raises ValueError with what
+    it takes."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        found_s = float(text)
+        seconds = float(text)
     elif re.fullmatch(f"(?:{_DURATION.pattern})+", text):
-        found_s = sum(float(n) * _UNITS_S[unit] for n, unit in _DURATION.findall(text))
+        seconds = sum(float(n) * _UNITS_S[unit] for n, unit in _DURATION.findall(text))
     else:
-        found_s = 0.0
-    if not 0.0 < found_s < _MOST_MS / 1000 or not isfinite(found_s):
+        seconds = 0.0
+    if not 0.0 < seconds < _MOST_MS / 1000 or not isfinite(seconds):
         raise ValueError(f"{text!r} is not a duration above 0: seconds, or as 30s, 5m, 1h30m, 2d")
-    return found_s
+    return seconds

@@ -1,4 +1,4 @@
-"""Our topics: how each must be set up, and which partition a query's messages are in."""
+"""Our topics: their required settings, and the partition of a query's messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MIN_MESSAGE_BYTES = 1_048_588
 """Kafka's own default of `max.message.bytes`: a topic set below it refuses wide queries."""
 
 _BROKERS_CLOCK: Final = {"message.timestamp.type": "LogAppendTime"}
-"""Of all clocks the one that no writer sets: times in messages are held against it."""
+"""No writer sets the broker's clock: times in messages are checked against it."""
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """What a topic of ours must be: `config` are the settings it is created with."""
+    """The required settings of a topic; `config` are those it is created with."""
 
     name: str
     partitions: int
@@ -36,28 +36,27 @@ class TopicSpec:
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
         """Sentences on the settings in `config` (name to value) that would lose data."""
-        found = []
+        problems = []
         policy = set(config.get("cleanup.policy", "delete").split(","))
         if not policy <= self.cleanup_policy:
-            lost = ",".join(sorted(policy))
-            want = ",".join(sorted(self.cleanup_policy))
-            found.append(
-                f"topic {self.name}: cleanup.policy={lost} drops messages that are still needed,"
-                f" set it to {want}"
+            actual, required = (",".join(sorted(p)) for p in (policy, self.cleanup_policy))
+            problems.append(
+                f"topic {self.name}: cleanup.policy={actual} drops messages that are still needed,"
+                f" set it to {required}"
             )
         retention = int(config.get("retention.ms", "-1"))
         if 0 <= retention < self.shortest_retention_ms:
-            found.append(
+            problems.append(
                 f"topic {self.name}: retention.ms={retention} deletes messages before they are"
                 f" used, set it to {self.shortest_retention_ms} or more"
             )
         largest = int(config.get("max.message.bytes", str(_MIN_MESSAGE_BYTES)))
         if largest < _MIN_MESSAGE_BYTES:
-            found.append(
+            problems.append(
                 f"topic {self.name}: max.message.bytes={largest} refuses messages of queries with"
                 f" many partitions, set it to {_MIN_MESSAGE_BYTES} or more"
             )
-        return found
+        return problems
 
 
 def offsets_topic(name: str, partitions: int, replication_factor: int | None) -> TopicSpec:
@@ -95,16 +94,16 @@ def lag_topic(name: str, partitions: int, replication_factor: int | None) -> Top
 
 
 def own_topics(settings: Settings) -> list[TopicSpec]:
-    """The topics that the settings ask for."""
+    """The topics by the settings."""
     partitions, replicas = settings.topic_partitions, settings.topic_replication_factor
-    wanted = [
+    topics = [
         offsets_topic(settings.offsets_topic, partitions, replicas),
         lag_topic(settings.lag_topic, partitions, replicas),
     ]
     if settings.partition_records:
-        # The same holds there: of a key the newest counts, and each is said again.
-        wanted.append(lag_topic(settings.partition_topic, partitions, replicas))
-    return wanted
+        # As on `consumer-lag`: the newest record of a key counts, and each is published again.
+        topics.append(lag_topic(settings.partition_topic, partitions, replicas))
+    return topics
 
 
 def key_of(query_id: str) -> bytes:
@@ -117,26 +116,26 @@ def partition_of(query_id: str, partitions: int) -> int:
     return partition_of_key(key_of(query_id), partitions)
 
 
-@lru_cache(maxsize=100_000)  # asked of every query every second, and hashed in Python
+@lru_cache(maxsize=100_000)  # needed for every query every second, and hashed in Python
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Java's default partitioner: murmur2 of the key."""
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 class LagPartitions:
-    """Which partition of `consumer-lag` a query's events are in: that of its id, as everywhere; or,
-    for a query that has one to itself, one of the last.
+    """The partition of a query's events on `consumer-lag`: that of its id, as everywhere; or, for a
+    query that has a partition to itself, one of the last.
 
-    Where it has, the ids of all others are spread over those before.
+    The ids of all other queries are spread over the partitions before.
     """
 
     def __init__(self, own: Sequence[str]) -> None:
-        """`own`: names or ids of queries that have a partition to themselves, in their order."""
+        """`own`: names or ids of the queries that have a partition to themselves, in its order."""
         self._own = {name_or_id: at for at, name_or_id in enumerate(own)}
-        self._complained = False
+        self._logged = False
 
     def choice_of(self, query_id: str, query: str | None) -> Callable[[int], int] | None:
-        """None: as every client chooses it."""
+        """A function from the number of partitions to the query's. None: as clients choose it."""
         if not self._own:
             return None
         own = self._own.get(query_id, self._own.get(query or ""))
@@ -145,8 +144,8 @@ class LagPartitions:
     def _choose(self, query_id: str, own: int | None, partitions: int) -> int:
         shared = partitions - len(self._own)
         if shared < 1:
-            if not self._complained:
-                self._complained = True
+            if not self._logged:
+                self._logged = True
                 _log.error(
                     "own_partitions names %d queries, and the topic has %d partitions: it needs"
                     " one more at least; no query has one to itself",

@@ -1,2 +1,1 @@
-"""Messages in Avro, as Confluent frames it. The `.avsc` files here are what is
-registered."""
+"""Messages in Avro, as Confluent frames them. The `.avsc` files here are registered."""

@@ -21,7 +21,7 @@ _MAGIC: Final = 0
 
 
 class AvroForm:
-    """Writes and reads it with the schemas of one registry."""
+    """Writes and reads Avro with the schemas of one registry."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """`settings.url` is set."""
@@ -29,12 +29,12 @@ class AvroForm:
         self._registry = SchemaRegistry(settings)
 
     def writer(self, message_type: type[msgspec.Struct], topic: str) -> AvroWriter:
-        """Of messages of that type to that topic."""
+        """A writer of messages of that type to that topic."""
         schema = schema_of(message_type)
         return AvroWriter(self._registry, subject_of(topic, schema, self._settings), schema)
 
     async def learn(self, data: bytes) -> None:
-        """Know the schema it is written in, or that nobody knows it.
+        """Fetch the schema of this message, or learn that the registry does not have it.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
@@ -42,8 +42,7 @@ class AvroForm:
             await self._registry.learn(_schema_id(data))
 
     def read(self, data: bytes, written_as: type) -> Any:
-        """What a message of that type says, as dicts and lists, by the schema it was written in,
-        which was learned before.
+        """A message of that type as dicts and lists. Its writer's schema was learned before.
 
         Raises MalformedMessage.
         """
@@ -93,8 +92,8 @@ class AvroWriter:
 
 
 def subject_of(topic: str, schema: AvroSchema, settings: RegistrySettings) -> str:
-    """Under which the schema of a topic's values is registered, by Confluent's naming strategies:
-    TopicName, RecordName, TopicRecordName."""
+    """The subject for the schema of a topic's values, by Confluent's naming strategies: TopicName,
+    RecordName, TopicRecordName."""
     match settings.subjects:
         case "record":
             return schema.name
@@ -111,12 +110,12 @@ def _read(data: bytes, schema: AvroSchema) -> Any:
     buffer = BytesIO(data)
     buffer.seek(_PREFIX.size)
     try:
-        found = fastavro.schemaless_reader(buffer, schema.parsed, None)
-    except Exception as error:  # by how corrupt bytes happen to read, it can be any
+        value = fastavro.schemaless_reader(buffer, schema.parsed, None)
+    except Exception as error:  # corrupt bytes can raise any
         cause = str(error) or type(error).__name__
         text = printable(f"not Avro of schema {schema.name}: {cause}")
         raise MalformedMessage(text) from error
     left = len(data) - buffer.tell()
     if left:
-        raise MalformedMessage(f"{left} bytes more than its schema {schema.name} says")
-    return found
+        raise MalformedMessage(f"{left} bytes more than its schema {schema.name} has")
+    return value

@@ -1,4 +1,4 @@
-"""A schema registry, by Confluent's client: off the loop, asked once for each schema."""
+"""A schema registry, by Confluent's client: in threads, with one request for each schema."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sparklag_schemas.errors import (
 from sparklag_schemas.settings import RegistrySettings
 
 _log = logging.getLogger("sparklag")
-_PATIENCE_S: Final = 2.0
-"""After a failure nothing is asked for so long: all that wait for it fail with it."""
-_UNKNOWN_S: Final = 60.0
-"""A schema that the registry does not have is not asked for again for so long."""
+_FAILURE_S: Final = 2.0
+"""For so long a failure is repeated without a request."""
+_MISSING_S: Final = 60.0
+"""For so long a schema that the registry does not have is not requested again."""
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _ANYTHING: Final = "anything"
@@ -38,92 +38,92 @@ _MORE_THAN: Final = {
     "FORWARD_TRANSITIVE": {"FULL_TRANSITIVE"},
     "FULL": {"FULL_TRANSITIVE"},
 }
-"""Levels that promise what another one does, and more."""
+"""The levels that include another one."""
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class SchemaRegistry:
-    """Ids of schemas, and schemas of ids. What it was told once it knows without the registry."""
+    """Ids of schemas, and schemas of ids. Each is requested once, and then cached."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """`settings.url` is set."""
         self._settings = settings
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._ids: dict[tuple[str, str], int] = {}
         self._schemas: dict[int, AvroSchema] = {}
-        self._unknown: dict[int, tuple[str, float]] = {}
+        self._missing: dict[int, tuple[str, float]] = {}
         self._failures: dict[Hashable, tuple[RegistryError, float]] = {}
 
     async def id_of(self, subject: str, schema: AvroSchema) -> int:
-        """The id of our schema under that subject, where it is registered if it has to be.
+        """The id of our schema under that subject. Registers it where it is missing.
 
         Raises RegistryUnavailable, RegistryRefused, IncompatibleSchema.
         """
-        known = self._ids.get((subject, schema.text))
-        if known is None:
-            async with self._asking:
-                known = self._ids.get((subject, schema.text))
-                if known is None:
-                    known = await self._ask(
+        key = (subject, schema.text)
+        if key not in self._ids:
+            async with self._lock:
+                if key not in self._ids:
+                    schema_id = await self._request(
                         subject, lambda client: self._find_or_register(client, subject, schema)
                     )
-                    self._ids[subject, schema.text] = known
-                    self._schemas[known] = schema
-        return known
+                    self._ids[key] = schema_id
+                    self._schemas[schema_id] = schema
+        return self._ids[key]
 
     async def find(self, subject: str, schema: AvroSchema) -> int | None:
-        """The id of our schema under that subject. None: it is not registered there.
+        """The id of our schema under that subject. None: it is not registered.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
-        return await self._ask(subject, lambda client: self._lookup(client, subject, schema))
+        return await self._request(subject, lambda client: self._lookup(client, subject, schema))
 
     async def learn(self, schema_id: int) -> None:
-        """Know what messages of that id are written in, or that nobody knows.
+        """Fetch the schema of that id, or remember that the registry does not have it.
 
         Raises RegistryUnavailable, RegistryRefused.
         """
-        if schema_id in self._schemas or self._is_unknown(schema_id):
+        if schema_id in self._schemas or self._is_missing(schema_id):
             return
-        async with self._asking:
-            if schema_id in self._schemas or self._is_unknown(schema_id):
+        async with self._lock:
+            if schema_id in self._schemas or self._is_missing(schema_id):
                 return
             try:
-                self._schemas[schema_id] = await self._ask(
+                self._schemas[schema_id] = await self._request(
                     schema_id, lambda client: self._fetch(client, schema_id)
                 )
             except MalformedMessage as error:
-                self._unknown[schema_id] = (str(error), time.monotonic() + _UNKNOWN_S)
+                self._missing[schema_id] = (str(error), time.monotonic() + _MISSING_S)
 
     def schema(self, schema_id: int) -> AvroSchema:
-        """One that was learned. Raises MalformedMessage, with the reason, for what nobody knows."""
-        found = self._schemas.get(schema_id)
-        if found is None:
-            reason, _ = self._unknown.get(schema_id, ("it was not asked for", 0))
+        """A schema that was learned. Raises MalformedMessage, with the reason, where it was not."""
+        if schema_id not in self._schemas:
+            reason, _ = self._missing.get(schema_id, ("it was not requested", 0))
             raise MalformedMessage(f"Avro of schema id {schema_id}: {reason}")
-        return found
+        return self._schemas[schema_id]
 
-    def _is_unknown(self, schema_id: int) -> bool:
-        return self._unknown.get(schema_id, ("", 0.0))[1] > time.monotonic()
+    def _is_missing(self, schema_id: int) -> bool:
+        return self._missing.get(schema_id, ("", 0.0))[1] > time.monotonic()
 
-    async def _ask(self, what: Hashable, call: Callable[[SchemaRegistryClient], Answer]) -> Answer:
-        """In a thread. A failure is that of all who ask the same in the next moments; where no
-        registry answers, of all who ask."""
+    async def _request(
+        self, what: Hashable, call: Callable[[SchemaRegistryClient], Result]
+    ) -> Result:
+        """Call it in a thread. A failure is repeated for a short time for the same request; where
+        the registry does not answer, for all requests."""
         for error, until_s in filter(None, map(self._failures.get, (what, _ANYTHING))):
             if time.monotonic() < until_s:
                 raise type(error)(str(error))
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(None, self._connected, call)
+            result = await asyncio.get_running_loop().run_in_executor(None, self._connected, call)
         except RegistryError as error:
-            of = _ANYTHING if isinstance(error, RegistryUnavailable) else what
-            self._failures[of] = (error, time.monotonic() + _PATIENCE_S)
+            key = _ANYTHING if isinstance(error, RegistryUnavailable) else what
+            self._failures[key] = (error, time.monotonic() + _FAILURE_S)
             raise
         self._failures.clear()
-        return answer
+        return result
 
-    def _connected(self, call: Callable[[SchemaRegistryClient], Answer]) -> Answer:
-        # It is asked a few times in a service's life: no connection is kept for that.
+    def _connected(self, call: Callable[[SchemaRegistryClient], Result]) -> Result:
+        # There are a few requests in the life of a service: no connection is kept.
         try:
             client = SchemaRegistryClient(_client_options(self._settings))
         except (ValueError, OSError) as error:
@@ -136,26 +136,28 @@ class SchemaRegistry:
     def _find_or_register(
         self, client: SchemaRegistryClient, subject: str, schema: AvroSchema
     ) -> int:
-        found = self._lookup(client, subject, schema)
-        if found is None and not self._settings.register:
+        schema_id = self._lookup(client, subject, schema)
+        if schema_id is None and not self._settings.register:
             raise RegistryRefused(
                 f"schema {schema.name} is not registered under subject {subject}, and"
                 " registry.register = false: register it with `sparklag topics create`"
             )
-        self._see_to_compatibility(client, subject)
-        if found is None:
+        self._set_compatibility(client, subject)
+        if schema_id is None:
             offered = Schema(schema.text, "AVRO")
-            found = self._call(lambda: client.register_schema(subject, offered))
-            assert found is not None
-        return found
+            schema_id = self._call(lambda: client.register_schema(subject, offered))
+            assert schema_id is not None
+        return schema_id
 
     def _lookup(self, client: SchemaRegistryClient, subject: str, schema: AvroSchema) -> int | None:
         offered = Schema(schema.text, "AVRO")
-        found = self._call(lambda: client.lookup_schema(subject, offered), none_if_missing=True)
-        return None if found is None else found.schema_id
+        registered = self._call(
+            lambda: client.lookup_schema(subject, offered), none_if_missing=True
+        )
+        return None if registered is None else registered.schema_id
 
-    def _see_to_compatibility(self, client: SchemaRegistryClient, subject: str) -> None:
-        """Set what is wanted where the subject has nothing of its own; say where it has another."""
+    def _set_compatibility(self, client: SchemaRegistryClient, subject: str) -> None:
+        """Set the configured level where the subject has none; warn where it has another."""
         wanted = self._settings.compatibility
         level = self._call(lambda: client.get_compatibility(subject), none_if_missing=True)
         if level is None and self._settings.register:
@@ -169,16 +171,15 @@ class SchemaRegistry:
             )
 
     def _fetch(self, client: SchemaRegistryClient, schema_id: int) -> AvroSchema:
-        found = self._call(lambda: client.get_schema(schema_id), none_if_missing=True)
-        if found is None:
+        schema = self._call(lambda: client.get_schema(schema_id), none_if_missing=True)
+        if schema is None:
             raise MalformedMessage(f"registry {self._settings.url} does not have it")
-        if found.schema_type != "AVRO" or found.references:
-            raise MalformedMessage(
-                f"it is {found.schema_type}{' with references' if found.references else ''}"
-            )
-        return parse_schema(found.schema_str or "")
+        if schema.schema_type != "AVRO" or schema.references:
+            references = " with references" if schema.references else ""
+            raise MalformedMessage(f"it is {schema.schema_type}{references}")
+        return parse_schema(schema.schema_str or "")
 
-    def _call(self, call: Callable[[], Answer], *, none_if_missing: bool = False) -> Answer | None:
+    def _call(self, call: Callable[[], Result], *, none_if_missing: bool = False) -> Result | None:
         url, user = self._settings.url, self._settings.username
         try:
             return call()
@@ -186,14 +187,14 @@ class SchemaRegistry:
             status, code = error.http_status_code, error.error_code
             if status == _NOT_FOUND and code not in _NO_SUCH_PATH and none_if_missing:
                 return None
-            said = " ".join(str(error.error_message).split())[:300]
+            message = " ".join(str(error.error_message).split())[:300]
             if status >= 500:
                 raise RegistryUnavailable(
-                    f"schema registry {url} failed ({status}): {said}"
+                    f"schema registry {url} failed ({status}): {message}"
                 ) from error
             if status == _CONFLICT:
                 raise IncompatibleSchema(
-                    f"schema registry {url} refuses the schema as incompatible: {said}"
+                    f"schema registry {url} refuses the schema as incompatible: {message}"
                 ) from error
             if status in (401, 403):
                 who = f"user {user!r}" if user else "who gives no name (registry.username)"
@@ -201,8 +202,8 @@ class SchemaRegistry:
             hint = ""
             if status == _NOT_FOUND:
                 hint = " (is this the address of Confluent's API?)"
-            raise RegistryRefused(f"schema registry {url}: {status}, {said}{hint}") from error
-        # The client has one error for each kind of transport below it, by its version.
+            raise RegistryRefused(f"schema registry {url}: {status}, {message}{hint}") from error
+        # Which errors the client raises for a transport depends on its version.
         except Exception as error:
             cause = str(error) or type(error).__name__
             raise RegistryUnavailable(f"schema registry {url}: {cause}") from error
@@ -212,7 +213,7 @@ def _client_options(settings: RegistrySettings) -> dict[str, object]:
     options: dict[str, object | None] = {
         "url": settings.url,
         "timeout": settings.timeout_s,
-        # Whoever needs an answer asks again.
+        # The callers try again.
         "max.retries": 0,
         "ssl.ca.location": settings.ssl_cafile,
         "ssl.certificate.location": settings.ssl_certfile,

@@ -1,4 +1,4 @@
-"""The Avro schemas of our messages, and those that messages were written in."""
+"""The Avro schemas of our messages, and of the writers of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AvroSchema:
 @cache
 def schema_of(message_type: type) -> AvroSchema:
     """The schema that messages of this type are written in."""
-    # One text, however the file is laid out: a registry takes another text for another schema.
+    # One text, however the file is laid out: to a registry another text is another schema.
     return parse_schema(json.dumps(declared(message_type), separators=(",", ":")))
 
 
@@ -35,7 +35,7 @@ def require_written_as(message_type: type, schema: AvroSchema) -> None:
     """Raises MalformedMessage where it is not the schema, of any version, of such messages."""
     expected = schema_of(message_type).name
     if schema.name != expected:
-        raise MalformedMessage(f"it is a {schema.name}, here is {expected} expected")
+        raise MalformedMessage(f"it is a {schema.name}, expected is {expected}")
 
 
 def parse_schema(text: str) -> AvroSchema:
@@ -60,13 +60,13 @@ def parse_schema(text: str) -> AvroSchema:
 
 
 def _takes_no_bytes(kind: Any, named: dict[str, bool]) -> bool:
-    """Whether a value of that type is written as nothing. `named`: the same of types by name.
+    """Whether values of that type are written in no bytes. `named`: the same of types by name.
 
-    Raises MalformedMessage for an array of such: a few bytes could say that it has 2⁶² items.
+    Raises MalformedMessage for an array of such: a few bytes could claim 2⁶² items.
     """
     if isinstance(kind, list):  # a union, which begins with its index
-        for one in kind:
-            _takes_no_bytes(one, named)
+        for branch in kind:
+            _takes_no_bytes(branch, named)
         return False
     if isinstance(kind, str):
         return kind == "null" or named.get(kind, False)

@@ -1,4 +1,4 @@
-"""The `.avsc` files: where what is said in Avro is declared."""
+"""The `.avsc` files, which declare the messages in Avro."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _FILES: Final[dict[type, str]] = {
 
 def declared(message_type: type) -> dict[str, Any]:
     """The schema of that type's messages, as its file has it."""
-    found: dict[str, Any] = json.loads(
-        _FOLDER.joinpath(_FILES[message_type]).read_text(encoding="utf-8")
-    )
-    return found
+    file = _FOLDER.joinpath(_FILES[message_type])
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
 
 
 def without_logical_types(node: Any) -> Any:
-    """A schema, or a part of one, by which moments are the numbers that they are in JSON."""
+    """The schema, or a part of it, in which timestamps are numbers as in JSON."""
     match node:
         case dict():
             return {

@@ -1,1 +1,1 @@
-"""What both halves run on: queue, threads, tasks, clock."""
+"""What drivers and service both run on: queue, threads, tasks, clock."""

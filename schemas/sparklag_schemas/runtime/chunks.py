@@ -1,4 +1,4 @@
-"""Much at once, in portions. Pure."""
+"""Items in chunks. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _Item = TypeVar("_Item")
 
 
 def by_count(items: Iterable[_Item], most: int) -> Iterator[list[_Item]]:
-    """The same in portions of at most so many."""
+    """Chunks of at most so many items."""
     rest = iter(items)
-    while portion := list(islice(rest, most)):
-        yield portion
+    while chunk := list(islice(rest, most)):
+        yield chunk
 
 
 def by_size(
     items: Iterable[_Item], size_of: Callable[[_Item], int], enough: int
 ) -> Iterator[list[_Item]]:
-    """The same in portions that each end with the item by which they are larger than `enough`."""
-    portion: list[_Item] = []
+    """Chunks that each end with the item by which they become larger than `enough`."""
+    chunk: list[_Item] = []
     size = 0
     for item in items:
-        portion.append(item)
+        chunk.append(item)
         size += size_of(item)
         if size > enough:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

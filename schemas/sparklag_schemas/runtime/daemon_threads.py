@@ -17,15 +17,15 @@ _MOST_THREADS = 8
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """A loop's default executor that works while the interpreter exits, and never holds it up.
+    """A loop's default executor that works while the interpreter exits, and never delays the exit.
 
-    asyncio's own refuses work by then, when a driver's last position may need a host name
-    resolved, and is waited for, when a call into the JVM may never return. Python 3.12 and later
-    start no thread by then either, so one is there from the beginning.
+    asyncio's own executor refuses work by then, though the last position of a driver may need a
+    host name resolved, and the exit waits for it, though a call into the JVM may never return.
+    Python 3.12 and later start no thread by then, so one is started from the beginning.
     """
 
     def __init__(self) -> None:
-        # asyncio insists on the type; nothing else of it is used.
+        # asyncio requires the type; nothing else of it is used.
         super().__init__(max_workers=1)
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._idle_threads = Semaphore(0)
@@ -39,17 +39,17 @@ class DaemonThreads(ThreadPoolExecutor):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Future[Result]:
-        """Run `fn` in a thread of these, soon."""
+        """Run `fn` in one of the threads, soon."""
         future: Future[Result] = Future()
         self._jobs.put((future, partial(fn, *args, **kwargs)))
         if not self._idle_threads.acquire(blocking=False) and self._started < _MOST_THREADS:
-            # RuntimeError: the interpreter exits. A thread that is there will come to it.
+            # RuntimeError: the interpreter exits. A running thread will take the job.
             with suppress(RuntimeError):
                 self._start_thread()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end once they have nothing to do. Never waits."""
+        """End the threads once they have nothing to do. Never waits."""
         self._jobs.put(None)
 
     def _start_thread(self) -> None:

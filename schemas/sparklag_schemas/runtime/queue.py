@@ -1,4 +1,4 @@
-"""The asyncio queue between what observes and what publishes or measures."""
+"""The asyncio queue between observers and publishers, and between intakes and the tracker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Item = TypeVar("Item")
 
 
 class NewestQueue(asyncio.Queue[Item], Generic[Item]):
-    """A bounded queue on which putting never waits and never loses the newest of a key.
+    """A bounded queue: `put` never waits, and never loses the newest item of a key.
 
-    When it holds `limit` items, an older item gives way to a newer one of its own key (of the key
-    being put if that has one waiting, else of the key that has waited longest with more than one).
-    Where every item is the newest of its key there is nothing to give way: the queue then grows
-    to as many items as there are keys.
+    When it holds `limit` items, an older item is dropped for a newer one of its own key: of the key
+    being put if that has an item in the queue, else of the key that has had more than one for the
+    longest time. Where every item is the newest of its key none is dropped: the queue then grows to
+    as many items as there are keys.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         self._key = key
         self._on_drop = on_drop
         self.dropped = 0
-        """How many items gave way."""
+        """How many items were dropped."""
         self.unfinished = 0
-        """Items put and not yet marked done, those taken included."""
+        """Items put and not yet marked done, also those taken."""
         self._taken = asyncio.Event()
         super().__init__()
 
@@ -43,21 +43,19 @@ class NewestQueue(asyncio.Queue[Item], Generic[Item]):
         self._crowded: dict[Hashable, None] = {}
 
     def put_nowait(self, item: Item) -> None:
-        """Put, at once."""
         dropped = self.dropped
         super().put_nowait(item)
         self.unfinished += 1
         if self.dropped > dropped:
-            # Not before the new one counts: `join` must not see a queue with nothing to do.
+            # After the new item counts: `join` must not see an empty queue.
             self.task_done()
 
     def task_done(self) -> None:
-        """Mark an item that was taken as done."""
         super().task_done()
         self.unfinished -= 1
 
     async def shrinks_to(self, size: int) -> None:
-        """Return once no more than `size` items wait: for who can leave the rest where it is."""
+        """Return once the queue holds no more than `size` items."""
         while self.qsize() > size:
             self._taken.clear()
             await self._taken.wait()
