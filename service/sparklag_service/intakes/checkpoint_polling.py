@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from typing import Protocol, TypeVar
 
 from sparklag_offsets.checkpoints import CheckpointPosition, CheckpointReader
 from sparklag_offsets.errors import CheckpointAway, CheckpointError
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
-from sparklag_schemas.runtime.tasks import cancel_and_wait, until_set
+from sparklag_schemas.runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.025
 """Checkpoints that are due within one tick are polled together."""
-_LONGEST_SLEEP_S = 1.0
+_RETRY_S = 1.0
 
 Result = TypeVar("Result")
 PollResult = CheckpointPosition | CheckpointError | None
@@ -51,33 +48,27 @@ class CheckpointPoller:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._schedule: list[tuple[float, int, PolledCheckpoint]] = []
-        """A heap by time; the number breaks ties."""
-        self._numbers = count()
-        self._rescheduled = asyncio.Event()
+        self._local: list[tuple[PolledCheckpoint, CheckpointReader]] = []
+        self._local_is_due = asyncio.Event()
         self._polls: set[asyncio.Task[None]] = set()
         self._threads: dict[str, DaemonThreads] = {}
+        self._closed = False
 
     def schedule(self, checkpoint: PolledCheckpoint, after_s: float) -> None:
         """Poll it in `after_s` seconds, and then as often as its `take` returns."""
-        entry = (time.monotonic() + after_s, next(self._numbers), checkpoint)
-        heapq.heappush(self._schedule, entry)
-        if self._schedule[0] is entry:
-            self._rescheduled.set()
+        asyncio.get_running_loop().call_later(after_s, self._start_poll, checkpoint)
 
     async def run(self) -> None:
         """Poll until cancelled."""
         try:
             while True:
-                for batch in self._take_due():
-                    poll = asyncio.create_task(self._poll(batch))
-                    self._polls.add(poll)
-                    poll.add_done_callback(self._polls.discard)
+                await self._local_is_due.wait()
                 await asyncio.sleep(_TICK_S)
-                left_s = self._schedule[0][0] - time.monotonic() if self._schedule else 1.0
-                self._rescheduled.clear()
-                await until_set(self._rescheduled, min(left_s, _LONGEST_SLEEP_S))
+                self._local_is_due.clear()
+                batch, self._local = self._local, []
+                self._create_task(batch)
         finally:
+            self._closed = True
             await cancel_and_wait(*self._polls)
             for threads in self._threads.values():
                 threads.shutdown()
@@ -99,21 +90,23 @@ class CheckpointPoller:
             f"{redact_location(location)}: no answer within {self._timeout_s:g} s"
         )
 
-    def _take_due(self) -> list[list[tuple[PolledCheckpoint, CheckpointReader]]]:
-        """Batches: local checkpoints together, each other one by itself."""
-        local: list[tuple[PolledCheckpoint, CheckpointReader]] = []
-        batches = [local]
-        now_s = time.monotonic()
-        while self._schedule and self._schedule[0][0] <= now_s:
-            _, _, checkpoint = heapq.heappop(self._schedule)
-            reader = checkpoint.next_reader()
-            if reader is None:
-                self.schedule(checkpoint, _LONGEST_SLEEP_S)
-            elif "://" in checkpoint.location:
-                batches.append([(checkpoint, reader)])
-            else:
-                local.append((checkpoint, reader))
-        return [batch for batch in batches if batch]
+    def _start_poll(self, checkpoint: PolledCheckpoint) -> None:
+        """Local checkpoints are polled together, each other one by itself."""
+        if self._closed:
+            return
+        reader = checkpoint.next_reader()
+        if reader is None:
+            self.schedule(checkpoint, _RETRY_S)
+        elif "://" in checkpoint.location:
+            self._create_task([(checkpoint, reader)])
+        else:
+            self._local.append((checkpoint, reader))
+            self._local_is_due.set()
+
+    def _create_task(self, batch: list[tuple[PolledCheckpoint, CheckpointReader]]) -> None:
+        task = asyncio.create_task(self._poll(batch))
+        self._polls.add(task)
+        task.add_done_callback(self._polls.discard)
 
     async def _poll(self, batch: list[tuple[PolledCheckpoint, CheckpointReader]]) -> None:
         waiting = deque(batch)
