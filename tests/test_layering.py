@@ -1,10 +1,15 @@
-"""Which package may import which, each seen in an interpreter of its own."""
+"""Which package may import which, each seen in an interpreter of its own; and which stage of the
+service, by its source. `docs/architecture.md` shows both."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,17 +40,22 @@ def imported_by(package: str, *, every_module: bool) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_schemas_stand_on_nothing_of_ours() -> None:
-    loaded = imported_by("sparklag_schemas", every_module=True)
-    ours = {"sparklag_offsets", "sparklag_listener", "sparklag_service", "sparklag_pipeline"}
-    assert not loaded & ours
+PACKAGES = (
+    "sparklag_schemas",
+    "sparklag_kafka",
+    "sparklag_offsets",
+    "sparklag_listener",
+    "sparklag_service",
+    "sparklag_pipeline",
+)
+"""The lower ones first."""
+
+
+@pytest.mark.parametrize("package", PACKAGES[:3])
+def test_a_package_imports_none_above_it(package: str) -> None:
+    loaded = imported_by(package, every_module=True)
+    assert not loaded & {*PACKAGES[PACKAGES.index(package) + 1 :]}
     assert not loaded & (WEB | {"pyspark"})
-
-
-def test_offsets_stand_on_the_schemas_alone() -> None:
-    loaded = imported_by("sparklag_offsets", every_module=True)
-    assert not loaded & {"sparklag_listener", "sparklag_service", "sparklag_pipeline"}
-    assert not loaded & WEB
 
 
 def test_importing_the_listener_brings_no_service_into_the_driver() -> None:
@@ -59,11 +69,75 @@ def test_no_module_of_the_listener_imports_the_service_before_it_is_asked_to() -
     assert not loaded & {"sparklag_service", "sparklag_pipeline"}
 
 
-@pytest.mark.parametrize("package", ["sparklag_schemas", "sparklag_offsets", "sparklag_service"])
-def test_no_module_imports_pyspark(package: str) -> None:
-    assert "pyspark" not in imported_by(package, every_module=True)
+def test_no_module_of_the_service_imports_pyspark() -> None:
+    assert "pyspark" not in imported_by("sparklag_service", every_module=True)
 
 
 def test_importing_the_listener_does_not_import_pyspark() -> None:
     # It is handed a session; a driver on another Spark than the one on sys.path must not notice.
     assert "pyspark" not in imported_by("sparklag_listener", every_module=False)
+
+
+ROOT = Path(__file__).parent.parent
+SERVICE = ROOT / "service" / "sparklag_service"
+STAGES = ("intakes", "tracking", "enrichment", "evaluation", "publishing", "view")
+AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "recording", "cli")
+FOR_STAGES = {"counters", "errors", "supervision"}
+"""Modules at the root that every stage may import."""
+FOR_CLI = FOR_STAGES | {"server", "pipeline"}
+WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client)\b")
+
+
+def imports_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each module below `folder` and what it imports, by their dotted names."""
+    for file in sorted(folder.rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield name, node.module
+            elif isinstance(node, ast.Import):
+                yield from ((name, alias.name) for alias in node.names)
+
+
+def imported_parts(folder: str) -> dict[str, set[str]]:
+    """Folders and root modules of the service that a folder imports, with who does."""
+    parts: dict[str, set[str]] = {}
+    for module, imported in imports_of(SERVICE / folder):
+        if imported.startswith("sparklag_service."):
+            parts.setdefault(imported.split(".")[1], set()).add(module)
+    return parts
+
+
+def test_the_folders_are_the_stages_of_the_picture() -> None:
+    folders = {path.name for path in SERVICE.iterdir() if (path / "__init__.py").is_file()}
+    assert folders == {*STAGES, *AFTER_VIEW}
+    documented = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| `(\w+)/` \|", documented, flags=re.MULTILINE)
+    assert rows == [*STAGES, *AFTER_VIEW]
+
+
+@pytest.mark.parametrize("stage", [*STAGES, *AFTER_VIEW])
+def test_a_stage_imports_only_stages_before_it(stage: str) -> None:
+    order = (*STAGES, *AFTER_VIEW)
+    allowed = {*order[: order.index(stage) + 1]} | (FOR_CLI if stage == "cli" else FOR_STAGES)
+    later = {part: who for part, who in imported_parts(stage).items() if part not in allowed}
+    assert later == {}
+
+
+def test_few_modules_stand_at_the_root_of_the_service() -> None:
+    assert len(list(SERVICE.glob("*.py"))) <= 10
+
+
+def test_the_pipeline_only_wires() -> None:
+    assert len((SERVICE / "pipeline.py").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_only_the_kafka_package_speaks_the_protocol() -> None:
+    speak = {
+        module
+        for package in PACKAGES
+        if package != "sparklag_kafka"
+        for module, imported in imports_of(ROOT / package.removeprefix("sparklag_") / package)
+        if WIRE_LIBRARIES.match(imported)
+    }
+    assert speak == set()
