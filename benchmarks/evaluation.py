@@ -14,9 +14,13 @@ from typing import Final
 
 from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    MeasureTime,
+    OffsetsByCluster,
+    Topic,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.tracking.query_state import QueryState, SourceState
 

@@ -34,7 +34,7 @@ from sparklag_schemas.headers import lag_event_headers
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.topics import TopicSpec, key_of
-from sparklag_service.embedded import serve_embedded
+from sparklag_service.server import serve_embedded
 
 REACH_EMBEDDED: Final = 2.0
 REACH_STANDALONE: Final = 3.0

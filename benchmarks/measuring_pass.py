@@ -34,8 +34,8 @@ from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.evaluator import Evaluator
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState

@@ -35,7 +35,7 @@ from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import converted
 from sparklag_schemas.documents import json_schema
 from sparklag_service.publishing.cadence import partition_changed
-from sparklag_service.publishing.partition_changes import PartitionChanges
+from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.service.pipelines import pipeline_of

@@ -131,7 +131,7 @@ def _recorder(settings: Settings) -> Record | None:
 
 def _embedded_sink() -> Sink:
     try:
-        from sparklag_service.embedded import serve_embedded
+        from sparklag_service.server import serve_embedded
     except ModuleNotFoundError as error:
         raise MissingService(
             f"embedded=True needs {error.name}: pip install 'sparklag[service]'"

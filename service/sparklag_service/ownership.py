@@ -12,8 +12,8 @@ from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.stage import Evaluation
 from sparklag_service.intakes import Delivery, Intake
 from sparklag_service.publishing.stage import Publishing

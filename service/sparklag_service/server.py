@@ -1,4 +1,4 @@
-"""A service's whole life: bind, start, serve, shut down."""
+"""A service's life, in a process of its own or in a driver: bind, start, serve, shut down."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any
 
 from sparklag_kafka.clients.connection import quiet_client_logs
-from sparklag_schemas import Settings, SettingsError
+from sparklag_schemas import Observation, ResolvedSettings, Settings, SettingsError
+from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
+from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
@@ -40,6 +42,28 @@ async def serve(settings: Settings) -> None:
     _survive_signals()
     # What was imported stays: each time Python's collector looked through it, the loop stood still.
     gc.freeze()
+    await run_until_http_ends(pipeline, listening)
+
+
+async def serve_embedded(
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: DriverStats
+) -> None:
+    """Run the service on the driver's own queue until cancelled.
+
+    A taken HTTP port is no reason to stop: another one is taken, and `stats.url` tells.
+    """
+    try:
+        listening = bind(settings.http_host, settings.http_port)
+    except PortInUse as error:
+        listening = bind(settings.http_host, 0)
+        _log.warning("sparklag: %s; took port %d", error, listening.getsockname()[1])
+    host, port = listening.getsockname()[:2]
+    stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    pipeline = Pipeline(
+        settings,
+        lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
+        "embedded",
+    )
     await run_until_http_ends(pipeline, listening)
 
 

@@ -10,7 +10,7 @@ from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.message_examples import MessageType
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page
 from sparklag_service.view.view import Entry, View

@@ -8,9 +8,13 @@ from typing import Any
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, LagEvent, Observation, PartitionLag, Thresholds
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    MeasureTime,
+    OffsetsByCluster,
+    Topic,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
 from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState, SourceState

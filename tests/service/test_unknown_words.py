@@ -13,7 +13,7 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.publishing.partition_changes import PartitionChanges
+from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.rest import page
 from sparklag_service.tracking.query_state import restored
 from sparklag_service.tracking.tracker import Tracker

@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    MeasureTime,
+    OffsetsByCluster,
+)
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures

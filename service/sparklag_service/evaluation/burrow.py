@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Status, Thresholds, TopicLag
 from sparklag_schemas.formatting import span
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import SourceTopic
 from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState

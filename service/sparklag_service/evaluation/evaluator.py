@@ -19,8 +19,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.origins import traits_of
-from sparklag_service.enrichment.cluster_offsets import OffsetsByCluster
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.headroom import headroom_of
 from sparklag_service.evaluation.query_history import (

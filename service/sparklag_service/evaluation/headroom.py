@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_schemas.bounds import MAX_EPOCH_MS
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import QueryHistory
 
 

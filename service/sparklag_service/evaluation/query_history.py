@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.trends import LagRise, TopicTrends, extended
 from sparklag_service.evaluation.verdict import FLAGS, Verdict
 from sparklag_service.tracking.query_state import QueryState

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.bounds import bounded
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    MeasureTime,
+    OffsetsByCluster,
+    Topic,
+)
 from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.topic_measure import PreviousLags, TopicMeasure
 from sparklag_service.evaluation.verdict import Verdict

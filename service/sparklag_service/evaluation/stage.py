@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.counters import Counters
-from sparklag_service.enrichment.cluster_offsets import measured_partitions
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, measured_partitions
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator, unknown_event
 from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sparklag_schemas import PartitionLag, Status, Thresholds
 from sparklag_schemas.formatting import span
 from sparklag_schemas.origins import traits_of
-from sparklag_service.enrichment.measure_time import MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.query_history import QueryHistory
 from sparklag_service.evaluation.topic_measure import NO_BATCH

@@ -7,9 +7,8 @@ from typing import Final
 from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, MeasureTime
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
-from sparklag_service.enrichment.measure_time import MeasureTime
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
 """A timestamp that is so much earlier than the record's arrival is the time of an event, not when

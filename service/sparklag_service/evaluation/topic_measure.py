@@ -9,9 +9,8 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import PartitionLag, Status
 from sparklag_schemas.bounds import bounded_s
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, MeasureTime, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import MeasureTime
 from sparklag_service.evaluation.time_lag import TopicAges
 from sparklag_service.evaluation.trends import aligned
 from sparklag_service.evaluation.verdict import FLAGS, Verdict

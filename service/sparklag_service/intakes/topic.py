@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
@@ -23,7 +24,6 @@ from sparklag_schemas.topics import partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, RebalanceHandler
-from sparklag_service.intakes.commit_ledger import CommitLedger
 from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
 
 _log = logging.getLogger(__name__)
@@ -301,3 +301,33 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka h
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         await self._intake.assigned(list(assigned), self._handler)
+
+
+class CommitLedger:
+    """Offsets are taken in order and done in any order."""
+
+    def __init__(self) -> None:
+        self._open: deque[int] = deque()
+        self._done: set[int] = set()
+        self._next: int | None = None
+        self._committed: int | None = None
+
+    def take(self, offset: int) -> None:
+        """An offset was read; larger than every one before."""
+        self._open.append(offset)
+
+    def done(self, offset: int) -> None:
+        """What the offset caused is safe."""
+        self._done.add(offset)
+        while self._open and self._open[0] in self._done:
+            self._next = self._open.popleft() + 1
+            self._done.remove(self._next - 1)
+
+    @property
+    def to_commit(self) -> int | None:
+        """The offset to commit (exclusive end); None when it was committed already."""
+        return self._next if self._next != self._committed else None
+
+    def committed(self, offset: int) -> None:
+        """Kafka has it."""
+        self._committed = offset

@@ -6,9 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
-from sparklag_service.enrichment.cluster_offsets import Advances, ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    Advances,
+    ClusterOffsets,
+    MeasureTime,
+    RecordTime,
+    Topic,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.measure_time import MeasureTime
 from tests.messages import RUN_ID, observation, position
 from tests.service.states import USUAL, Follower, moment, partition
 

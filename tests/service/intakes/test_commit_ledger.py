@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from sparklag_service.intakes.commit_ledger import CommitLedger
+from sparklag_service.intakes.topic import CommitLedger
 
 
 def test_nothing_is_committed_past_what_is_not_done() -> None:

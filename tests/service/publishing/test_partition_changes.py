@@ -6,7 +6,7 @@ import msgspec
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.partition_record import partition_key
-from sparklag_service.publishing.partition_changes import Change, PartitionChanges
+from sparklag_service.publishing.partition_publisher import Change, PartitionChanges
 from tests.messages import QUERY_ID, lag_event
 
 HEARTBEAT_S = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklag_service.tracking.liveness import Liveness
+from sparklag_service.tracking.tracked_queries import Liveness
 
 LIMIT_S = 30.0
 
