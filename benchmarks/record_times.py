@@ -35,7 +35,7 @@ from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTi
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.earlier_ends import look_up
 from sparklag_service.enrichment.record_times.lagging import Lagging
-from sparklag_service.enrichment.record_times.limits import ByteBudget, SampleSchedule
+from sparklag_service.enrichment.record_times.limits import ByteBudget, Postponed
 from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
 
 REACH: Final = 0.5
@@ -152,7 +152,7 @@ def _ours(sampler: Sampler, record_times: dict[TopicPartition, RecordTime]) -> S
 
     async def sample(positions: dict[TopicPartition, int]) -> Times:
         record_times.clear()
-        sampler._schedule = SampleSchedule()
+        sampler._postponed = Postponed()
         for partition, position in positions.items():
             sampler.request(Lagging(partition, "read_uncommitted", position, _END, None))
         (leader,) = sampler._leaders.values()

@@ -1,6 +1,7 @@
-"""Fetches records of many partitions from one leader, and reads the timestamp of the first one.
+"""Fetches records of many partitions from one leader, reads the timestamp of the first one, and
+finds offsets by timestamp.
 
-aiokafka encodes the request and decodes the response, and its consumer's parser decides which
+aiokafka encodes the requests and decodes the responses, and its consumer's parser decides which
 records a consumer gets.
 """
 
@@ -14,16 +15,20 @@ from typing import Any, Final, NamedTuple
 from aiokafka.consumer.fetcher import PartitionRecords
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.untrusted_batches import BoundedRecords
 from sparklag_kafka.protocol.decompression import Undecodable
-from sparklag_kafka.protocol.encoding import ISOLATION_CODES
+from sparklag_kafka.protocol.encoding import CONSUMER_REPLICA_ID, ISOLATION_CODES
 from sparklag_schemas import IsolationLevel
+from sparklag_schemas.runtime.chunks import by_count
 
 _NO_WAIT: Final = 0
 _WITH_READ_REPLICA: Final = 11
+_MAX_OFFSETS: Final = 1_000
+"""In one request."""
 _MAX_DECODED_BYTES: Final = 4 * 1024 * 1024
 _CLOSE_MS: Final = 1_000
 """Where a batch cannot be decoded, and its records are no further apart, the first one's timestamp
@@ -34,9 +39,10 @@ _MALFORMED: Final = (KafkaError, StructError, ValueError, TypeError, IndexError,
 """What aiokafka's parser raises, in C and in Python, for bytes that are not records."""
 
 _MAGIC: Final = 2
-_MAGIC_AT: Final = 16
-_BASE_OFFSET_BYTES: Final = 8
-_INT32 = Struct(">i")
+_PREFIX = Struct(">qiib")
+"""Base offset, length, leader epoch and magic of a batch."""
+_UNCOUNTED_BYTES: Final = 12
+"""Bytes that the length does not count."""
 
 FetchPosition = tuple[int, int, int]
 """Partition, the offset to fetch from, and the maximum size in bytes. A larger batch is left out of
@@ -62,7 +68,9 @@ class FetchedPartition(NamedTuple):
     @property
     def first_batch_bytes(self) -> int:
         """0 where there is none."""
-        return _batch_bytes(self.records, 0) if len(self.records) > _MAGIC_AT else 0
+        if len(self.records) < _PREFIX.size:
+            return 0
+        return _UNCOUNTED_BYTES + int(_PREFIX.unpack_from(self.records)[1])
 
     def end_offset(self, level: IsolationLevel) -> int:
         """Where a consumer of that isolation level reaches the end."""
@@ -123,18 +131,34 @@ async def fetch(
     ]
 
 
+async def offsets_at(
+    connection: BrokerConnection, level: IsolationLevel, times_ms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The first offset whose record has that timestamp (epoch milliseconds) or a later one, -1
+    where there is none. Partitions that the broker does not lead are missing. Raises one of
+    KAFKA_FAILURES."""
+    offsets = {}
+    for chunk in by_count(times_ms.items(), _MAX_OFFSETS):
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for (topic, number), at_ms in chunk:
+            by_topic.setdefault(topic, []).append((number, at_ms))
+        code = ISOLATION_CODES[level]
+        request = OffsetRequest(CONSUMER_REPLICA_ID, code, list(by_topic.items()))
+        for topic, partitions in (await connection.send(request)).topics:
+            for number, error_code, _, offset in partitions:
+                if error_code == 0:
+                    offsets[TopicPartition(topic, number)] = offset
+    return offsets
+
+
 def _require_current_format(records: bytes) -> None:
     """aiokafka's compiled parser of older formats reads beyond the end of malformed batches."""
     at = 0
-    while len(records) - at > _MAGIC_AT:
-        if records[at + _MAGIC_AT] != _MAGIC:
+    while len(records) - at >= _PREFIX.size:
+        _, length, _, magic = _PREFIX.unpack_from(records, at)
+        if magic != _MAGIC:
             raise RecordsUnreadable("a message format older than Kafka 0.11's, or an unknown one")
-        at += _batch_bytes(records, at)
-
-
-def _batch_bytes(records: bytes, at: int) -> int:
-    (length,) = _INT32.unpack_from(records, at + _BASE_OFFSET_BYTES)
-    return _BASE_OFFSET_BYTES + _INT32.size + max(0, int(length))
+        at += _UNCOUNTED_BYTES + max(0, length)
 
 
 def _raise_undecodable(base_offset: int, next_offset: int, reason: str) -> None:

@@ -5,7 +5,7 @@ aiokafka decodes a response field by field and whole, which holds the loop ten t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, error
 from typing import Final, Literal
 
@@ -51,7 +51,9 @@ class TopicPart:
         """Its bytes in a ListOffsets request. Cached: it is requested every second."""
         cached = self._encoded.get(spec)
         if cached is None:
-            cached = self._encoded[spec] = _encode(self.topic, dict.fromkeys(self.numbers, spec))
+            requested = (_REQUESTED.pack(number, spec) for number in self.numbers)
+            head = (string(self.topic), _INT32.pack(len(self.numbers)))
+            cached = self._encoded[spec] = b"".join((*head, *requested))
         return cached
 
     def cut(self, size: int) -> Sequence[TopicPart]:
@@ -81,30 +83,13 @@ class OffsetsRequest:
     """ListOffsets to one leader. `read_offsets` reads the response."""
 
     def __init__(self, level: IsolationLevel, parts: Sequence[TopicPart], spec: OffsetSpec) -> None:
-        self._body = _body(level, [part.encoded(spec) for part in parts])
+        head = _HEADER.pack(CONSUMER_REPLICA_ID, ISOLATION_CODES[level], len(parts))
+        self._body = b"".join((head, *(part.encoded(spec) for part in parts)))
 
     def prepare(self, versions: Versions) -> PreparedRequest:
         """The request for a broker that supports `versions`."""
         version = newest(versions, _LIST_OFFSETS, (3, 2))
         return PreparedRequest(_LIST_OFFSETS, version, self._body, False, bytes)
-
-
-class OffsetsAtRequest(OffsetsRequest):
-    """The same by timestamps, epoch milliseconds, by topic and partition: returned is the first
-    offset whose record has that timestamp or a later one; -1 where there is none."""
-
-    def __init__(self, level: IsolationLevel, times: Mapping[str, Mapping[int, int]]) -> None:
-        self._body = _body(level, [_encode(topic, by_number) for topic, by_number in times.items()])
-
-
-def _body(level: IsolationLevel, topics: Sequence[bytes]) -> bytes:
-    head = _HEADER.pack(CONSUMER_REPLICA_ID, ISOLATION_CODES[level], len(topics))
-    return b"".join((head, *topics))
-
-
-def _encode(topic: str, timestamps: Mapping[int, int]) -> bytes:
-    requested = (_REQUESTED.pack(number, timestamp) for number, timestamp in timestamps.items())
-    return b"".join((string(topic), _INT32.pack(len(timestamps)), *requested))
 
 
 PartitionOffset = tuple[int, int, int, int]

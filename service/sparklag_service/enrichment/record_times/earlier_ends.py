@@ -8,27 +8,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
+from sparklag_kafka.brokers.fetch import offsets_at
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_kafka.protocol.list_offsets import OffsetsAtRequest, read_offsets
 from sparklag_schemas import IsolationLevel
-from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import SPACING
-from sparklag_service.enrichment.record_times.lagging import Lagging
+from sparklag_service.enrichment.record_times.lagging import Lagging, is_older_than_measurements
 from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts
 
 _log = logging.getLogger(__name__)
 
 _MAX_AGE_S: Final = 86_400
-_MAX_PARTITIONS: Final = 1_000
-"""In one request."""
 
 
 def _ages_s() -> Iterator[int]:
@@ -60,7 +57,7 @@ class EarlierEnds:
     def __init__(
         self,
         offsets: ClusterOffsets,
-        connection_to_leader: Callable[[TopicPartition], BrokerConnection | None],
+        connection_to_leader: Callable[[Lagging], BrokerConnection | None],
         counts: RecordTimeCounts,
     ) -> None:
         self._offsets = offsets
@@ -70,17 +67,16 @@ class EarlierEnds:
         self._pending: dict[_Key, Lagging] = {}
         self._any_pending = asyncio.Event()
 
-    def is_done(self, lagging: Lagging) -> bool:
-        """Whether it was looked up, or need not be."""
-        return _key(lagging) in self._done
-
-    def skip(self, lagging: Lagging) -> None:
-        """It need not be looked up: the topic was measured before its record came."""
-        self._done.add(_key(lagging))
-
-    def request(self, lagging: Lagging) -> None:
-        self._pending[_key(lagging)] = lagging
-        self._any_pending.set()
+    def request(self, lagging: Lagging) -> bool:
+        """Look it up, unless it was already, or its topic was measured before its record came.
+        Whether it will be."""
+        key = _key(lagging)
+        if key not in self._done and is_older_than_measurements(lagging, self._offsets):
+            self._pending[key] = lagging
+            self._any_pending.set()
+            return True
+        self._done.add(key)
+        return False
 
     def tidy(self) -> None:
         """Forget topics that are not watched any more."""
@@ -93,26 +89,21 @@ class EarlierEnds:
         # Those of other queries are requested in the same pass of the loop.
         await asyncio.sleep(0)
         pending, self._pending = self._pending, {}
-        by_leader: dict[tuple[BrokerConnection, IsolationLevel], list[Lagging]] = {}
-        for lagging in pending.values():
+        by_leader: dict[BrokerConnection, list[Lagging]] = {}
+        for key, lagging in pending.items():
+            connection = self._connection_to_leader(lagging)
             # It may have been requested again while it was in flight.
-            connection = (
-                None if self.is_done(lagging) else self._connection_to_leader(lagging.partition)
-            )
-            if connection is not None:
-                by_leader.setdefault((connection, lagging.level), []).append(lagging)
+            if connection is not None and key not in self._done:
+                by_leader.setdefault(connection, []).append(lagging)
         now_ms, now_s = epoch_ms(), time.monotonic()
         results = await asyncio.gather(
-            *(
-                self._look_up(connection, level, part, now_ms)
-                for (connection, level), part in by_leader.items()
-            )
+            *(self._look_up(connection, part, now_ms) for connection, part in by_leader.items())
         )
         # One row for each age: a topic's partitions have several leaders.
         rows: dict[tuple[int, IsolationLevel, str], dict[int, int]] = {}
-        for (_, level), ends in zip(by_leader, results, strict=True):
+        for part, ends in zip(by_leader.values(), results, strict=True):
             for (age_s, topic), row in ends.items():
-                rows.setdefault((age_s, level, topic), {}).update(row)
+                rows.setdefault((age_s, part[0].level, topic), {}).update(row)
         for (age_s, level, topic), row in sorted(rows.items()):
             if topic in self._offsets.topics:
                 self._offsets.log_ends_of(level, topic).insert(now_s - age_s, row)
@@ -120,11 +111,11 @@ class EarlierEnds:
             await asyncio.sleep(0)
 
     async def _look_up(
-        self, connection: BrokerConnection, level: IsolationLevel, part: list[Lagging], now_ms: int
+        self, connection: BrokerConnection, part: list[Lagging], now_ms: int
     ) -> Ends:
         """Empty where the leader does not answer: its partitions may be requested again."""
         try:
-            ends = await look_up(connection, level, part, now_ms)
+            ends = await look_up(connection, part[0].level, part, now_ms)
         except KAFKA_FAILURES as error:
             _log.debug("%s:%s: no earlier ends of logs: %s", *connection.address, error)
             return {}
@@ -168,31 +159,13 @@ async def look_up(
     ends: Ends = {}
     while pending:
         times_ms = {part: now_ms - AGES_S[one.middle] * 1_000 for part, one in pending.items()}
-        offsets = await _offsets_at(connection, level, times_ms)
+        offsets = await offsets_at(connection, level, times_ms)
         pending = {part: one for part, one in pending.items() if part in offsets}
-        for (topic, number), bisection in list(pending.items()):
-            bisection.take(offsets[topic, number])
+        for part, bisection in list(pending.items()):
+            bisection.take(offsets[part])
             if bisection.low == bisection.high:
-                del pending[TopicPartition(topic, number)]
+                del pending[part]
                 for index in {bisection.low - 1, bisection.low} & bisection.ends.keys():
-                    row = ends.setdefault((AGES_S[index], topic), {})
-                    row[number] = bisection.ends[index]
+                    row = ends.setdefault((AGES_S[index], part.topic), {})
+                    row[part.partition] = bisection.ends[index]
     return ends
-
-
-async def _offsets_at(
-    connection: BrokerConnection, level: IsolationLevel, times_ms: Mapping[TopicPartition, int]
-) -> dict[tuple[str, int], int]:
-    """The first offset whose record has that timestamp or a later one, -1 where there is none, by
-    topic and partition."""
-    offsets = {}
-    for chunk in by_count(times_ms.items(), _MAX_PARTITIONS):
-        by_topic: dict[str, dict[int, int]] = {}
-        for (topic, number), at_ms in chunk:
-            by_topic.setdefault(topic, {})[number] = at_ms
-        response: bytes = await connection.send(OffsetsAtRequest(level, by_topic))
-        for topic, partitions in read_offsets(response):
-            for number, error_code, _, offset in partitions:
-                if error_code == 0:
-                    offsets[topic, number] = offset
-    return offsets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from aiokafka.structs import TopicPartition
 from msgspec import Struct
@@ -10,7 +10,6 @@ from msgspec import Struct
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
-from sparklag_service.enrichment.record_times.limits import Position
 from sparklag_service.tracking.query_state import SourceState
 
 
@@ -24,8 +23,9 @@ class Lagging(Struct, frozen=True, gc=False):  # there are thousands
     topic_id: str | None
 
     @property
-    def read_position(self) -> Position:
-        return self.topic_id, self.level, self.position
+    def key(self) -> Hashable:
+        """Of the position, as it is read."""
+        return self.partition, self.topic_id, self.level, self.position
 
 
 def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator[Lagging | None]:

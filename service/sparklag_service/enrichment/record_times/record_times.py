@@ -15,10 +15,7 @@ from typing import Final
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.runtime.tasks import repeat, run_together, with_pauses
 from sparklag_service.enrichment.record_times.earlier_ends import EarlierEnds
-from sparklag_service.enrichment.record_times.lagging import (
-    is_older_than_measurements,
-    lagging_partitions,
-)
+from sparklag_service.enrichment.record_times.lagging import lagging_partitions
 from sparklag_service.enrichment.record_times.limits import ByteBudget
 from sparklag_service.enrichment.record_times.sampler import Cluster, RecordTimeCounts, Sampler
 from sparklag_service.tracking.query_state import QueryState
@@ -106,12 +103,8 @@ class RecordTimes:
         async for lagging in with_pauses(partitions, _CHUNK):
             if lagging is None:
                 continue
-            if not self._earlier_ends.is_done(lagging):
-                if is_older_than_measurements(lagging, self._offsets):
-                    query.may_need_lookup = True
-                    self._earlier_ends.request(lagging)
-                else:
-                    self._earlier_ends.skip(lagging)
+            if self._earlier_ends.request(lagging):
+                query.may_need_lookup = True
             if samples:
                 self._sampler.request(lagging)
         # Of hundreds of queries each has its time slice.

@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
-from aiokafka.errors import (
-    NoError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.brokers.fetch import FetchedPartition, FetchPosition, RecordsUnreadable, fetch
+from sparklag_kafka.brokers.fetch import FetchPosition, fetch
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_kafka.protocol.metadata import Address
@@ -30,28 +25,16 @@ from sparklag_service.enrichment.record_times.limits import (
     MAX_BYTES,
     BatchSizes,
     ByteBudget,
-    ForbiddenTopics,
-    SampleSchedule,
+    Postponed,
 )
+from sparklag_service.enrichment.record_times.search import Outcome, Search
 
 _log = logging.getLogger(__name__)
 
-_GROWTH: Final = 4
-_MAX_FETCHES: Final = 12
-"""Of one search: five reach the maximum size, the others pass over what no consumer gets."""
 _MAX_PARTITIONS: Final = 500
 """In one request."""
 _CHUNK: Final = 25
 """Partitions read before others have the loop: some milliseconds, where batches are decoded."""
-_MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
-"""2011, Kafka's first year. An earlier timestamp is not when a record came: zero, or seconds."""
-
-Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
-"""Each is counted: see RecordTimeCounts."""
-_OUTCOMES: Final[dict[type[Exception], Outcome]] = {
-    OffsetOutOfRangeError: "out_of_range",
-    TopicAuthorizationFailedError: "forbidden",
-}
 _POSTPONED_S: Final[dict[Outcome, float]] = {
     "sampled": 3_600.0,
     "unusable": 3_600.0,
@@ -59,6 +42,10 @@ _POSTPONED_S: Final[dict[Outcome, float]] = {
     "out_of_range": 60.0,
 }
 """After which a position is sampled again; at the next occasion, where it is not here."""
+FORBIDDEN_S: Final = 600.0
+"""The same for all of a topic without the right to read it."""
+_SHOWN_S: Final = 3.0
+"""So long a timestamp is not replaced by another position's: until each evaluation has seen it."""
 
 
 class Cluster(Protocol):
@@ -90,63 +77,12 @@ class RecordTimeCounts(Counts):
     looked_up: int = count("Partitions whose earlier ends were looked up by time.")
 
 
-class Search:
-    """The search for the first record at a position. Pure.
-
-    Until it has an `outcome`, up to `size` bytes are fetched from `offset`.
-    """
-
-    __slots__ = ("_fetches", "lagging", "offset", "outcome", "reason", "size", "timestamp_ms")
-
-    def __init__(self, lagging: Lagging, size: int) -> None:
-        """`size`: bytes that a batch of the topic usually has at most."""
-        self.lagging = lagging
-        self.offset = lagging.position
-        self.size = size
-        self.outcome: Outcome | None = None
-        self.reason = ""
-        """Why there is no timestamp."""
-        self.timestamp_ms = -1
-        """Epoch milliseconds, if the outcome is `sampled`."""
-        self._fetches = 0
-
-    def take(self, fetched: FetchedPartition) -> None:
-        """What the leader has at `offset`."""
-        self._fetches += 1
-        error = for_code(fetched.error_code)
-        if error is not NoError:
-            self.end(_OUTCOMES.get(error, "failed"), f"the leader answers {error.__name__}")
-            return
-        level = self.lagging.level
-        try:
-            timestamp_ms, next_offset = fetched.first_record(self.offset, level)
-        except RecordsUnreadable as unreadable:
-            self.end("unusable", str(unreadable))
-            return
-        if timestamp_ms is not None:
-            self.timestamp_ms = timestamp_ms
-            if timestamp_ms < _MIN_TIMESTAMP_MS:
-                self.end("unusable", f"its timestamp is {timestamp_ms}")
-            else:
-                self.end("sampled")
-        elif next_offset >= fetched.end_offset(level):
-            self.end("nothing_there", "there is no record yet")
-        elif self._fetches == _MAX_FETCHES:
-            self.end("unusable", f"no record up to offset {next_offset}")
-        elif next_offset == self.offset and self.size == MAX_BYTES:
-            self.end("unusable", f"a batch of more than {MAX_BYTES} bytes")
-        else:
-            self.offset = next_offset
-            self.size = min(MAX_BYTES, _GROWTH * self.size)
-
-    def end(self, outcome: Outcome, reason: str = "") -> None:
-        self.outcome = outcome
-        self.reason = reason
-
-
-@dataclass
+@dataclass(eq=False)
 class _Leader:
+    """One that is read at an isolation level."""
+
     connection: BrokerConnection
+    level: IsolationLevel
     pending: dict[TopicPartition, Search] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     """Runs while there are pending searches."""
@@ -159,42 +95,46 @@ class Sampler:
     """
 
     def __init__(
-        self, alias: str, cluster: Cluster, counts: RecordTimeCounts, budget: ByteBudget
+        self,
+        alias: str,
+        cluster: Cluster,
+        counts: RecordTimeCounts,
+        budget: ByteBudget,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._alias = alias
         self._cluster = cluster
         self._offsets = cluster.offsets
         self._counts = counts
         self._budget = budget
+        self._clock = clock
         self._batch_sizes = BatchSizes()
-        self._forbidden = ForbiddenTopics(alias)
-        self._schedule = SampleSchedule()
-        self._logged_topics: set[str] = set()
-        """Those with a record whose timestamp is unusable."""
-        self._leaders: dict[Address, _Leader] = {}
+        self._postponed = Postponed()
+        self._logged: set[tuple[str, Outcome]] = set()
+        self._leaders: dict[tuple[Address, IsolationLevel], _Leader] = {}
 
     def request(self, lagging: Lagging) -> None:
         """Sample a position, if it is due. It returns at once.
 
         It replaces the pending position of the partition: stale positions do not pile up.
         """
-        leader = self._leader(lagging.partition) if self._is_due(lagging) else None
+        leader = self._leader(lagging) if self._is_due(lagging) else None
         if leader is not None:
             size = self._batch_sizes.usual(lagging.partition.topic)
             leader.pending[lagging.partition] = Search(lagging, size)
             if leader.task is None:
                 leader.task = asyncio.create_task(self._read_from(leader))
 
-    def connection_to_leader(self, partition: TopicPartition) -> BrokerConnection | None:
-        """None where the partition has no leader."""
-        leader = self._leader(partition)
+    def connection_to_leader(self, lagging: Lagging) -> BrokerConnection | None:
+        """One for each isolation level. None where the partition has no leader."""
+        leader = self._leader(lagging)
         return leader.connection if leader is not None else None
 
     def tidy(self) -> None:
         """Forget what is over."""
-        self._schedule.tidy(time.monotonic())
-        self._batch_sizes.retain({*self._offsets.topics})
-        self._logged_topics &= self._offsets.topics.keys()
+        self._postponed.tidy(self._clock())
+        self._batch_sizes.retain(self._offsets.topics)
+        self._logged = {key for key in self._logged if key[0] in self._offsets.topics}
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
@@ -203,35 +143,35 @@ class Sampler:
         await cancel_and_wait(*tasks)
         await asyncio.gather(*(leader.connection.aclose() for leader in leaders))
 
-    def _leader(self, partition: TopicPartition) -> _Leader | None:
-        address = self._cluster.leader(*partition)
+    def _leader(self, lagging: Lagging) -> _Leader | None:
+        address = self._cluster.leader(*lagging.partition)
         if address is None:
             return None
-        if address not in self._leaders:
-            self._leaders[address] = _Leader(self._cluster.pool.dedicated(address))
-        return self._leaders[address]
+        key = (address, lagging.level)
+        if key not in self._leaders:
+            self._leaders[key] = _Leader(self._cluster.pool.dedicated(address), lagging.level)
+        return self._leaders[key]
 
     def _is_due(self, lagging: Lagging) -> bool:
-        partition, now_s = lagging.partition, time.monotonic()
+        partition, now_s = lagging.partition, self._clock()
         sampled = self._offsets.record_times.get(partition)
-        return (
-            (sampled is None or sampled.offset != lagging.position)
-            and not self._forbidden.contains(partition.topic, now_s)
-            and self._schedule.is_due(partition, lagging.read_position, now_s)
+        return (sampled is None or sampled.offset != lagging.position) and not any(
+            self._postponed.contains(key, now_s)
+            for key in (partition.topic, partition, lagging.key)
         )
 
     async def _read_from(self, leader: _Leader) -> None:
         try:
             while leader.pending:
-                wait_s = self._budget.wait_s(time.monotonic())
+                wait_s = self._budget.wait_s(self._clock())
                 if wait_s:
                     await asyncio.sleep(wait_s)
                     continue
-                level, searches = self._next_searches(leader.pending)
+                searches = self._next_searches(leader.pending)
                 reason = "no answer, or held back by a quota"
                 try:
                     if searches:
-                        await self._fetch(leader, level, searches)
+                        await self._fetch(leader, searches)
                 except KAFKA_FAILURES as error:
                     reason = error_text(error)
                     searches.update(leader.pending)
@@ -239,20 +179,17 @@ class Sampler:
                 except Exception:  # searches that are requested later are not affected
                     _log.exception("reading record times from %s:%s", *leader.connection.address)
                 for search in searches.values():
-                    search.end("failed", reason)
-                    self._take(search)
+                    search.outcome, search.reason = "failed", reason
+                    self._take(search, "failed")
         finally:
             leader.task = None
 
-    def _next_searches(
-        self, pending: dict[TopicPartition, Search]
-    ) -> tuple[IsolationLevel, dict[TopicPartition, Search]]:
-        """Taken out of `pending`: those of one isolation level that fit in one response."""
-        level = next(iter(pending.values())).lagging.level
+    def _next_searches(self, pending: dict[TopicPartition, Search]) -> dict[TopicPartition, Search]:
+        """Those that fit in one response, taken out of `pending`."""
         searches: dict[TopicPartition, Search] = {}
         room = MAX_BYTES
         for partition, search in list(pending.items()):
-            if search.lagging.level != level or (searches and search.size > room):
+            if searches and search.size > room:
                 continue
             del pending[partition]
             # Another position of the partition may have been sampled since.
@@ -261,59 +198,62 @@ class Sampler:
                 room -= search.size
             if room <= 0 or len(searches) == _MAX_PARTITIONS:
                 break
-        return level, searches
+        return searches
 
-    async def _fetch(
-        self, leader: _Leader, level: IsolationLevel, searches: dict[TopicPartition, Search]
-    ) -> None:
+    async def _fetch(self, leader: _Leader, searches: dict[TopicPartition, Search]) -> None:
         """Go on with the searches, and remove those that were answered."""
         positions: dict[str, list[FetchPosition]] = {}
         for (topic, number), search in searches.items():
             positions.setdefault(topic, []).append((number, search.offset, search.size))
         self._counts.requests += 1
-        fetched = await fetch(leader.connection, level, positions, MAX_BYTES)
-        size = sum(len(one.records) for one in fetched)
+        fetched = await fetch(leader.connection, leader.level, positions, MAX_BYTES)
+        size = sum(len(part.records) for part in fetched)
         self._counts.bytes_read += size
-        self._budget.spend(size, time.monotonic())
-        async for one in with_pauses(fetched, _CHUNK):
-            if one.partition not in searches:
+        self._budget.spend(size, self._clock())
+        async for part in with_pauses(fetched, _CHUNK):
+            if part.partition not in searches:
                 continue
-            search = searches.pop(one.partition)
-            search.take(one)
-            if one.first_batch_bytes:
-                self._batch_sizes.learn(one.partition.topic, one.first_batch_bytes)
+            search = searches.pop(part.partition)
+            search.take(part)
+            if part.first_batch_bytes:
+                self._batch_sizes.learn(part.partition.topic, part.first_batch_bytes)
             if search.outcome is not None:
-                self._take(search)
+                self._take(search, search.outcome)
             else:
-                leader.pending.setdefault(one.partition, search)
+                leader.pending.setdefault(part.partition, search)
 
-    def _take(self, search: Search) -> None:
-        """A search has an outcome."""
-        lagging, outcome, now_s = search.lagging, search.outcome or "failed", time.monotonic()
-        partition = lagging.partition
-        if outcome != "forbidden" or self._forbidden.add(partition.topic, now_s):
+    def _take(self, search: Search, outcome: Outcome) -> None:
+        lagging, now_s = search.lagging, self._clock()
+        partition, topic = lagging.partition, lagging.partition.topic
+        if outcome != "forbidden" or not self._postponed.contains(topic, now_s):
             setattr(self._counts, outcome, getattr(self._counts, outcome) + 1)
         if outcome in _POSTPONED_S:
-            until_s = now_s + _POSTPONED_S[outcome]
-            self._schedule.postpone(partition, lagging.read_position, until_s)
-        if outcome != "sampled":
-            _log.debug("%s at %s is not sampled: %s", partition, lagging.position, search.reason)
-            if outcome == "unusable":
-                self._log_unusable(search)
-            return
-        self._forbidden.remove(partition.topic)
-        topic = self._offsets.topics.get(partition.topic)
-        # Not of a topic that had this name before.
-        if topic is not None and topic.topic_id == lagging.topic_id:
-            record_time = RecordTime(lagging.position, search.timestamp_ms)
-            self._offsets.record_times[partition] = record_time
-            self._schedule.show(partition, now_s)
+            self._postponed.add(lagging.key, now_s + _POSTPONED_S[outcome])
+        _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
+        if outcome == "sampled":
+            self._logged.discard((topic, "forbidden"))
+            metadata = self._offsets.topics.get(topic)
+            # Not of a topic that had this name before.
+            if metadata is not None and metadata.topic_id == lagging.topic_id:
+                record_time = RecordTime(lagging.position, search.timestamp_ms)
+                self._offsets.record_times[partition] = record_time
+                self._postponed.add(partition, now_s + _SHOWN_S)
+        elif outcome == "forbidden":
+            self._postponed.add(topic, now_s + FORBIDDEN_S)
+        if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:
+            self._logged.add((topic, outcome))
+            self._log(search)
 
-    def _log_unusable(self, search: Search) -> None:
-        """Once for each topic."""
+    def _log(self, search: Search) -> None:
+        """Once for each topic and outcome."""
         topic, number = search.lagging.partition
-        if topic not in self._logged_topics:
-            self._logged_topics.add(topic)
+        if search.outcome == "forbidden":
+            _log.warning(
+                "Kafka cluster %s: no right to read topic %s: the age of its records is computed"
+                " from when the log grew; to read it, allow Read, or set time_lag.sample = false",
+                *(self._alias, topic),
+            )
+        else:
             _log.info(
                 "Kafka cluster %s: the record at offset %d of %s partition %d has no usable"
                 " timestamp: %s",

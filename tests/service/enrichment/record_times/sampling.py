@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_schemas import TimeLagSettings
 from sparklag_service.enrichment.enricher import Enricher
-from sparklag_service.enrichment.record_times.limits import SampleSchedule
+from sparklag_service.enrichment.record_times.limits import Postponed
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.asking import enriching, measured_in_order, of_sources, source
@@ -50,7 +51,7 @@ class Sampled:
     def forget(self) -> None:
         """What was found, so that another position of the partition need not wait."""
         self.enricher.offsets["default"].record_times.clear()
-        self.record_times._sampler._schedule = SampleSchedule()
+        self.record_times._sampler._postponed = Postponed()
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:
         """Measure `states` until that holds."""
@@ -104,6 +105,8 @@ async def write_batches(
                 for time_ms in times:
                     assert batch.append(key=None, value=value, timestamp=time_ms) is not None
                 sent.append(await producer.send_batch(batch, topic, partition=partition))
+                # It only waits for metadata: thousands of them would hold the loop.
+                await asyncio.sleep(0)
             for one in sent:
                 await one
     finally:

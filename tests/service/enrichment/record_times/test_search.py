@@ -13,7 +13,7 @@ from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import FIRST_BYTES, MAX_BYTES
-from sparklag_service.enrichment.record_times.sampler import Search
+from sparklag_service.enrichment.record_times.search import Search
 from tests.kafka.batches import TRANSACTIONAL, batch, marker
 
 ORDERS = TopicPartition("orders", 0)
