@@ -137,4 +137,4 @@ async def test_a_query_that_falls_behind_is_given_workers(
         finally:
             example.stop()
     (line,) = example.log_path.read_text().splitlines()
-    assert line.startswith("orders: 2 -> 4 workers: 3900 behind, 0.0 a second come, 10.0 can")
+    assert line.startswith("orders: 2 -> 4 workers: lag 3900, input 0.0/s, capacity 10.0/s")

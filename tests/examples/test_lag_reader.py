@@ -56,12 +56,12 @@ def test_it_tells_each_value_of_a_mixed_topic(
     avro, unknown = in_avro(registry, topic, event, nameless)
     told = {
         avro: "orders WARN lag=72 worst=orders-0:65",
-        encode(event): "skipped {}: not Avro: JSON, of before the format was changed?",
+        encode(event): "skipped {}: not Avro: JSON from before the format was changed?",
         unknown: f"{nameless.query_id} UNKNOWN lag=null worst=null",
         b"\0\0": "skipped {}: not Avro: 2 bytes",
         b"\0\xff\xff\xff\xf0\2": "skipped {}: the registry has no schema 4294967280",
-        avro[:40]: "skipped {}: not what its schema says: java.io.EOFException",
-        avro + b"abc": "skipped {}: more bytes than its schema says",
+        avro[:40]: "skipped {}: does not match its schema: java.io.EOFException",
+        avro + b"abc": "skipped {}: more bytes than its schema has",
         None: f"{event.query_id} is forgotten",
     }
     second_client.produce(topic, told, key=key_of(event.query_id))
