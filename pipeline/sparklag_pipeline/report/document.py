@@ -22,23 +22,12 @@ FORMAT_VERSION: Final = "1.0"
 
 _FORMULAS: Final = ("=", "+", "-", "@")
 
+_MARKS: Final = ("p50", "p95", "p99", "max")
 _CSV: Final = {
-    "cluster": "cluster",
-    "query_id": "query_id",
-    "query": "query",
-    "share_within_target": "share_within_target",
-    "known_s": "known_s",
-    "within_target_s": "within_target_s",
-    "episodes": "episodes",
-    "longest_episode_s": "longest_episode_s",
-    "lag_p50": "lag.p50",
-    "lag_p95": "lag.p95",
-    "lag_p99": "lag.p99",
-    "lag_max": "lag.max",
-    "time_lag_p50_s": "time_lag_s.p50",
-    "time_lag_p95_s": "time_lag_s.p95",
-    "time_lag_p99_s": "time_lag_s.p99",
-    "time_lag_max_s": "time_lag_s.max",
+    **{name: name for name in ("cluster", "query_id", "query", "share_within_target")},
+    **{name: name for name in ("known_s", "within_target_s", "episodes", "longest_episode_s")},
+    **{f"lag_{mark}": f"lag.{mark}" for mark in _MARKS},
+    **{f"time_lag_{mark}_s": f"time_lag_s.{mark}" for mark in _MARKS},
     "produced": "produced",
     "processed": "processed",
     "trend": "trend.direction",
