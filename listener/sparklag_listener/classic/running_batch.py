@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -27,6 +28,8 @@ from sparklag_schemas.runtime.clock import epoch_ms
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _FILE_NOT_FOUND: Final = "java.io.FileNotFoundException"
+
+_Parsed = TypeVar("_Parsed")
 
 _runs: dict[str, _Run] = {}
 """By query id, cached for all batches of a run."""
@@ -118,7 +121,7 @@ class _Run:
 
     def positions(self, batch_id: int) -> list[SourcePosition]:
         """Start and end of each Kafka source in this batch. Raises CheckpointError."""
-        planned = self._offsets_file(batch_id)
+        planned = self._read(f"offsets/{batch_id}", parse_offsets)
         if planned is None:
             raise CheckpointGone(
                 f"{self._files.shown}: offsets/{batch_id} is gone while its batch runs"
@@ -128,7 +131,7 @@ class _Run:
             before = self._previous[1]
         elif batch_id > 0:
             # Spark does not purge the file of the batch before.
-            before = self._offsets_file(batch_id - 1)
+            before = self._read(f"offsets/{batch_id - 1}", parse_offsets)
         tracked = NO_SOURCES.after(before) if before is not None else NO_SOURCES
         self._previous = batch_id, planned
         began: dict[int, Offsets | None] = {}
@@ -138,7 +141,8 @@ class _Run:
                 continue
             ends[source.source], began[source.source] = source.planned, source.processed
             if source.processed is None:
-                began[source.source] = self._initial_offsets(planned, source.source)
+                folder = planned.names[source.source] if planned.names else source.source
+                began[source.source] = self._read(f"sources/{folder}/0", parse_initial_offsets)
         return source_positions(ends, began, self.description) if ends else []
 
     def _is_kafka(self, offsets: Offsets) -> bool:
@@ -146,19 +150,9 @@ class _Run:
         sources = self.description.sources
         return not sources or any(source.reads(set(offsets)) for source in sources)
 
-    def _offsets_file(self, batch_id: int) -> OffsetFile | None:
-        name = f"offsets/{batch_id}"
+    def _read(self, name: str, parse: Callable[[bytes, str], _Parsed]) -> _Parsed | None:
         content = self._files.read(name)
-        if content is None:
-            return None
-        return parse_offsets(content, f"{self._files.shown}/{name}")
-
-    def _initial_offsets(self, planned: OffsetFile, source: int) -> Offsets | None:
-        name = f"sources/{planned.names[source] if planned.names else source}/0"
-        content = self._files.read(name)
-        if content is None:
-            return None
-        return parse_initial_offsets(content, f"{self._files.shown}/{name}")
+        return parse(content, f"{self._files.shown}/{name}") if content is not None else None
 
 
 def _session_of(batch: Any) -> Any:
