@@ -17,7 +17,6 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.query_events import QueryEvent
 from sparklag_listener.events.session import ObservedSession, events_of_active
 from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit
 from sparklag_listener.stats import Stats
@@ -95,14 +94,14 @@ class ObserverHandle:
             return
         self._closed = True
         timeout_s = max(timeout_s, _MIN_CLOSE_S)
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         try:
-            shutdown = self._loop.submit(self._await_shutdown(deadline))
+            shutdown = self._loop.submit(self._await_shutdown(deadline_s))
         except RuntimeError:
             # Closed before.
             return
         try:
-            shutdown.result(max(0.0, deadline - time.monotonic()))
+            shutdown.result(max(0.0, deadline_s - time.monotonic()))
         except CancelledError:
             # A concurrent call has stopped the loop.
             pass
@@ -110,7 +109,7 @@ class ObserverHandle:
             _log.warning("sparklag: did not close within %g s", timeout_s)
         except Exception as error:
             _log.warning("sparklag: did not close cleanly: %s: %s", type(error).__name__, error)
-        self._loop.stop(max(_STOP_TIMEOUT_S, deadline - time.monotonic()))
+        self._loop.stop(max(_STOP_TIMEOUT_S, deadline_s - time.monotonic()))
         process_exit.unregister(self.close)
 
     def __enter__(self) -> ObserverHandle:
@@ -125,7 +124,7 @@ class ObserverHandle:
             method = self._session.listener_method
             self._pipeline = self._on_loop(self._make_pipeline(sink, method))
             try:
-                self._session.listen(self._on_event, self._on_error)
+                self._session.listen(self._pipeline.receive, self._on_error)
                 return method, self._pipeline
             except NoListener as error:
                 if required is not None:
@@ -139,7 +138,7 @@ class ObserverHandle:
         read = partial(events_of_active, self._session.queries)
         try:
             for event in self._on_loop(_in_thread(read)):
-                self._on_event(event)
+                self._pipeline.receive(event)
         except FutureTimeoutError:
             # The query poller adds them.
             return
@@ -162,9 +161,6 @@ class ObserverHandle:
     def _on_loop(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         return self._loop.submit(coroutine).result(_START_TIMEOUT_S)
 
-    def _on_event(self, event: QueryEvent) -> None:
-        self._pipeline.receive(event)
-
     def _on_error(self, error: BaseException) -> None:
         try:
             self._loop.call(self._stats.fail, f"callback: {type(error).__name__}: {error}")
@@ -175,20 +171,22 @@ class ObserverHandle:
     def _is_fork(self) -> bool:
         return os.getpid() != self._process_id
 
-    async def _await_shutdown(self, deadline: float) -> None:
+    async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once. It continues when a signal interrupts the caller."""
         if self._shutdown is None:
-            self._shutdown = asyncio.create_task(self._shut_down(deadline))
+            self._shutdown = asyncio.create_task(self._shut_down(deadline_s))
         await asyncio.shield(self._shutdown)
 
-    async def _shut_down(self, deadline: float) -> None:
+    async def _shut_down(self, deadline_s: float) -> None:
         self._pipeline.stop_polling()
-        await _at_most(_share(deadline, 0.4), self._pipeline.poll_once())
-        unregister = partial(self._session.stop_listening, _share(deadline, 0.4))
-        await _at_most(_share(deadline, 0.5), _in_thread(unregister))
-        await _at_most(_share(deadline, 0.7), self._pipeline.flush())
+        await _at_most(_share(deadline_s, 0.4), self._pipeline.poll_once())
+        unregister = partial(self._session.stop_listening, _share(deadline_s, 0.4))
+        await _at_most(_share(deadline_s, 0.5), _in_thread(unregister))
+        await _at_most(_share(deadline_s, 0.7), self._pipeline.flush())
         self._running.cancel()
-        await _at_most(_share(deadline, 0.9), asyncio.gather(self._running, return_exceptions=True))
+        await _at_most(
+            _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
+        )
         self._pipeline.drop_remaining()
 
 
@@ -196,9 +194,9 @@ async def _in_thread(function: Callable[[], _Result]) -> _Result:
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
-def _share(deadline: float, share: float) -> float:
+def _share(deadline_s: float, share: float) -> float:
     """That share of the time left, in seconds."""
-    return share * max(0.0, deadline - time.monotonic())
+    return share * max(0.0, deadline_s - time.monotonic())
 
 
 async def _at_most(timeout_s: float, awaitable: Awaitable[object]) -> None:
