@@ -18,7 +18,7 @@ from sparklag_pipeline.broker.maven import default_cache_dir
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"
 _BUILD_S = 840
-_PACKAGES = ("schemas", "offsets", "listener", "pipeline")
+_PACKAGES = ("schemas", "kafka", "offsets", "listener", "pipeline")
 
 
 @dataclass(frozen=True)
