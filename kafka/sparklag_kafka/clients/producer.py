@@ -61,9 +61,9 @@ class AcknowledgedProducer:
         key: bytes,
         value: bytes | None,
         headers: Headers,
-        place: ChoosePartition | None = None,
+        choose_partition: ChoosePartition | None = None,
     ) -> None:
-        """Return once the message is acknowledged by all replicas in sync. Without `place` its
+        """Return once the message is acknowledged by all replicas in sync. Without `choose_partition` its
         partition is chosen from its key, as by Java's clients (murmur2).
 
         Raises MessageTooLarge, or another of KAFKA_FAILURES; KafkaUnavailable after the deadline.
@@ -76,7 +76,11 @@ class AcknowledgedProducer:
         outbox = self._outbox or await self._start()
         try:
             partitions = await outbox.partitions_of(topic)
-            partition = partition_of_key(key, partitions) if place is None else place(partitions)
+            partition = (
+                partition_of_key(key, partitions)
+                if choose_partition is None
+                else choose_partition(partitions)
+            )
             signed = [*headers, *self._signatures.headers(topic, key, value)]
             await outbox.send(topic, partition, key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:

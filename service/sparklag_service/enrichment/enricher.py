@@ -110,9 +110,9 @@ class Enricher:
                 times.offer(state)
         return Measured(states, first_s)
 
-    def resume(self, event: LagEvent, moment: MeasureTime) -> None:
+    def resume(self, event: LagEvent, measure_time: MeasureTime) -> None:
         """Add the latest offsets in another instance's event to the history."""
-        at_s = moment.monotonic_s(event.measured_at)
+        at_s = measure_time.monotonic_s(event.measured_at)
         for topic in event.topics:
             offsets = self._offsets_of(topic.cluster)
             ends = {

@@ -63,13 +63,17 @@ class TopicWriter:
         key: bytes,
         message: msgspec.Struct | None,
         headers: Headers,
-        place: ChoosePartition | None = None,
+        choose_partition: ChoosePartition | None = None,
     ) -> Outcome:
         """None is a tombstone. `failed`: it is to be written again."""
         try:
             value = None if message is None else await self._form.encode(message)
             await self._producer.send(
-                self._topic, key=key, value=value, headers=headers, place=place
+                self._topic,
+                key=key,
+                value=value,
+                headers=headers,
+                choose_partition=choose_partition,
             )
         except MessageTooLarge as error:
             if key not in self._too_large:
