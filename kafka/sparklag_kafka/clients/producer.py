@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
@@ -21,7 +22,7 @@ from sparklag_schemas.settings import ResolvedSettings
 from sparklag_schemas.signatures import Signatures
 from sparklag_schemas.topics import partition_of_key
 
-ChoosePartition = Callable[[int], int]
+Partitioner = Callable[[int], int]
 """The partition of a record, from how many the topic has."""
 
 _log = logging.getLogger("sparklag")
@@ -61,9 +62,9 @@ class AcknowledgedProducer:
         key: bytes,
         value: bytes | None,
         headers: Headers,
-        choose_partition: ChoosePartition | None = None,
+        partitioner: Partitioner | None = None,
     ) -> None:
-        """Return once the message is acknowledged by all replicas in sync. Without `choose_partition` its
+        """Return once the message is acknowledged by all replicas in sync. Without `partitioner` its
         partition is chosen from its key, as by Java's clients (murmur2).
 
         Raises MessageTooLarge, or another of KAFKA_FAILURES; KafkaUnavailable after the deadline.
@@ -76,11 +77,8 @@ class AcknowledgedProducer:
         outbox = self._outbox or await self._start()
         try:
             partitions = await outbox.partitions_of(topic)
-            partition = (
-                partition_of_key(key, partitions)
-                if choose_partition is None
-                else choose_partition(partitions)
-            )
+            by_key = partial(partition_of_key, key)
+            partition = (partitioner or by_key)(partitions)
             signed = [*headers, *self._signatures.headers(topic, key, value)]
             await outbox.send(topic, partition, key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from sparklag_kafka.clients.connection import explain_error
-from sparklag_kafka.clients.producer import AcknowledgedProducer, ChoosePartition
+from sparklag_kafka.clients.producer import AcknowledgedProducer, Partitioner
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
 from sparklag_schemas import ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageWriter
@@ -63,7 +63,7 @@ class TopicWriter:
         key: bytes,
         message: msgspec.Struct | None,
         headers: Headers,
-        choose_partition: ChoosePartition | None = None,
+        partitioner: Partitioner | None = None,
     ) -> Outcome:
         """None is a tombstone. `failed`: it is to be written again."""
         try:
@@ -73,7 +73,7 @@ class TopicWriter:
                 key=key,
                 value=value,
                 headers=headers,
-                choose_partition=choose_partition,
+                partitioner=partitioner,
             )
         except MessageTooLarge as error:
             if key not in self._too_large:
