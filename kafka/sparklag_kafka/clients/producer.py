@@ -64,8 +64,8 @@ class AcknowledgedProducer:
         headers: Headers,
         partitioner: Partitioner | None = None,
     ) -> None:
-        """Return once the message is acknowledged by all replicas in sync. Without `partitioner` its
-        partition is chosen from its key, as by Java's clients (murmur2).
+        """Return once the message is acknowledged by all replicas in sync. The default partitioner
+        is that of Java's clients (murmur2 of the key).
 
         Raises MessageTooLarge, or another of KAFKA_FAILURES; KafkaUnavailable after the deadline.
         """
@@ -77,10 +77,9 @@ class AcknowledgedProducer:
         outbox = self._outbox or await self._start()
         try:
             partitions = await outbox.partitions_of(topic)
-            by_key = partial(partition_of_key, key)
-            partition = (partitioner or by_key)(partitions)
+            choose = partitioner or partial(partition_of_key, key)
             signed = [*headers, *self._signatures.headers(topic, key, value)]
-            await outbox.send(topic, partition, key, value, signed)
+            await outbox.send(topic, choose(partitions), key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
             await self._replace(outbox, "a message before it was refused by its size")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
