@@ -83,7 +83,7 @@ def _message_page(stem: str, schema: Document, addresses: list[str]) -> list[str
         f"For programs: {files}. A field that is missing has its default; those that are required"
         " are in every message. Fields that are not listed are to be ignored: newer minor versions"
         " add some. A string has at most so many characters; offsets and counts end at 2⁶³-1,"
-        " moments with the year 9999, durations at 10¹⁰ seconds. A message with more is refused.",
+        " times with the year 9999, durations at 10¹⁰ seconds. A message with more is refused.",
         "",
     ]
     for name, part in parts.items():
@@ -139,7 +139,7 @@ def _type(schema: Document) -> str:
         return f"map of {_type(schema['additionalProperties'])}"
     if "maxLength" in schema:
         return f"{kind} ≤ {schema['maxLength']:,}"
-    # Others that may be below 0 have a bound that nobody meets.
+    # Other bounds are too large to matter.
     return f"{kind} ≥ 0" if schema.get("minimum") == 0 else kind
 
 
@@ -172,7 +172,7 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
         _MARK,
         "# Topics and messages",
         f"{info['description']} Version {info['version']}; for programs:"
-        f" {_file_link(DOCUMENTS / _API)} (AsyncAPI {api['asyncapi']}). What the numbers say:"
+        f" {_file_link(DOCUMENTS / _API)} (AsyncAPI {api['asyncapi']}). What the numbers mean:"
         " [docs/lag.md](../lag.md), and each status: [README](../../README.md#lag-events).",
         "",
         "| topic | messages | |",
@@ -186,7 +186,7 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
         )
     lines += [
         "",
-        "By the end of a field's name: `_at` is a moment, in milliseconds since 1970 (UTC); `_s`"
+        "By the end of a field's name: `_at` is a timestamp, in milliseconds since 1970 (UTC); `_s`"
         " and `_ms` are durations, in seconds and in milliseconds; `_offset` is an offset in Kafka."
         " Lags are records.",
     ]

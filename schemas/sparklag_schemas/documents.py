@@ -35,8 +35,8 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def lag_event_components(ref_template: str) -> dict[str, Any]:
-    """Schemas by name of the lag event and its parts, which refer to each other as the template
-    says (`{name}` stands for the name)."""
+    """Schemas by name of the lag event and its parts. They refer to each other by the template, in
+    which `{name}` stands for the name."""
     return _components([LagEvent], ref_template)
 
 
@@ -56,7 +56,7 @@ def json_schema(message: MessageType) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Topic:
-    """A topic as it is by default, and what is done with it."""
+    """A topic with its default settings, and who writes and reads it."""
 
     channel: str
     address: str
@@ -90,12 +90,11 @@ _TOPICS: Final = (
         LagEvent,
         LAG_EVENT_TYPE,
         "The query id.",
-        "Lag events, from the service to whoever acts on them. A query that is forgotten leaves a"
-        " record without a value.",
-        "The service, or a driver that embeds it: when something changed, and every 10 s in any"
-        " case.",
-        "Every instance of the service reads all of them, without a group; whoever acts on lag"
-        " reads them too.",
+        "Lag events, from the service to consumers that act on them. A query that is forgotten"
+        " leaves a tombstone.",
+        "The service, or a driver that embeds it: when something changed, and at least every 10 s.",
+        "Every instance of the service reads all of them, without a group; so do consumers that act"
+        " on lag.",
     ),
     _Topic(
         "consumerLagPartitions",
@@ -105,16 +104,15 @@ _TOPICS: Final = (
         PARTITION_TYPE,
         "`query_id/source/topic/partition`.",
         "Each partition's lag by itself, flat, for tables and connectors; where `partition_records`"
-        " asks for it. A partition or query that is gone leaves a record without a value.",
-        "The service, or a driver that embeds it: when something changed, and every 60 s in any"
-        " case.",
-        "Whoever keeps a table of partitions.",
+        " asks for it. A partition or query that is gone leaves a tombstone.",
+        "The service, or a driver that embeds it: when something changed, and at least every 60 s.",
+        "Consumers that keep a table of partitions.",
     ),
 )
 
 
 def asyncapi() -> dict[str, Any]:
-    """The AsyncAPI 3 document of the topics, names and settings as they are by default."""
+    """The AsyncAPI 3 document of the topics, with default names and settings."""
     channels, operations, messages = {}, {}, {}
     for topic in _TOPICS:
         name = topic.message.__name__
@@ -158,28 +156,24 @@ def asyncapi() -> dict[str, Any]:
     }
 
 
-def write() -> list[Path]:
-    """Write every document to `FOLDER`; the files."""
+def write() -> None:
+    """Write every document to `FOLDER`."""
     FOLDER.mkdir(exist_ok=True)
-    files = []
     for name, document in documents().items():
-        file = FOLDER / name
-        file.write_text(document, encoding="utf-8")
-        files.append(file)
-    return files
+        (FOLDER / name).write_text(document, encoding="utf-8")
 
 
 def documents() -> dict[str, str]:
     """File name to text."""
-    schemas = {f"{file_stem(kind)}.schema.json": json_schema(kind) for kind in MESSAGES}
-    made = {**schemas, "asyncapi.json": asyncapi()}
-    return {name: json.dumps(document, indent=2) + "\n" for name, document in made.items()}
+    by_name = {f"{file_stem(kind)}.schema.json": json_schema(kind) for kind in MESSAGES}
+    by_name["asyncapi.json"] = asyncapi()
+    return {name: json.dumps(document, indent=2) + "\n" for name, document in by_name.items()}
 
 
 def _components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(types, ref_template=ref_template)
     for component in components.values():
-        # Python 3.13 takes the indentation out of docstrings, those before it do not.
+        # Python before 3.13 keeps the indentation of docstrings.
         component["description"] = " ".join(component["description"].split())
     return dict(components)
 
@@ -199,10 +193,9 @@ def _server() -> dict[str, Any]:
 
 
 def _json_message(topic: _Topic) -> dict[str, Any]:
-    name = topic.message.__name__
-    payload = {"$ref": f"#/components/schemas/{name}"}
+    payload = {"$ref": f"#/components/schemas/{topic.message.__name__}"}
     example = {"payload": example_value(topic.message)}
-    return _message(topic, name, JSON, payload, example, {})
+    return _message(topic, "", JSON, payload, example, {})
 
 
 def _avro_message(topic: _Topic) -> dict[str, Any]:
@@ -215,17 +208,18 @@ def _avro_message(topic: _Topic) -> dict[str, Any]:
         "schemaIdPayloadEncoding": "confluent",
         "schemaLookupStrategy": "TopicIdStrategy",
     }
-    return _message(topic, f"{topic.message.__name__}Avro", AVRO, payload, {}, framed)
+    return _message(topic, "Avro", AVRO, payload, {}, framed)
 
 
 def _message(
     topic: _Topic,
-    name: str,
+    suffix: str,
     content_type: str,
     payload: dict[str, Any],
     example: dict[str, Any],
     framed: dict[str, str],
 ) -> dict[str, Any]:
+    name = topic.message.__name__ + suffix
     headers = example_headers(topic.message, content_type)
     return {
         "name": name,
@@ -257,9 +251,9 @@ def _headers() -> dict[str, Any]:
     described = {
         "ce_specversion": "Version of CloudEvents.",
         "ce_id": "Unique id of the message.",
-        "ce_source": "Who wrote it.",
+        "ce_source": "The writer.",
         "ce_type": "Kind and major version of the message.",
-        "ce_time": "Its moment, RFC 3339 in UTC.",
+        "ce_time": "Its time, RFC 3339 in UTC.",
         "ce_subject": "The query id.",
         "content-type": "Form of the value.",
     }

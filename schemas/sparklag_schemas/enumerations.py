@@ -25,8 +25,8 @@ def _open_set(words: Any) -> Meta:
 
 
 Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
-"""Why a message was written. `refresh`: nothing happened, a clock did it: the driver's, to say that
-the query still runs, or the service's, to measure again. `checkpoint`, `group`: there it moved."""
+"""Why a message was written. `refresh`: at intervals, by the driver to report that the query
+still runs, or by the service to measure again. `checkpoint`, `group`: the position moved there."""
 OpenCause = Annotated[str, _open_set(Cause)]
 
 Status = Literal[
@@ -46,8 +46,8 @@ Status = Literal[
 OpenStatus = Annotated[str, _open_set(Status)]
 
 Origin = Literal["listener", "connect", "poll", "checkpoint", "group"]
-"""Who knew a position: Spark's listener bus, a Connect client's, a driver that asks for the last
-progress, the query's checkpoint, or Kafka's own consumer group."""
+"""What reported a position: Spark's listener bus, a Connect client's, a driver that polls the last
+progress, the query's checkpoint, or a consumer group in Kafka."""
 OpenOrigin = Annotated[str, _open_set(Origin)]
 
 MeasuredBy = Literal["service", "embedded"]
@@ -56,12 +56,12 @@ OpenMeasuredBy = Annotated[str, _open_set(MeasuredBy)]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 TimeLagMethod = Literal["sampled", "interpolated", "floor"]
-"""How the age of a record was found: by the timestamp it carries, by when the log's end passed it,
+"""How the age of a record was measured: by the timestamp it carries, by when the log end passed it,
 or as the least that it can be."""
 OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 
 Activity = Literal["running", "waiting"]
-"""What a query that lives does, by its own word: a batch, or wait for data or its trigger."""
+"""What a live query does, by its own report: run a batch, or wait for data or its trigger."""
 OpenActivity = Annotated[str, _open_set(Activity)]
 
 Offsets = dict[TopicName, dict[PartitionNumber, Offset]]

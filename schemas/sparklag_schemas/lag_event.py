@@ -1,7 +1,7 @@
-"""The lag event: one query's lag at one moment, whole.
+"""The lag event: the whole lag of one query at one time.
 
-The same document is the value on `consumer-lag`, the answer of `GET /lag/{query}` and an item of
-the live stream. A number that is not known is null, and `reason` says why; it is never 0.
+The same document is the value on `consumer-lag`, the response of `GET /lag/{query}` and an item of
+the live stream. An unknown number is null, never 0, and `reason` tells why.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
         DurationS | None, AGES, Meta(description="Age of the first unprocessed record, seconds.")
     ] = None
     time_lag_method: Annotated[
-        OpenTimeLagMethod | None, Meta(description="How `time_lag_s` was found.")
+        OpenTimeLagMethod | None, Meta(description="How `time_lag_s` was measured.")
     ] = None
     headroom_s: Annotated[
         DurationS | None,
@@ -85,7 +85,7 @@ class PartitionLag(Struct, frozen=True, kw_only=True, gc=False):  # there are th
     ] = None
     rewound_from: Annotated[
         Offset | None,
-        Meta(description="Where the query was before it went back, until it is there again."),
+        Meta(description="The offset from which the query went back, until it is there again."),
     ] = None
     status: Annotated[OpenStatus, Meta(description="State of this partition.")] = "UNKNOWN"
     reason: Annotated[
@@ -126,14 +126,14 @@ class TopicLag(Struct, frozen=True, kw_only=True):
 
 
 class LagEvent(QueryMessage, frozen=True, kw_only=True):
-    """One query's lag at one moment.
+    """The lag of one query at one time.
 
     (`observed_at`, `measured_at`) is the event's version: of two events of a query, the one with
     the higher version is the newer.
     """
 
     event_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    cause: Annotated[OpenCause, Meta(description="What made this event.")]
+    cause: Annotated[OpenCause, Meta(description="Why this event was made.")]
     measured_by: Annotated[
         OpenMeasuredBy,
         Meta(description="An instance of the service, or the service embedded in the driver."),
@@ -179,7 +179,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         ),
     ] = None
     status_since: Annotated[
-        EpochMs | None, Meta(description="Since when `status` is what it is, epoch milliseconds.")
+        EpochMs | None,
+        Meta(description="Since when the query has this `status`, epoch milliseconds."),
     ] = None
     max_time_lag_s: Annotated[
         DurationS | None, Meta(description="Highest known `time_lag_s`, seconds.")
@@ -192,19 +193,17 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     ] = None
     batch_rate: Annotated[
         SignedRate | None,
-        Meta(description="Offsets processed per second while a batch runs: what it could do."),
+        Meta(description="Offsets processed per second while a batch runs: its capacity."),
     ] = None
     lag_trend: Annotated[
         SignedRate | None,
-        Meta(description="What `total_lag` gains per second, at these rates; below 0 it falls."),
+        Meta(description="Change of `total_lag` per second at these rates; below 0 it falls."),
     ] = None
     catch_up_s: Annotated[
         DurationS | None,
         Meta(description="Seconds until the lag is gone. Null: see `catch_up_reason`."),
     ] = None
-    catch_up_reason: Annotated[
-        Text | None, Meta(description="Why it never is, or why that is not known.")
-    ] = None
+    catch_up_reason: Annotated[Text | None, Meta(description="Why `catch_up_s` is null.")] = None
     min_headroom_records: Annotated[
         Int64 | None,
         Meta(

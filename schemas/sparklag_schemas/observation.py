@@ -1,4 +1,4 @@
-"""The observation: what a query's position was. One message on `processed-offsets`."""
+"""The observation: the position of a query. One message on `processed-offsets`."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class SourcePosition(Struct, frozen=True, kw_only=True):
 
 
 class Observation(QueryMessage, frozen=True, kw_only=True):
-    """What was seen of one query at one moment. It is whole: it needs no earlier message.
+    """The position of one query at one time. It is complete: it needs no earlier message.
 
     `sources` holds the Kafka sources only. An observation with cause `idle`, `refresh` or
-    `terminated` repeats the last known position, so the newest one of a query always says all.
+    `terminated` repeats the last known position, so the newest one of a query is enough.
     `batch` comes with cause `progress` only.
     """
 
     observation_id: Annotated[Name, Meta(description="Unique, for deduplication. Also `ce_id`.")]
-    cause: Annotated[OpenCause, Meta(description="What was seen.")]
+    cause: Annotated[OpenCause, Meta(description="Why this observation was made.")]
     sources: Annotated[list[SourcePosition], Meta(description="The query's Kafka sources.")]

@@ -17,10 +17,10 @@ from sparklag_schemas.query_message import BatchId, ProcessedAt, SchemaVersion
 
 
 class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
-    """The lag of one partition, as one source of one query reads it, at one moment.
+    """The lag of one partition, as one source of one query reads it, at one time.
 
     Its key is `query_id/source/topic/partition`. A newer record of a key replaces the older; one
-    without a value says that there is no such partition, or query, any more.
+    without a value is a tombstone: the partition, or the query, is gone.
     """
 
     event_id: Annotated[
@@ -30,7 +30,7 @@ class PartitionRecord(PartitionLag, frozen=True, kw_only=True, gc=False):
     source: Annotated[Index, Meta(description="Index of the source in the query.")]
     topic: Annotated[TopicName, Meta(description="Topic name.")]
     observed_at: Annotated[
-        EpochMs, Meta(description="When the query was last heard of, epoch milliseconds.")
+        EpochMs, Meta(description="When the query was last seen, epoch milliseconds.")
     ]
     measured_at: Annotated[
         EpochMs, Meta(description="When `latest_offset` was read, epoch milliseconds.")

@@ -1,4 +1,4 @@
-"""What both messages say of a query."""
+"""The part of observations and lag events that describes the query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     rows: Annotated[Count, Meta(description="Rows read in this batch.")]
     duration_ms: Annotated[
         DurationMs | None,
-        Meta(description="The whole trigger, milliseconds. Null where Spark did not say."),
+        Meta(description="The whole trigger, milliseconds. Null: not reported by Spark."),
     ] = None
     phases_ms: Annotated[
         dict[Name, DurationMs],
@@ -38,7 +38,7 @@ class Batch(Struct, frozen=True, kw_only=True):
         bool | None,
         Meta(
             description="Whether there was more to read when it was planned, in some partition."
-            " Null where Spark did not say."
+            " Null: not reported by Spark."
         ),
     ] = None
     state_rows: Annotated[
@@ -72,20 +72,20 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     run_id: Annotated[
         Name | None,
         Meta(
-            description="Spark's run id. It changes with every start. Null: no driver speaks of the"
+            description="Spark's run id. It changes with every start. Null: no driver reports the"
             " query, only its checkpoint, or it is a consumer group."
         ),
     ]
     observed_at: Annotated[
         EpochMs,
         Meta(
-            description="When the query was last heard of, epoch ms, by the clock of who knew:"
-            " the driver's, or the service's that looked."
+            description="When the query was last seen, epoch ms, by the clock of its driver, or of"
+            " the service that read its checkpoint or group."
         ),
     ]
     schema_version: SchemaVersion = SCHEMA_VERSION
     origin: Annotated[
-        OpenOrigin, Meta(description="Who knew the position. `processed_at` says how old it is.")
+        OpenOrigin, Meta(description="What reported the position. `processed_at` is its time.")
     ] = "listener"
     query: Annotated[
         Name | None, Meta(description="The query's name, an alias. Null where it has none.")
@@ -97,12 +97,12 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     processed_at: ProcessedAt = None
     planned_batch_id: Annotated[
         Count | None,
-        Meta(description="The batch planned and not completed, where its checkpoint says so."),
+        Meta(description="The batch that is planned and not completed, by its checkpoint."),
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
     activity: Annotated[
         OpenActivity | None,
-        Meta(description="Whether a batch runs, when its driver said last. Null: it does not say."),
+        Meta(description="Whether a batch runs, by its driver's last report. Null: not reported."),
     ] = None
     checkpoint_location: Annotated[
         Text | None, Meta(description="The query's resolved checkpoint root.")
