@@ -17,7 +17,7 @@ from sparklag_schemas.message_examples import example_value
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service.cli import lag, tail
-from sparklag_service.cli.console import ascii_json, escape
+from sparklag_service.cli.terminal import ascii_json, escape
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import page
 from sparklag_service.view.view import Entry

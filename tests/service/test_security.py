@@ -28,7 +28,7 @@ from sparklag_schemas import (
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_service.cli.check import diagnose
+from sparklag_service.cli.setup import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient

@@ -13,17 +13,7 @@ import typer
 from sparklag_schemas import SparklagError
 from sparklag_schemas.printable import printable
 from sparklag_service import VERSION
-from sparklag_service.cli import (
-    check,
-    checkpoint,
-    lag,
-    offsets,
-    queries,
-    serve,
-    spark_programs,
-    tail,
-    topics,
-)
+from sparklag_service.cli import checkpoint, lag, offsets, programs, setup, tail
 
 app = typer.Typer(
     name="sparklag",
@@ -33,15 +23,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve.serve)
-app.command("demo", context_settings=spark_programs.PASS_ON)(spark_programs.demo)
-app.command("report", context_settings=spark_programs.PASS_ON)(spark_programs.report)
+app.command("serve")(programs.serve)
+app.command("demo", context_settings=programs.PASS_ON)(programs.demo)
+app.command("report", context_settings=programs.PASS_ON)(programs.report)
 app.command("lag")(lag.lag)
-app.command("queries")(queries.queries)
+app.command("queries")(lag.queries)
 app.command("tail")(tail.tail)
 app.command("checkpoint")(checkpoint.checkpoint)
-app.command("check")(check.check)
-app.add_typer(topics.app, name="topics")
+app.command("check")(setup.check)
+app.add_typer(setup.topics_app, name="topics")
 app.add_typer(offsets.app, name="offsets")
 
 

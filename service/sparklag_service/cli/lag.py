@@ -1,26 +1,40 @@
-"""`sparklag lag`: a query's lag for people, and a probe for programs."""
+"""`sparklag lag` and `sparklag queries`: what a running service shows, to people and probes."""
 
 from __future__ import annotations
 
 from math import isnan
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
+import httpx
 import typer
 from rich.table import Table
 
-from sparklag_schemas import LagEvent
-from sparklag_schemas.formatting import ago, mark, records, span
+from sparklag_schemas import LagEvent, decode_lag_event
+from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.cli.console import ascii_json, console, escape, table
-from sparklag_service.cli.options import DEFAULT_URL, Json, Url
-from sparklag_service.cli.service_client import get_lag
+from sparklag_service.cli.terminal import (
+    DEFAULT_URL,
+    Json,
+    Url,
+    ascii_json,
+    console,
+    escape,
+    print_json,
+    table,
+)
+from sparklag_service.errors import ServiceError
 from sparklag_service.view import lag_text
 
 _SHOWN = 20
 _MEASURED_MAX_AGE_MS = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""
 _COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
+_TIMEOUT_S = 10.0
+_LEFT = ("query", "status", "last batch", "last seen", "by")
+_HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
 
 
 def lag(
@@ -52,7 +66,7 @@ def lag(
     if max_age is not None and isnan(max_age):
         # No age is higher than that: the probe would always succeed.
         raise typer.BadParameter("it takes a number of seconds", param_hint="--max-age")
-    event, document = get_lag(url, query)
+    event, document = _get_lag(url, query)
     now_ms = epoch_ms()
     if json:
         typer.echo(ascii_json(document))
@@ -134,3 +148,80 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
             least = span(partition.time_lag_s)
             return f"its oldest unprocessed record is at least {least} old; how old is not known"
     return None
+
+
+def queries(
+    url: Url = DEFAULT_URL,
+    status: Annotated[str | None, typer.Option(help="Only queries in this state.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
+    json: Json = False,
+) -> None:
+    """List all queries: their lag, how old its oldest record is, and where it is going."""
+    summaries = _list_lag(url, status=status, topic=topic)
+    if json:
+        print_json(summaries)
+        return
+    if not summaries:
+        missing = "no query" + (" like this" if status or topic else " has been observed yet")
+        console().print(missing)
+        return
+    shown = table(_HEADINGS, left=_LEFT)
+    now_ms = epoch_ms()
+    for query in summaries:
+        shown.add_row(
+            escape(query["query"] or query["query_id"]),
+            query["status"],
+            records(query["total_lag"]),
+            oldest(query["total_lag"], query["max_time_lag_s"]),
+            trend(query["lag_trend"]),
+            catch_up(query["catch_up_s"], query["catch_up_reason"]),
+            ago(query["processed_at"], now_ms),
+            ago(query["observed_at"], now_ms),
+            query["origin"],
+        )
+    console(wrap=True).print(shown)
+
+
+def _get_lag(url: str, query: str) -> tuple[LagEvent, str]:
+    """A query's event, and the JSON it came as. Raises ServiceError."""
+    response = _get(url, f"/lag/{quote(query, safe='')}", {})
+    return decode_lag_event(response.content), response.text
+
+
+def _list_lag(url: str, **filters: str | None) -> list[dict[str, Any]]:
+    """The summaries of all queries that match `filters`, over all pages. Raises ServiceError."""
+    parameters = {name: value for name, value in filters.items() if value is not None}
+    summaries: list[dict[str, Any]] = []
+    while True:
+        page = _get(url, "/lag", parameters).json()
+        summaries += page["queries"]
+        if page["next_cursor"] is None:
+            return summaries
+        parameters["cursor"] = page["next_cursor"]
+
+
+def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
+    shown = shown_url(url)
+    try:
+        response = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
+    except httpx.InvalidURL as error:
+        # Neither it nor the error is quoted: what looks like a port may be a password.
+        raise ServiceError("--url is no address of a service: expected http://host:port") from error
+    except httpx.TimeoutException as error:
+        raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
+    except httpx.HTTPError as error:
+        raise ServiceError(
+            f"no service at {shown} ({error}):"
+            " start one with `sparklag serve`, or say where with --url"
+        ) from error
+    if response.is_success:
+        return response
+    try:
+        document = response.json()
+        detail = document["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = f"status {response.status_code}: is this a sparklag service?"
+        document = {}
+    if "query_ids" in document:
+        detail += ": " + ", ".join(document["query_ids"])
+    raise ServiceError(f"{shown}: {detail}")

@@ -15,8 +15,15 @@ from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.timestamps import timestamp_ms
-from sparklag_service.cli.console import console, escape, print_json, table
-from sparklag_service.cli.options import BootstrapServers, Config, Json
+from sparklag_service.cli.terminal import (
+    BootstrapServers,
+    Config,
+    Json,
+    console,
+    escape,
+    print_json,
+    table,
+)
 
 if TYPE_CHECKING:
     from sparklag_offsets.store.batch_record import BatchRecord

@@ -15,8 +15,7 @@ from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
-from sparklag_service.cli.console import ascii_json
-from sparklag_service.cli.options import BootstrapServers, Config, Json, kafka_settings
+from sparklag_service.cli.terminal import BootstrapServers, Config, Json, ascii_json, kafka_settings
 from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
 from sparklag_service.intakes.contract_records import ContractRecords, shown

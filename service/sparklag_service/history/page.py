@@ -18,14 +18,6 @@ _DEFAULT_RANGE_MS: Final = 3_600_000
 _Number = TypeVar("_Number", int, float)
 
 
-class InvalidParameter(ValueError):
-    """Of `parameter`; the text says what it takes."""
-
-    def __init__(self, parameter: str, expectation: str) -> None:
-        super().__init__(expectation)
-        self.parameter = parameter
-
-
 class TimeRange(NamedTuple):
     """From `since_ms` up to and without `until_ms`, in steps of about `step_ms`."""
 
@@ -44,7 +36,7 @@ class TimeRange(NamedTuple):
 
 
 def time_range(since: str | None, until: str | None, step: str | None, now_ms: int) -> TimeRange:
-    """From parameters; without them, the last hour. Raises InvalidParameter."""
+    """From parameters; without them, the last hour. Raises ValueError, naming the parameter."""
     until_ms = now_ms + 1
     if until is not None:
         until_ms = _parsed("until", lambda: timestamp_ms(until, now_ms))
@@ -52,7 +44,7 @@ def time_range(since: str | None, until: str | None, step: str | None, now_ms: i
     if since is not None:
         since_ms = _parsed("since", lambda: timestamp_ms(since, now_ms))
     if since_ms >= until_ms:
-        raise InvalidParameter("since", "it is not before `until`")
+        raise ValueError("since: it is not before `until`")
     step_ms = (until_ms - since_ms) // _DEFAULT_POINTS
     if step is not None:
         step_ms = round(_parsed("step", lambda: duration_s(step)) * 1000)
@@ -63,7 +55,7 @@ def _parsed(parameter: str, parse: Callable[[], _Number]) -> _Number:
     try:
         return parse()
     except ValueError as error:
-        raise InvalidParameter(parameter, str(error)) from None
+        raise ValueError(f"{parameter}: {error}") from None
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):

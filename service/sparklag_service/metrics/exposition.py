@@ -68,42 +68,28 @@ class Exposition:
             None if shows_all else set(state.owned_queries),
             self._now_ms(),
         )
-        chunks = _Chunks()
-        chunks.add([self._service.render(open_metrics=open_metrics)])
-        for family, blocks in series:
-            if any(blocks):
-                chunks.add([family.header(open_metrics=open_metrics)])
-                chunks.add(blocks)
-                chunks.add([b"\n"])
-                await asyncio.sleep(0)
+        blocks = [self._service.render(open_metrics=open_metrics)]
+        for family, of_family in series:
+            if any(of_family):
+                blocks += [family.header(open_metrics=open_metrics), *of_family, b"\n"]
         if open_metrics:
-            chunks.add([b"# EOF\n"])
-        return chunks.end()
+            blocks.append(b"# EOF\n")
+        return await _joined(blocks)
 
 
-class _Chunks:
-    """Many small blocks, joined to few large ones."""
-
-    def __init__(self) -> None:
-        self._complete: list[bytes] = []
-        self._open: list[bytes] = []
-        self._size = 0
-
-    def add(self, blocks: Iterable[bytes]) -> None:
-        for block in blocks:
-            self._open.append(block)
-            self._size += len(block)
-            if self._size >= _CHUNK_BYTES:
-                self._close()
-
-    def end(self) -> list[bytes]:
-        """All of them."""
-        self._close()
-        return self._complete
-
-    def _close(self) -> None:
-        self._complete.append(b"".join(self._open))
-        self._open, self._size = [], 0
+async def _joined(blocks: Iterable[bytes]) -> list[bytes]:
+    """Many small blocks as few large chunks; others have the loop after each."""
+    chunks: list[bytes] = []
+    pending: list[bytes] = []
+    size = 0
+    for block in blocks:
+        pending.append(block)
+        size += len(block)
+        if size >= _CHUNK_BYTES:
+            chunks.append(b"".join(pending))
+            pending, size = [], 0
+            await asyncio.sleep(0)
+    return [*chunks, b"".join(pending)]
 
 
 def _compressed(chunks: Iterable[bytes]) -> bytes:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas import Status
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_service.history.page import HistoryPage, InvalidParameter, time_range
+from sparklag_service.history.page import HistoryPage, time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
@@ -84,8 +84,8 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         now_ms = epoch_ms()
         try:
             wanted = time_range(since, until, step, now_ms)
-        except InvalidParameter as error:
-            raise problems.invalid_parameter(error.parameter, str(error)) from error
+        except ValueError as error:
+            raise problems.invalid_parameter(str(error)) from error
         page = backend.history.page(event, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
 

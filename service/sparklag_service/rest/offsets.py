@@ -94,7 +94,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         try:
             at_ms = timestamp_ms(at, epoch_ms()) if at is not None else None
         except ValueError as error:
-            raise problems.invalid_parameter("at", str(error)) from error
+            raise problems.invalid_parameter(f"at: {error}") from error
         try:
             restored = await backend.stored_offsets.restore(
                 query, at_ms, RestoreOptions(edge, on_deleted, source)

@@ -31,35 +31,21 @@ class Problem(Exception):
         }
 
 
-def unknown_query(name: str) -> Problem:
-    """404."""
-    return Problem(
-        404,
-        "unknown-query",
-        "Unknown query",
-        f"no query has the name or id {name!r}; GET /lag lists all queries",
-    )
-
-
-def ambiguous_name(name: str, query_ids: list[str]) -> Problem:
-    """409."""
-    return Problem(
-        409,
-        "ambiguous-query-name",
-        "More than one query has this name",
-        f"{len(query_ids)} queries have the name {name!r}: request one of them by its id",
-        query_ids=query_ids,
-    )
-
-
 def find_query(view: View, name_or_id: str) -> Entry:
     """The newest event of a query. Raises Problem."""
     entries = view.find(name_or_id)
+    if len(entries) == 1:
+        return entries[0]
     if not entries:
-        raise unknown_query(name_or_id)
-    if len(entries) > 1:
-        raise ambiguous_name(name_or_id, [entry.event.query_id for entry in entries])
-    return entries[0]
+        detail = f"no query has the name or id {name_or_id!r}; GET /lag lists all queries"
+        raise Problem(404, "unknown-query", "Unknown query", detail)
+    raise Problem(
+        409,
+        "ambiguous-query-name",
+        "More than one query has this name",
+        f"{len(entries)} queries have the name {name_or_id!r}: request one of them by its id",
+        query_ids=[entry.event.query_id for entry in entries],
+    )
 
 
 async def handle_problem(request: Request, problem: Exception) -> JSONResponse:
@@ -80,15 +66,11 @@ async def handle_invalid(request: Request, error: Exception) -> JSONResponse:
     """Exception handler for parameters of the wrong type or value."""
     assert isinstance(error, RequestValidationError)
     faults = [f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()]
-    return problem_response(_invalid("; ".join(faults)))
+    return problem_response(invalid_parameter("; ".join(faults)))
 
 
-def invalid_parameter(name: str, detail: str) -> Problem:
-    """422."""
-    return _invalid(f"{name}: {detail}")
-
-
-def _invalid(detail: str) -> Problem:
+def invalid_parameter(detail: str) -> Problem:
+    """422. The text names the parameter."""
     return Problem(422, "invalid-parameter", "Invalid parameter", detail)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sparklag_service.rest.problems import Problem, problem_response
+from sparklag_service.rest.problems import Problem, invalid_parameter, problem_response
 
 MAX_BODY_BYTES: Final = 64 * 1024
 """No route reads a body."""
@@ -65,7 +65,7 @@ class RequestRules:
         if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:
             return Problem(413, "body-too-large", "Body too large", "no route takes a body")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            return Problem(422, "invalid-parameter", "Invalid parameter", "no name has a NUL in it")
+            return invalid_parameter("no name has a NUL in it")
         return None
 
     def _is_ours(self, host: str) -> bool:

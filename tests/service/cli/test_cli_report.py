@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 import typer
 
-from sparklag_service.cli import spark_programs
+from sparklag_service.cli import programs
 from sparklag_service.errors import ServiceError
 
 
@@ -16,8 +16,8 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         assert name == "pyspark"
         return None
 
-    monkeypatch.setattr(spark_programs, "find_spec", nothing)
+    monkeypatch.setattr(programs, "find_spec", nothing)
     context = typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None)))
 
     with pytest.raises(ServiceError, match=r"needs pyspark: pip install 'sparklag\[demo\]'"):
-        spark_programs.report(context)
+        programs.report(context)

@@ -1,16 +1,21 @@
-"""`sparklag check`: what keeps sparklag from working with a Kafka."""
+"""`sparklag check` and `sparklag topics`: what a Kafka must have for sparklag to work with it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
+import msgspec
 import typer
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import connection_problem, quiet_client_logs
+from sparklag_kafka.clients.connection import (
+    connection_problem,
+    explain_error,
+    quiet_client_logs,
+)
 from sparklag_kafka.clients.rights import may_read, may_use_group, may_write
-from sparklag_kafka.clients.topic_setup import find_problems
+from sparklag_kafka.clients.topic_setup import create_missing, find_problems
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
 from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.metadata import TopicMetadata
@@ -21,9 +26,17 @@ from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.topics import own_topics
-from sparklag_service.cli.console import console, escape
-from sparklag_service.cli.options import BootstrapServers, Config, kafka_settings
+from sparklag_service.cli.terminal import (
+    BootstrapServers,
+    Config,
+    console,
+    escape,
+    kafka_settings,
+)
+from sparklag_service.errors import ServiceError
 from sparklag_service.recording.offset_recorder import store_group
+
+topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True)
 
 
 def check(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
@@ -187,3 +200,33 @@ def _check_checkpoint(store: CheckpointStore, pattern: str) -> CheckResult:
         return _bad(f"checkpoints: {error}")
     many = f", {len(locations)} of them" if len(locations) > 1 else ""
     return _ok(f"may read checkpoints {redact_location(pattern)}{many}")
+
+
+@topics_app.callback()
+def _topics() -> None:
+    """sparklag's own topics."""
+
+
+@topics_app.command("create")
+def create_topics(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:
+    """Create the topics that are missing, with the settings they need; with format = "avro",
+    register their schemas."""
+    settings = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    created, registered = asyncio.run(_create_and_register(settings))
+    for spec in own_topics(settings):
+        schema = ", its schema registered" if spec.name in registered else ""
+        state = "created" if spec.name in created else "already there"
+        typer.echo(f"{spec.name}: {state}{schema}")
+
+
+async def _create_and_register(settings: ResolvedSettings) -> tuple[list[str], list[str]]:
+    # This command may register schemas, also where the service may not.
+    may = msgspec.structs.replace(settings.registry, register=True)
+    formats = MessageFormats(msgspec.structs.replace(settings, registry=may))
+    try:
+        created = await create_missing(settings.access, own_topics(settings))
+    except KAFKA_FAILURES as error:
+        cause = await explain_error(error, settings.access)
+        raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause}") from error
+    return created, await formats.register()

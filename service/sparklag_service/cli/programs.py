@@ -1,16 +1,23 @@
-"""`sparklag serve`"""
+"""Commands that are programs of their own: `sparklag serve`, and `demo` and `report`, which run on
+Spark and have options of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from sparklag_schemas import load_settings
 from sparklag_schemas.printable import PrintableFormatter
-from sparklag_service.cli.options import BootstrapServers, Config
+from sparklag_service.cli.terminal import BootstrapServers, Config
+from sparklag_service.errors import ServiceError
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def serve(
@@ -39,3 +46,20 @@ def serve(
     for package in ("sparklag", "sparklag_offsets", "sparklag_schemas", "sparklag_service"):
         logging.getLogger(package).setLevel(level)
     asyncio.run(serve_until_signal(settings))
+
+
+def demo(context: typer.Context) -> None:
+    """Start Kafka, a producer, a Spark query and the service, and watch the lag."""
+    _replace_process("demo", "sparklag_pipeline.demo", context.args)
+
+
+def report(context: typer.Context) -> None:
+    """Show what the history of lag tells: within target or not, when, how far behind, the trend."""
+    _replace_process("report", "sparklag_pipeline.report.lag_report", context.args)
+
+
+def _replace_process(command: str, module: str, arguments: list[str]) -> None:
+    """The service never imports what runs on Spark: the program takes this process over."""
+    if find_spec("pyspark") is None:
+        raise ServiceError(f"the {command} needs pyspark: pip install 'sparklag[demo]'")
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
