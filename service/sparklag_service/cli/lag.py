@@ -42,14 +42,14 @@ def lag(
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
         int | None,
-        typer.Option(min=0, help="Exit with 1 when it lags by more records, or nobody knows."),
+        typer.Option(min=0, help="Exit with 1 when it lags by more records, or that is unknown."),
     ] = None,
     max_age: Annotated[
         float | None,
         typer.Option(
             min=0,
             help="Exit with 1 when its oldest unprocessed record is older than so many seconds,"
-            " or nobody knows.",
+            " or that is unknown.",
         ),
     ] = None,
     every_partition: Annotated[
@@ -60,8 +60,8 @@ def lag(
     """Show how far behind a query is, whether that gets better, and why.
 
     As a probe, with --max-lag or --max-age: exit code 0 when it is within both, 1 when it is not
-    or that is not known, as when it was measured more than a minute ago (one line on standard error
-    says which), 2 when there is no answer: no service, no such query, a wrong option.
+    or that is unknown, as when it was measured more than a minute ago (one line on standard error
+    says which), 2 when there is no result: no service, no such query, a wrong option.
     """
     if max_age is not None and isnan(max_age):
         # No age is higher than that: the probe would always succeed.

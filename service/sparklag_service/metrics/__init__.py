@@ -1,4 +1,4 @@
-"""`GET /metrics` and OpenTelemetry: every query's lag, and what the service says of itself.
+"""`GET /metrics` and OpenTelemetry: every query's lag, and the service's own metrics.
 
 Everything is read from the view: a scrape never touches Kafka.
 """

@@ -37,7 +37,7 @@ from sparklag_service.metrics.scheme import (
 )
 
 BATCH_POINTS: Final = 2_000
-"""In one request: some hundred kilobytes. Making it holds the interpreter for a moment."""
+"""In one request: some hundred kilobytes. Making it holds the interpreter for milliseconds."""
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}

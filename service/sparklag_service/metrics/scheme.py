@@ -41,7 +41,7 @@ class Scheme:
     partition_end: str = ""
     """Label pairs after the partition's, with a comma first."""
     log_topic: tuple[Gauge[TopicLag], ...] = ()
-    """Of a topic, whoever reads it: it is there once, however many queries do."""
+    """Of a topic: once, however many queries read it."""
     log_partition: tuple[Gauge[PartitionLag], ...] = ()
     log_labels: Callable[[str, str], str | None] = lambda cluster, topic: None
     """Label pairs of a topic by its cluster's alias and its name. None: it is not shown."""
@@ -93,7 +93,7 @@ def as_group_reads(event: LagEvent) -> list[TopicLag]:
     """The topics as a consumer group reads them: each once, each partition at one offset.
 
     Of a topic that the query reads through two sources, the source that is further behind counts.
-    Topics of a cluster that is not configured are left out: nothing is known of their logs.
+    Topics of a cluster that is not configured are left out: their logs are unknown.
     """
     sources: dict[tuple[str, str], list[TopicLag]] = {}
     for topic in event.topics:
@@ -127,8 +127,8 @@ def offset_sum(topic: TopicLag) -> int | None:
 def logs_of(
     events: Iterable[LagEvent], takes_topic: Callable[[str], bool]
 ) -> list[tuple[str, TopicLag]]:
-    """Each topic that is read, once, with the alias of its cluster: see `newest_log`. Of a cluster
-    that is not configured nothing is known."""
+    """Each topic that is read, once, with the alias of its cluster: see `newest_log`. Topics of a
+    cluster that is not configured are left out."""
     readers: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
     for event in events:
         for topic in event.topics:

@@ -98,7 +98,7 @@ def _add_metrics(app: FastAPI, backend: Backend) -> None:
     async def metrics(
         accept: Annotated[str, Header()] = "", accept_encoding: Annotated[str, Header()] = ""
     ) -> Response:
-        """Prometheus text, or OpenMetrics to whoever accepts it; compressed likewise."""
+        """Prometheus text, or OpenMetrics where that is accepted; compressed likewise."""
         scrape = await exposition.render(accept, accept_encoding)
         return StreamingResponse(scrape.stream(), headers=scrape.headers)
 

@@ -54,7 +54,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         },
     )
     async def get_lag(query: str) -> Response:
-        """By name or by id. The document is the newest one on `consumer-lag`, byte for byte."""
+        """By name or by id. The document is the newest event on `consumer-lag`, byte for byte."""
         return Response(problems.find_query(view, query).document, media_type=JSON)
 
     @app.get(

@@ -27,7 +27,7 @@ REFUSED = refused("A parameter is not valid")
 NO_SUCH_QUERY = refused("No query has this name or id")
 AMBIGUOUS = refused("More than one query has this name")
 _NO_NUL = "^[^\\u0000]*$"
-"""RequestRules refuses others: no name has a NUL in it."""
+"""RequestRules refuses other texts: no name has a NUL in it."""
 
 
 def document(app: FastAPI) -> dict[str, Any]:

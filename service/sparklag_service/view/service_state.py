@@ -46,7 +46,7 @@ class InstanceStatus:
         "Groups, brokers and clusters that the mirror cannot commit to."
     )
     intake_age_seconds: float | None = gauge(
-        "Since when it is not known that every observation was taken in."
+        "Time since every observation was known to be taken in."
     )
     stream_readers: int = gauge("Readers of the live stream there are.")
     history_bytes: int = gauge("Memory that the history takes.")
