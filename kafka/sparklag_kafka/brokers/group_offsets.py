@@ -88,11 +88,14 @@ async def fetch_offsets(
         responses = await asyncio.gather(
             *(connection.send(OffsetFetchRequest([group])) for group in groups)
         )
-    committed = {response: (decoded or {}).get(response) for response in responses}
-    new = [response for response, groups in committed.items() if groups is None]
-    # In a thread: a response may have many thousand partitions.
-    contents = await asyncio.to_thread(lambda: [response.decode() for response in new])
-    return {**committed, **dict(zip(new, contents, strict=True))}
+    contents = {r: decoded[r] for r in responses if decoded is not None and r in decoded}
+    new = [response for response in responses if response not in contents]
+    if new:
+        # In a thread: a response may have many thousand partitions.
+        contents |= await asyncio.to_thread(
+            lambda: {response: response.decode() for response in new}
+        )
+    return contents
 
 
 async def commit_offsets(
