@@ -27,6 +27,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
+from sparklag_service.intakes.sources import SourceContext
 
 _CHECKPOINTS: Final = 500
 _INTERVAL_S: Final = 5.0
@@ -154,8 +155,9 @@ async def _intake(
 ) -> AsyncIterator[NewestQueue[Delivery]]:
     checkpoints = CheckpointSettings(locations=locations, interval_s=interval_s, **fields)
     queue = delivery_queue(10_000, Counters())
-    settings = Settings(checkpoints=checkpoints)
-    intake = asyncio.create_task(CheckpointIntake(settings, queue, lambda _: True, {}).run())
+    settings = Settings(checkpoints=checkpoints).resolved("broker:9092")
+    context = SourceContext(settings, queue, lambda _: True, {})
+    intake = asyncio.create_task(CheckpointIntake(context).run())
     try:
         yield queue
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +17,20 @@ from aiokafka.structs import TopicPartition
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, compact_string, varint
-from sparklag_schemas import Cause, GroupSettings, KafkaSettings, Observation
+from sparklag_schemas import (
+    Cause,
+    ClusterSettings,
+    GroupSettings,
+    KafkaSettings,
+    Observation,
+    Settings,
+)
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery, delivery_queue
+from sparklag_service.intakes import Delivery, TrackedQuery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
+from sparklag_service.intakes.sources import SourceContext
 from tests.waiting import eventually
 
 Offsets = dict[str, dict[int, int]]
@@ -157,24 +165,23 @@ async def watching(
     interval_s: float = 0.2,
     find_interval_s: float = 1.0,
     heartbeat_s: float = 600.0,
-    **fields: Any,
+    owns: Callable[[str], bool] = lambda query_id: True,
+    queries: Mapping[str, TrackedQuery] | None = None,
 ) -> AsyncIterator[Watch]:
     """An intake of the groups that match `allow`; afterwards it is cancelled and gone."""
     queue = delivery_queue(10_000, Counters())
-    settings = GroupSettings(
+    groups = GroupSettings(
         allow=list(allow),
         deny=list(deny),
         interval_s=interval_s,
         find_interval_s=find_interval_s,
     )
-    intake = GroupIntake(
-        alias,
-        ClusterAccess(bootstrap_servers, kafka or KafkaSettings()),
-        settings,
-        heartbeat_s,
-        queue,
-        **{"owns": lambda query_id: True, **fields},
+    cluster = ClusterSettings(
+        bootstrap_servers=bootstrap_servers, kafka=kafka or KafkaSettings(), groups=groups
     )
+    settings = Settings(heartbeat_s=heartbeat_s).resolved(bootstrap_servers)
+    context = SourceContext(settings, queue, owns, queries or {})
+    intake = GroupIntake(alias, cluster, context)
     running = asyncio.create_task(intake.run())
     try:
         yield Watch(intake, queue)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import uuid4
 
@@ -18,16 +17,16 @@ from sparklag_offsets.checkpoints import (
     normal_location,
 )
 from sparklag_offsets.errors import CheckpointError
-from sparklag_schemas import Cause, Observation, Settings, SourcePosition
+from sparklag_schemas import Cause, Observation, SourcePosition
 from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
-from sparklag_service.intakes import Delivery, TrackedQuery, nothing_to_do
+from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of
+from sparklag_service.intakes.sources import SourceContext
 
 _log = logging.getLogger(__name__)
 _FOLLOW_INTERVAL_S = 1.0
@@ -45,25 +44,16 @@ _GENERIC_FOLDERS = {"checkpoint", "checkpoints", "_checkpoint", "_checkpoints", 
 class CheckpointIntake:
     """Polls each checkpoint of the queries that this instance owns. Create it on its loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        queue: NewestQueue[Delivery],
-        owns: Callable[[str], bool],
-        queries: Mapping[str, TrackedQuery],
-    ) -> None:
-        """`queries`: those tracked here; their drivers report where their checkpoints are."""
+    def __init__(self, context: SourceContext) -> None:
+        settings = context.settings
         self.name = "checkpoints"
+        self.context = context
         self.settings = settings.checkpoints
-        self.heartbeat_s = settings.heartbeat_s
         self.store = CheckpointStore(self.settings.storage, self.settings.timeout_s)
-        self.owns = owns
-        self.queries = queries
         self.failing: dict[str, str] = {}
         self._limits = MessageLimits(settings.limits)
         self._patterns = settings.checkpoint_patterns
         self._follow_below = [normal_location(prefix) for prefix in settings.checkpoints.follow]
-        self._queue = queue
         self._poller = CheckpointPoller(self.settings.timeout_s)
         self._watched: dict[str, _WatchedCheckpoint] = {}
         self._matches: dict[str, list[str]] = {}
@@ -107,7 +97,7 @@ class CheckpointIntake:
     def put(self, observation: Observation) -> None:
         """Put it on the queue, unless the query has nothing to do with Kafka."""
         if observation.sources:
-            self._queue.put_nowait(Delivery(observation, nothing_to_do))
+            self.context.queue.put_nowait(Delivery(observation, nothing_to_do))
 
     def fail(self, location: str, reason: str) -> None:
         """Report it as failing; log that once."""
@@ -160,7 +150,7 @@ class CheckpointIntake:
         """Watch the checkpoints that drivers report, where the settings allow it."""
         reported = {
             normal_location(state.checkpoint_location): state.cluster
-            for state in self.queries.values()
+            for state in self.context.queries.values()
             if state.checkpoint_location is not None
         }
         for location, cluster in reported.items():
@@ -218,7 +208,7 @@ class _WatchedCheckpoint:
 
     def next_reader(self) -> CheckpointReader | None:
         intake = self._intake
-        if self._query_id is not None and not intake.owns(self._query_id):
+        if self._query_id is not None and not intake.context.owns(self._query_id):
             self.release()
             again_s = _IDENTIFY_AGAIN * intake.settings.find_interval_s
             if time.monotonic() - self._identified_s < again_s:
@@ -263,11 +253,12 @@ class _WatchedCheckpoint:
             return
         self._failures = 0
         intake.recover(self.location)
-        if not intake.owns(query_id):
+        heartbeat_s = intake.context.settings.heartbeat_s
+        if not intake.context.owns(query_id):
             self.release()
         elif changed is not None or self._put_s is None:
             self._put(self._position, "checkpoint")
-        elif time.monotonic() - self._put_s >= intake.heartbeat_s and self._repeats(query_id):
+        elif self._repeats(query_id) and time.monotonic() - self._put_s >= heartbeat_s:
             self._put(self._position, "refresh")
 
     def _identify(self, position: CheckpointPosition) -> None:
@@ -282,7 +273,7 @@ class _WatchedCheckpoint:
     def _repeats(self, query_id: str) -> bool:
         """Whether it has heartbeats. A followed query whose driver is gone is forgotten some day,
         one of the settings is not."""
-        state = self._intake.queries.get(query_id)
+        state = self._intake.context.queries.get(query_id)
         return self.configured or (state is not None and state.run_id is None)
 
     def _put(self, position: CheckpointPosition, cause: Cause) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
@@ -12,18 +12,17 @@ from uuid import uuid4
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup
 from sparklag_schemas import (
     Cause,
-    ClusterAccess,
-    GroupSettings,
+    ClusterSettings,
     Observation,
     Offsets,
     SourcePosition,
 )
-from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together, with_pauses
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.group_offsets.commit_metadata import is_mirrored
 from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
+from sparklag_service.intakes.sources import SourceContext
 
 _HEARTBEAT_CHECKS: Final = 4
 """How often in a heartbeat it is checked which groups are due."""
@@ -54,34 +53,21 @@ class GroupIntake:
     changed, and every `heartbeat_s`.
 
     A group that cannot be read is not observed: its last observation grows old, and `failing` has
-    the reason. `remembered` are query ids that are tracked: groups among them that do not exist are
-    reported as terminated, also when this instance has never read them. Create it on its loop.
-    Raises SettingsError.
+    the reason. Tracked groups that do not exist are reported as terminated, also when this instance
+    has never read them. Create it on its loop. Raises SettingsError.
     """
 
-    def __init__(
-        self,
-        alias: str,
-        access: ClusterAccess,
-        groups: GroupSettings,
-        heartbeat_s: float,
-        queue: NewestQueue[Delivery],
-        owns: Callable[[str], bool],
-        *,
-        remembered: Callable[[], Iterable[str]] = tuple,
-    ) -> None:
+    def __init__(self, alias: str, cluster: ClusterSettings, context: SourceContext) -> None:
         self.name = f"groups of {alias}"
         self._alias = alias
-        self._settings = groups
-        self._heartbeat_s = heartbeat_s
-        self._queue = queue
-        self._owns = owns
-        self._remembered = remembered
+        self._context = context
+        self._heartbeat_s = context.settings.heartbeat_s
+        self._is_enabled = bool(cluster.groups.allow)
         self._groups: dict[str, _ObservedGroup] = {}
         self._terminated: set[str] = set()
         self._mirrored: dict[str, CommittedGroup] = {}
-        self._max_age_s = groups.interval_s + access.kafka.request_timeout_s
-        self._reader = GroupReader(alias, access, groups, self)
+        self._max_age_s = cluster.groups.interval_s + cluster.kafka.request_timeout_s
+        self._reader = GroupReader(alias, cluster.access, cluster.groups, self)
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -90,13 +76,13 @@ class GroupIntake:
 
     async def run(self) -> None:
         """Read and observe until cancelled."""
-        if not self._settings.allow:
+        if not self._is_enabled:
             await asyncio.Event().wait()
         await run_together(self._reader.run(), self._send_heartbeats())
 
     def wants(self, group: str) -> bool:
         """See GroupObserver. Forgets a group that another instance owns now."""
-        wanted = self._owns(group_query_id(self._alias, group))
+        wanted = self._context.owns(group_query_id(self._alias, group))
         if not wanted:
             self._groups.pop(group, None)
             self._mirrored.pop(group, None)
@@ -107,8 +93,8 @@ class GroupIntake:
         prefix = group_query_id(self._alias, "")
         groups = {
             query_id.removeprefix(prefix)
-            for query_id in self._remembered()
-            if query_id.startswith(prefix) and self._owns(query_id)
+            for query_id, query in self._context.queries.items()
+            if query_id.startswith(prefix) and not query.ended and self._context.owns(query_id)
         }
         # Each is reported as terminated once.
         self._terminated &= groups
@@ -146,8 +132,10 @@ class GroupIntake:
         if observed is not None and observed.put_s is not None:
             observed.requested_at_ms = requested_at_ms
             self._put_position(group, observed, "terminated")
-        elif group_query_id(self._alias, group) in self._remembered():
-            self._put(group, "terminated", requested_at_ms)
+        else:
+            tracked = self._context.queries.get(group_query_id(self._alias, group))
+            if tracked is not None and not tracked.ended:
+                self._put(group, "terminated", requested_at_ms)
 
     def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
         """Whether the group mirrors a Spark query, which is measured itself and must not come back
@@ -202,7 +190,7 @@ class GroupIntake:
             processed_at=processed_at_ms,
             sources=list(positions),
         )
-        self._queue.put_nowait(Delivery(observation, nothing_to_do))
+        self._context.queue.put_nowait(Delivery(observation, nothing_to_do))
 
 
 def _offsets(committed: CommittedGroup, previous: Offsets) -> Offsets:

@@ -54,7 +54,7 @@ def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
         # Importing what reads every store takes time.
         from sparklag_service.intakes.checkpoints import CheckpointIntake
 
-        yield CheckpointIntake(context.settings, context.queue, context.owns, context.queries)
+        yield CheckpointIntake(context)
 
 
 def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
@@ -62,15 +62,7 @@ def _group_watchers(context: SourceContext) -> Iterable[Watcher]:
         if cluster.groups.allow:
             from sparklag_service.intakes.groups import GroupIntake
 
-            yield GroupIntake(
-                alias,
-                cluster.access,
-                cluster.groups,
-                context.settings.heartbeat_s,
-                context.queue,
-                context.owns,
-                remembered=lambda: [i for i, query in context.queries.items() if not query.ended],
-            )
+            yield GroupIntake(alias, cluster, context)
 
 
 def _longest_group_interval_s(settings: ResolvedSettings) -> float:

@@ -21,6 +21,7 @@ from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, S
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
+from sparklag_service.intakes.sources import SourceContext
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.states import source, state
 from tests.waiting import eventually
@@ -75,7 +76,12 @@ class Watching:
         )
         self._queue = delivery_queue(1_000, Counters())
         self.intake = CheckpointIntake(
-            settings, self._queue, lambda query_id: query_id not in self.others, self.queries
+            SourceContext(
+                settings.resolved("broker:9092"),
+                self._queue,
+                lambda query_id: query_id not in self.others,
+                self.queries,
+            )
         )
 
     @asynccontextmanager

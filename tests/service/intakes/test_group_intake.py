@@ -15,6 +15,7 @@ from sparklag_schemas.runtime.clock import epoch_ms
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.service.groups import commit, member, watching
+from tests.service.states import state
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -159,10 +160,9 @@ async def test_a_group_that_was_deleted_while_nobody_looked_is_said_to_have_ende
     kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
 ) -> None:
     query_ids = [f"group:default:{group}", f"group:west:{group}", "dd8b09d1"]
+    queries = {query_id: state(query_id=query_id) for query_id in query_ids}
     second_client.create(topic_name, 1)
-    async with watching(
-        kafka.bootstrap_servers, f"{re.escape(group)}.*", remembered=lambda: query_ids
-    ) as watch:
+    async with watching(kafka.bootstrap_servers, f"{re.escape(group)}.*", queries=queries) as watch:
         ended = await watch.shows(group, lambda o: o.cause == "terminated", "it has ended")
         assert ended.query_id == query_ids[0]
         # Where it was is what is remembered of it.
