@@ -88,6 +88,7 @@ class DemoProcesses:
             self._start_producer()
         if state.producer.state == "busy" and self._has_logged("producer", "writing orders"):
             state.producer.end(now)
+        # uvicorn's line, after the port is bound.
         if state.service.state == "busy" and self._has_logged("service", "Started server process"):
             state.service.end(now)
         if state.spark.state == "busy":
