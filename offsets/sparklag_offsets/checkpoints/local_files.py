@@ -70,9 +70,11 @@ class LocalFiles:
 
     def is_unchanged(self) -> bool:
         now_s = time.monotonic()
-        return len(self._cached) == len(self._folders) and all(
-            cached.is_valid(self._folder_time(log), now_s) for log, cached in self._cached.items()
-        )
+        for log in self._folders:
+            cached = self._cached.get(log)
+            if cached is None or not cached.is_valid(self._folder_time(log), now_s):
+                return False
+        return True
 
     def forget_listings(self) -> None:
         self._cached.clear()
