@@ -158,14 +158,19 @@ async def look_up(
     pending = {lagging.partition: _Bisection(lagging) for lagging in wanted}
     ends: Ends = {}
     while pending:
-        times_ms = {part: now_ms - AGES_S[one.middle] * 1_000 for part, one in pending.items()}
+        times_ms = {
+            partition: now_ms - AGES_S[bisection.middle] * 1_000
+            for partition, bisection in pending.items()
+        }
         offsets = await offsets_at(connection, level, times_ms)
-        pending = {part: one for part, one in pending.items() if part in offsets}
-        for part, bisection in list(pending.items()):
-            bisection.take(offsets[part])
+        for partition, bisection in list(pending.items()):
+            if partition not in offsets:
+                del pending[partition]
+                continue
+            bisection.take(offsets[partition])
             if bisection.low == bisection.high:
-                del pending[part]
+                del pending[partition]
                 for index in {bisection.low - 1, bisection.low} & bisection.ends.keys():
-                    row = ends.setdefault((AGES_S[index], part.topic), {})
-                    row[part.partition] = bisection.ends[index]
+                    row = ends.setdefault((AGES_S[index], partition.topic), {})
+                    row[partition.partition] = bisection.ends[index]
     return ends

@@ -79,7 +79,7 @@ class RecordTimeCounts(Counts):
 
 @dataclass(eq=False)
 class _Leader:
-    """One that is read at an isolation level."""
+    """A leader whose partitions are read at one isolation level."""
 
     connection: BrokerConnection
     level: IsolationLevel
@@ -180,7 +180,7 @@ class Sampler:
                     _log.exception("reading record times from %s:%s", *leader.connection.address)
                 for search in searches.values():
                     search.outcome, search.reason = "failed", reason
-                    self._take(search, "failed")
+                    self._end(search, "failed")
         finally:
             leader.task = None
 
@@ -218,11 +218,12 @@ class Sampler:
             if part.first_batch_bytes:
                 self._batch_sizes.learn(part.partition.topic, part.first_batch_bytes)
             if search.outcome is not None:
-                self._take(search, search.outcome)
+                self._end(search, search.outcome)
             else:
                 leader.pending.setdefault(part.partition, search)
 
-    def _take(self, search: Search, outcome: Outcome) -> None:
+    def _end(self, search: Search, outcome: Outcome) -> None:
+        """Count the outcome, and postpone what it says."""
         lagging, now_s = search.lagging, self._clock()
         partition, topic = lagging.partition, lagging.partition.topic
         if outcome != "forbidden" or not self._postponed.contains(topic, now_s):
@@ -242,10 +243,10 @@ class Sampler:
             self._postponed.add(topic, now_s + FORBIDDEN_S)
         if outcome in ("forbidden", "unusable") and (topic, outcome) not in self._logged:
             self._logged.add((topic, outcome))
-            self._log(search)
+            self._explain(search)
 
-    def _log(self, search: Search) -> None:
-        """Once for each topic and outcome."""
+    def _explain(self, search: Search) -> None:
+        """Logged once for each topic and outcome."""
         topic, number = search.lagging.partition
         if search.outcome == "forbidden":
             _log.warning(

@@ -23,7 +23,7 @@ OFTEN = TimeLagSettings(sample_interval_s=0.1)
 
 @asynccontextmanager
 async def sampling(bootstrap_servers: str, **fields: Any) -> AsyncIterator[Sampled]:
-    """An enricher that samples every query at each turn."""
+    """An enricher that samples every query at each check."""
     async with enriching(bootstrap_servers, **{"time_lag": OFTEN, **fields}) as enricher:
         yield Sampled(enricher)
 
@@ -62,11 +62,11 @@ class Sampled:
 
         await eventually(holds, what)
 
-    async def turns(self, count: int, *states: QueryState) -> None:
-        """Let so many turns of these pass, each with time to come to an end."""
+    async def checks(self, count: int, *states: QueryState) -> None:
+        """Let so many checks of these pass, each with time to come to an end."""
         for _ in range(count):
             due_s = self._next_s(states)
-            await self.until(lambda due_s=due_s: self._next_s(states) > due_s, "a turn", *states)
+            await self.until(lambda due_s=due_s: self._next_s(states) > due_s, "a check", *states)
 
     def _next_s(self, states: Sequence[QueryState]) -> float:
         queries = self.record_times._queries

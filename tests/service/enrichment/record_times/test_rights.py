@@ -55,7 +55,7 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
         await sampled.until(lambda: len(sampled.times()) == 3, "the open one is sampled", *states)
         await sampled.until(lambda: counts.forbidden == 1, "the other is refused", *states)
         requests = counts.requests
-        await sampled.turns(5, *states)
+        await sampled.checks(5, *states)
         assert counts.requests == requests
         assert (counts.forbidden, counts.failed) == (1, 0)
         assert {topic for topic, _ in sampled.times()} == {open_topic}

@@ -60,7 +60,7 @@ async def test_at_each_position_it_is_the_time_of_the_record_there(
         counts = sampled.record_times.counts
         assert counts.sampled == 30
         requests = counts.requests
-        await sampled.turns(5, state)
+        await sampled.checks(5, state)
         assert counts.requests == requests, "each position is asked for once"
         assert (counts.failed, counts.unusable) == (0, 0)
 
@@ -108,7 +108,7 @@ async def test_what_cannot_be_the_time_it_came_is_not_taken(
         state = standing({topic_name: {0: 0}})
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.unusable == 1, "it is read", state)
-        await sampled.turns(3, state)
+        await sampled.checks(3, state)
         assert (sampled.times(), counts.requests, counts.sampled) == ({}, 1, 0)
 
 
@@ -180,7 +180,7 @@ async def test_what_was_deleted_before_it_was_read_is_not_asked_for(
         second_client.delete_records(topic_name, {0: 5, 1: 5})
         state = standing({topic_name: {0: 2, 1: 5, 2: 2}})
         await sampled.until(lambda: len(sampled.times()) >= 2, "the others are sampled", state)
-        await sampled.turns(3, state)
+        await sampled.checks(3, state)
         assert sampled.times() == {(topic_name, 1): (5, T + 5), (topic_name, 2): (2, T + 2)}
         # Where it was asked before anybody knew.
         assert sampled.record_times.counts.out_of_range <= 1
@@ -217,7 +217,7 @@ async def test_two_queries_at_different_positions_of_a_partition_both_get_their_
     async with sampling(kafka.bootstrap_servers) as sampled:
         await sampled.until(both, "one after the other", one, two)
         assert sorted(seen) == [(0, T + 7), (1, T + 8)]
-        await sampled.turns(5, one, two)
+        await sampled.checks(5, one, two)
         assert sampled.record_times.counts.sampled == 2
 
 
