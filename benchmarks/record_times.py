@@ -160,7 +160,7 @@ def _ours(sampler: Sampler, record_times: dict[TopicPartition, RecordTime]) -> S
             await asyncio.wait_for(leader.task, _TIMEOUT_S)
         if len(record_times) < _ALL:
             raise RuntimeError("not all are sampled")
-        return {partition: one.timestamp_ms for partition, one in record_times.items()}
+        return {partition: sampled.timestamp_ms for partition, sampled in record_times.items()}
 
     return sample
 

@@ -1,4 +1,4 @@
-"""How far the time lag that is told is from the truth: a real query, records of known times.
+"""How far the reported time lag is from the true one: a real query, records of known times.
 
 The query falls behind as records come in waves, in bursts and hardly at all, and then catches up.
 Two services measure it: one may read the records, the other only sees where logs end. The truth of
@@ -40,7 +40,7 @@ _PARTITIONS: Final = 4
 _BEHIND_S: Final = 60.0
 _CATCHING_UP_S: Final = 30.0
 _TICK_S: Final = 0.05
-_MOST_A_BATCH: Final = 200
+_MAX_PER_BATCH: Final = 200
 _BATCH_S: Final = 2.0
 
 Written = dict[int, list[int]]
@@ -71,15 +71,15 @@ def run() -> list[Row]:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """The age of a partition, as an event tells it, and as it was."""
+class _ReportedAge:
+    """The age of a partition, as an event reports it, and as it was."""
 
-    told_s: float
+    reported_s: float
     true_s: float
 
     @property
     def error_s(self) -> float:
-        return abs(self.told_s - self.true_s)
+        return abs(self.reported_s - self.true_s)
 
     def is_within(self, allowed_s: float) -> bool:
         return self.error_s <= max(allowed_s, SHARE * self.true_s)
@@ -88,31 +88,40 @@ class _Told:
 def _row(
     method: TimeLagMethod, allowed_s: float, written: Written, events: Sequence[LagEvent]
 ) -> Row:
-    told = list(_told(method, written, events))
-    if len(told) < 2:
-        raise RuntimeError(f"{len(events)} events, {len(told)} ages by {method}")
-    within = sum(one.is_within(allowed_s) for one in told)
-    errors = [one.error_s for one in told]
-    oldest_s = max(one.true_s for one in told)
+    ages = list(_reported_ages(method, written, events))
+    if len(ages) < 2:
+        raise RuntimeError(f"{len(events)} events, {len(ages)} ages by {method}")
+    within = sum(age.is_within(allowed_s) for age in ages)
+    errors = [age.error_s for age in ages]
+    oldest_s = max(age.true_s for age in ages)
     middle_s, p99_s = (quantiles(errors, n=100)[index] for index in (49, 98))
     return Row(
-        f"time lag, {method}: error of {len(told):,} ages up to {oldest_s:.0f} s",
+        f"time lag, {method}: error of {len(ages):,} ages up to {oldest_s:.0f} s",
         f"{middle_s:.2f} s, p99 {p99_s:.2f} s, worst {max(errors):.2f} s",
         "the records' own times",
-        f"{within / len(told):.1%} within",
+        f"{within / len(ages):.1%} within",
         f"{'1 s or' if method == 'sampled' else 'a refresh or'} {SHARE:.0%}",
-        within == len(told),
+        within == len(ages),
     )
 
 
-def _told(method: TimeLagMethod, written: Written, events: Sequence[LagEvent]) -> Iterator[_Told]:
+def _reported_ages(
+    method: TimeLagMethod, written: Written, events: Sequence[LagEvent]
+) -> Iterator[_ReportedAge]:
     for event in events:
         for topic in event.topics:
-            for one in topic.partitions:
-                at, told_s = one.processed_offset, one.time_lag_s
-                if one.time_lag_method != method or not one.lag or at is None or told_s is None:
+            for partition in topic.partitions:
+                at, reported_s = partition.processed_offset, partition.time_lag_s
+                if (
+                    partition.time_lag_method != method
+                    or not partition.lag
+                    or at is None
+                    or reported_s is None
+                ):
                     continue
-                yield _Told(told_s, (event.measured_at - written[one.partition][at]) / 1_000)
+                yield _ReportedAge(
+                    reported_s, (event.measured_at - written[partition.partition][at]) / 1_000
+                )
 
 
 @contextmanager
@@ -138,7 +147,7 @@ def _query(spark: SparkSession, servers: str) -> Iterator[None]:
             .option("kafka.bootstrap.servers", servers)
             .option("subscribe", TOPIC)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", _MOST_A_BATCH)
+            .option("maxOffsetsPerTrigger", _MAX_PER_BATCH)
             .load()
             .writeStream.queryName(TOPIC)
             .foreachBatch(_take_time)
@@ -167,7 +176,7 @@ async def _write(servers: str) -> Written:
         while (elapsed_s := time.monotonic() - began_s) < _BEHIND_S + _CATCHING_UP_S:
             share = 1.0 if elapsed_s < _BEHIND_S else 0.1
             sending, places = [], []
-            for number, count in _come(elapsed_s, share).items():
+            for number, count in _records_per_tick(elapsed_s, share).items():
                 for _ in range(count):
                     now_ms = epoch_ms()
                     sending.append(
@@ -176,7 +185,7 @@ async def _write(servers: str) -> Written:
                     places.append((number, len(written[number])))
                     written[number].append(now_ms)
             sent = await asyncio.gather(*sending)
-            if [(one.partition, one.offset) for one in sent] != places:
+            if [(record.partition, record.offset) for record in sent] != places:
                 raise RuntimeError("the records are not in the order in which they were sent")
             await asyncio.sleep(_TICK_S)
     finally:
@@ -184,7 +193,7 @@ async def _write(servers: str) -> Written:
     return written
 
 
-def _come(elapsed_s: float, share: float) -> Mapping[int, int]:
+def _records_per_tick(elapsed_s: float, share: float) -> Mapping[int, int]:
     """Records for each partition in one tick: steadily, in waves, in bursts, and hardly any."""
     wave = 1 + math.sin(elapsed_s / 3)
     is_burst = elapsed_s % 5 < _TICK_S
