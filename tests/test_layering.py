@@ -85,7 +85,7 @@ AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "recording", "cli"
 FOR_STAGES = {"counters", "errors", "supervision"}
 """Modules at the root that every stage may import."""
 FOR_CLI = FOR_STAGES | {"server", "pipeline"}
-WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client)\b")
+WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client|errors|helpers|admin)\b")
 
 
 def imports_of(folder: Path) -> Iterator[tuple[str, str]]:

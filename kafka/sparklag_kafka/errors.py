@@ -4,6 +4,8 @@ SparklagError
     KafkaUnavailable     no broker responds, or a message was not acknowledged in time
     MessageTooLarge      Kafka, or its producer, refuses the size of a message
     TopicUnavailable     a topic is missing and cannot be created
+    RecordsUnreadable    the timestamp of a record cannot be read
+    Undecodable          compressed data is malformed, or becomes too large
 aiokafka's KafkaError
     ResponseUnreadable   a response is not what the protocol prescribes
     OneGroupPerRequest   the broker takes one group in a request, not several
@@ -34,6 +36,14 @@ class MessageTooLarge(SparklagError):
 
 class TopicUnavailable(SparklagError):
     """A topic is missing and could not be created; the text says why, and what to do."""
+
+
+class RecordsUnreadable(SparklagError):
+    """The timestamp of a record cannot be read; the text says why."""
+
+
+class Undecodable(SparklagError):
+    """The data is not in the codec's format, or decompresses to too many bytes."""
 
 
 class ResponseUnreadable(KafkaError):  # type: ignore[misc]  # aiokafka has no types

@@ -8,7 +8,8 @@ from contextlib import suppress
 import aiokafka.codec
 import pytest
 
-from sparklag_kafka.protocol.decompression import Undecodable, decompress
+from sparklag_kafka.errors import Undecodable
+from sparklag_kafka.protocol.decompression import decompress
 from tests.kafka.batches import CODECS
 
 

@@ -12,7 +12,8 @@ import pytest
 from aiokafka.protocol.fetch import FetchResponse_v4, FetchResponse_v10, FetchResponse_v11
 from aiokafka.structs import TopicPartition
 
-from sparklag_kafka.brokers.fetch import FetchedPartition, RecordsUnreadable, fetch
+from sparklag_kafka.brokers.fetch import FetchedPartition, fetch
+from sparklag_kafka.errors import RecordsUnreadable
 from tests.kafka.batches import (
     CODECS,
     CONTROL,

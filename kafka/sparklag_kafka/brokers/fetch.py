@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.untrusted_batches import BoundedRecords
-from sparklag_kafka.protocol.decompression import Undecodable
+from sparklag_kafka.errors import RecordsUnreadable, Undecodable
 from sparklag_kafka.protocol.encoding import CONSUMER_REPLICA_ID, ISOLATION_CODES
 from sparklag_schemas import IsolationLevel
 from sparklag_schemas.runtime.chunks import by_count
@@ -47,10 +47,6 @@ _UNCOUNTED_BYTES: Final = 12
 FetchPosition = tuple[int, int, int]
 """Partition, the offset to fetch from, and the maximum size in bytes. A larger batch is left out of
 the response, except the first one of the request."""
-
-
-class RecordsUnreadable(Exception):
-    """The timestamp of a record cannot be read; the text says why."""
 
 
 class FetchedPartition(NamedTuple):

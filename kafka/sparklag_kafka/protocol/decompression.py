@@ -11,6 +11,8 @@ from typing import Final
 
 import cramjam  # as aiokafka does
 
+from sparklag_kafka.errors import Undecodable
+
 GZIP: Final = 1
 SNAPPY: Final = 2
 LZ4: Final = 3
@@ -26,10 +28,6 @@ _XERIAL_HEADER_BYTES: Final = 16
 _USUAL_RATIO: Final = 16
 _MIN_BUFFER_BYTES: Final = 65_536
 _BUFFER_GROWTH: Final = 4
-
-
-class Undecodable(Exception):
-    """The data is not in the codec's format, or decompresses to too many bytes."""
 
 
 def decompress(codec: int, data: bytes, max_bytes: int) -> bytes:

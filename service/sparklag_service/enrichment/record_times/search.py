@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from aiokafka.errors import (
-    NoError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
-
-from sparklag_kafka.brokers.fetch import FetchedPartition, RecordsUnreadable
+from sparklag_kafka.brokers.fetch import FetchedPartition
+from sparklag_kafka.errors import RecordsUnreadable
+from sparklag_kafka.protocol import error_codes
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import MAX_BYTES
 
@@ -24,9 +19,9 @@ _MIN_TIMESTAMP_MS: Final = 1_293_840_000_000
 
 Outcome = Literal["sampled", "nothing_there", "out_of_range", "forbidden", "unusable", "failed"]
 """Each is counted: see RecordTimeCounts."""
-_OUTCOMES: Final[dict[type[Exception], Outcome]] = {
-    OffsetOutOfRangeError: "out_of_range",
-    TopicAuthorizationFailedError: "forbidden",
+_OUTCOMES: Final[dict[int, Outcome]] = {
+    error_codes.OFFSET_OUT_OF_RANGE: "out_of_range",
+    error_codes.TOPIC_FORBIDDEN: "forbidden",
 }
 
 
@@ -54,9 +49,10 @@ class Search:
         self.outcome, self.reason = self._next(fetched)
 
     def _next(self, fetched: FetchedPartition) -> tuple[Outcome | None, str]:
-        error = for_code(fetched.error_code)
-        if error is not NoError:
-            return _OUTCOMES.get(error, "failed"), f"the leader answers {error.__name__}"
+        code = fetched.error_code
+        if code != error_codes.NONE:
+            reason = f"the leader answers {error_codes.error_name(code)}"
+            return _OUTCOMES.get(code, "failed"), reason
         level = self.lagging.level
         try:
             timestamp_ms, next_offset = fetched.first_record(self.offset, level)
