@@ -1,4 +1,4 @@
-"""One frozen settings object: everything sparklag can be told. See `settings_reading`."""
+"""All settings of sparklag, as one frozen object. See `settings_reading`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be set under one name."""
+    """The settings under one name."""
 
     def __repr__(self) -> str:
-        """What is set, without secrets."""
+        """The values that are set, without secrets."""
         shown = ", ".join(
             f"{name}={shown_setting(name, value)!r}"
             for name in self.__struct_fields__
@@ -41,7 +41,7 @@ class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def shown_setting(name: str, value: Any) -> Any:
-    """The value of a setting as it may be shown. `name` is the last part of the setting's."""
+    """The value of a setting without secrets. `name` is the last part of the setting's name."""
     if not value:
         return value
     if name.endswith(("password", "signing_key", "signing_keys")):
@@ -52,12 +52,12 @@ def shown_setting(name: str, value: Any) -> Any:
     if name in ("url", "endpoint", "bootstrap_servers") and isinstance(value, str):
         return shown_url(value)
     if name in ("locations", "follow", "checkpoints") and isinstance(value, list):
-        return [redact_location(one) if isinstance(one, str) else HIDDEN for one in value]
+        return [redact_location(v) if isinstance(v, str) else HIDDEN for v in value]
     return value
 
 
 class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a client, in PEM."""
+    """The TLS files of a client, in PEM."""
 
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
@@ -66,7 +66,7 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def tls_files(self) -> str:
-        """Those that are set, for an error that names none."""
+        """Those that are set, for errors that do not name the file."""
         return ", ".join(filter(None, (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)))
 
 
@@ -80,7 +80,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     ssl_check_hostname: bool = True
     trusted_brokers: list[str] = []
     """Hosts, or patterns with `*`, that may see the password besides those of `bootstrap_servers`,
-    where TLS does not show who they are: brokers as the cluster itself names them."""
+    where TLS does not verify them: brokers by the names that the cluster reports."""
     client_id: str = "sparklag"
     request_timeout_s: Seconds = 10.0
 
@@ -94,7 +94,7 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def has_secret(self) -> bool:
-        """Whether connecting shows who we are."""
+        """Whether connecting sends credentials."""
         return self.security_protocol.startswith("SASL") or self.ssl_certfile is not None
 
 
@@ -117,9 +117,9 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
         "FULL_TRANSITIVE",
         "NONE",
     ] = "BACKWARD"
-    """Set for a subject that has none of its own."""
+    """Set for a subject that has no level of its own."""
     register: bool = True
-    """Register schemas that are missing. False: somebody else does."""
+    """Register schemas that are missing. False: they are registered by others."""
     timeout_s: Seconds = 5.0
 
     def __post_init__(self) -> None:
@@ -139,13 +139,13 @@ class CheckpointSettings(Section, frozen=True, kw_only=True, forbid_unknown_fiel
     locations: list[str] = []
     """Paths, or patterns with `*`, of queries that read from the home cluster."""
     follow: list[str] = []
-    """What a driver says of its checkpoint is watched too where it begins with one of these."""
+    """A checkpoint location that a driver reports is watched too if it begins with one of these."""
     interval_s: Seconds = 5.0
-    """How often each is looked at."""
+    """How often each is read."""
     find_interval_s: Seconds = 60.0
-    """How often patterns are looked at for checkpoints that are new."""
+    """How often patterns are searched for new checkpoints."""
     timeout_s: Seconds = 30.0
-    """Deadline of one look."""
+    """Deadline of one read."""
     storage: dict[str, dict[str, Any]] = {}
     """fsspec's options by the scheme of a location: `storage.s3.endpoint_url`."""
 
@@ -155,14 +155,14 @@ class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     group ids."""
 
     allow: list[str] = []
-    """None: no group is looked at."""
+    """Empty: no group is measured."""
     deny: list[str] = []
     interval_s: Seconds = 5.0
     """How often committed offsets are read."""
     find_interval_s: Seconds = 30.0
     """How often the list of groups is read."""
     evaluator: Literal["sparklag", "burrow"] = "sparklag"
-    """Whose rules say the status of a group: those of queries, or Burrow's own."""
+    """Whose rules judge the status of a group: those of queries, or Burrow's own."""
 
     def __post_init__(self) -> None:
         _check_patterns((*self.allow, *self.deny), "group ids")
@@ -175,16 +175,16 @@ class StoreSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """`sqlite:///offsets.db`, `postgresql://user:password@host/database`, `mysql://`, `mariadb://`,
     `mongodb://`. None: nothing is kept."""
     keep_s: Seconds | None = 90 * 86_400.0
-    """How long a batch is kept; the last one of a query always is. None: for ever."""
+    """How long a batch is kept; the last batch of a query always is. None: for ever."""
     keep_batches: Annotated[int, Meta(ge=1)] | None = None
-    """Of one query, at most. None: any number."""
+    """The most batches of a query. None: any number."""
 
 
 class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Processed offsets committed to Kafka consumer groups, for tools that know only those."""
+    """Processed offsets committed to Kafka consumer groups, for tools that read only those."""
 
     queries: list[str] = []
-    """Regular expressions of whole names or ids. None: nothing is committed."""
+    """Regular expressions of whole names or ids. Empty: nothing is committed."""
     exclude: list[str] = []
     group: str = "spark-{query}"
     """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
@@ -212,12 +212,12 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is still well with a query, and what is not."""
+    """When a query needs attention."""
 
     allowed_lag: Annotated[int, Meta(ge=0)] = 0
     """A partition that lags by no more is neither stalled nor behind."""
     max_lag: Annotated[int, Meta(ge=0)] | None = None
-    """WARN where a query lags by more. None: only a lag that grows is told."""
+    """WARN where a query lags by more. None: only where its lag grows."""
     max_time_lag_s: Seconds | None = None
     """WARN where the oldest unprocessed record is older."""
     stall_factor: Annotated[float, Meta(ge=1)] = 3.0
@@ -231,13 +231,13 @@ class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TimeLagSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the age of the first unprocessed record is found."""
+    """How the age of the first unprocessed record is measured."""
 
     sample: bool = True
     """Read its timestamp from the log, where the topic may be read; else it is computed from when
     the log grew."""
     sample_interval_s: Seconds = 10.0
-    """How often that is done for a query, at most."""
+    """How often at most for each query."""
 
 
 class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,7 +260,7 @@ class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class HistorySettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The lag that was, kept in memory for `GET /lag/{query}/history`."""
+    """Past lag, kept in memory for `GET /lag/{query}/history`."""
 
     memory_mb: Annotated[int, Meta(ge=1)] = 64
     """All queries together; what is older gets coarser, then goes."""
@@ -268,10 +268,10 @@ class HistorySettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much is taken of what others write; the rest is refused, counted and told."""
+    """How much foreign input is accepted; the rest is refused, counted and logged."""
 
     queries: Annotated[int, Meta(ge=1)] = 5_000
-    """Measured by one instance, and known to it."""
+    """Measured by one instance, and in its view."""
     watched_partitions: Annotated[int, Meta(ge=1)] = 50_000
     """Measured by one instance, of all queries."""
     view_mb: Annotated[int, Meta(ge=1)] = 64
@@ -283,7 +283,7 @@ class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connections: Annotated[int, Meta(ge=10)] = 4_000
     """Over HTTP, live streams among them."""
     connections_per_address: Annotated[int, Meta(ge=1)] = 2_500
-    """Of them from one address: behind a proxy all come from one."""
+    """From one address: behind a proxy all connections come from one."""
     request_s: Seconds = 10.0
     """How long a request may take to arrive."""
     clock_ahead_s: Seconds = 300.0
@@ -331,7 +331,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything sparklag can be told. Durations are seconds."""
+    """All settings. Durations are seconds."""
 
     bootstrap_servers: str | None = None
     """Brokers that carry sparklag's topics. In a driver, None takes those the query reads from."""
@@ -346,7 +346,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     offsets_topic: str = "processed-offsets"
     lag_topic: str = "consumer-lag"
     format: Literal["json", "avro"] = "json"
-    """In which messages are written. Both are read."""
+    """Of the messages that are written. Both are read."""
     registry: RegistrySettings = RegistrySettings()
 
     own_partitions: list[str] = []
@@ -358,39 +358,39 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each is published at least this often, changed or not."""
 
     publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
-    """Of an exception that ended a query, what leaves the driver: its first line without what may
-    be a secret, its type, or nothing."""
+    """What leaves the driver of an exception that ended a query: its first line without what may be
+    a secret, its type, or nothing."""
     publish_locations: bool = True
-    """Say where checkpoints are, without user and query of a URL."""
+    """Publish the locations of checkpoints, without user and query of a URL."""
 
     signing_key: str | None = None
-    """Shared by drivers and service, it signs every message; those it did not sign are refused.
-    None: whoever may write to the topics is believed."""
+    """Shared by drivers and service: every message is signed with it, and others are refused. None:
+    every message is accepted from anyone who may write to the topics."""
     accepted_signing_keys: list[str] = []
-    """Also taken, while `signing_key` is being changed."""
+    """Also accepted, while `signing_key` is changed."""
     limits: LimitSettings = LimitSettings()
 
     create_topics: bool = True
-    """Create them where they are missing and the rights allow it."""
+    """Create missing topics where the rights allow it."""
     topic_partitions: Annotated[int, Meta(ge=1)] = 12
     topic_replication_factor: Annotated[int, Meta(ge=1)] | None = None
     """None: 3, or as many as there are brokers."""
 
     group_id: str = "sparklag"
     queue_size: Annotated[int, Meta(ge=1)] = 10_000
-    """Observations held, in a driver or the service, before older ones of a query give way."""
+    """Observations held, in a driver or the service, before older ones of a query are dropped."""
 
     refresh_interval_s: Seconds = 1.0
     """How often lag is measured again without any event."""
     publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
     """A query's refreshed lag is published at most this often."""
     heartbeat_s: Seconds = 10.0
-    """Every query is published at least this often, changed or not; drivers say as often that a
-    query runs."""
+    """Every query is published at least this often, changed or not; a driver reports as often that
+    its query runs."""
     earliest_interval_s: Seconds = 10.0
     metadata_interval_s: Seconds = 10.0
     measure_timeout_s: Seconds = 5.0
-    """Deadline of one broker's answer, and how long a query waits for one that was quick before."""
+    """Deadline of a response, and how long a query waits for a broker that was quick before."""
     latest_max_age_s: Seconds = 60.0
     """How long a latest offset that cannot be read again still counts; then it is unknown."""
     keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
@@ -414,10 +414,10 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     http_host: str = "127.0.0.1"
     http_port: Port = 8085
-    """0 takes a free one."""
+    """0: any free port."""
     http_hosts: list[str] = []
-    """Names with a dot that it is reached by, `*` for any part. Others in a request's Host are
-    refused: a page of somebody else's could lead there. Addresses and local names need none."""
+    """Names with a dot under which it is reached, `*` for any part. Requests with another Host are
+    refused, since a foreign page could send them. Addresses and local names need no entry."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     def __post_init__(self) -> None:
@@ -435,7 +435,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("own_partitions names a query twice")
 
     def thresholds_of(self, *names: str | None) -> Thresholds:
-        """Those of a query that has these names: its name, its id."""
+        """The thresholds of a query with these names: its name and its id."""
         for pattern, thresholds in self.thresholds.items():
             if any(name is not None and re.fullmatch(pattern, name) for name in names):
                 return thresholds
@@ -443,7 +443,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def checkpoint_patterns(self) -> list[tuple[str, str]]:
-        """Locations to watch, or patterns of them, each with the alias of its queries' cluster."""
+        """Locations or patterns to watch, each with the alias of its queries' cluster."""
         return [
             *((pattern, self.cluster) for pattern in self.checkpoints.locations),
             *((p, alias) for alias, cluster in self.clusters.items() for p in cluster.checkpoints),
@@ -457,7 +457,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
         """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
 
-        Raises SettingsError where neither says them.
+        Raises SettingsError where neither is set.
         """
         bootstrap_servers = bootstrap_servers or self.bootstrap_servers
         if not bootstrap_servers:
@@ -470,7 +470,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings that say where Kafka is: what all that connects to it takes."""
+    """Settings with the address of Kafka, for all that connects to it."""
 
     bootstrap_servers: str
 
@@ -481,7 +481,7 @@ class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def every_cluster(self) -> dict[str, ClusterSettings]:
-        """By alias, the one that carries sparklag's topics first."""
+        """By alias; the cluster that carries sparklag's topics is the first."""
         home = ClusterSettings(
             bootstrap_servers=self.bootstrap_servers,
             kafka=self.kafka,
