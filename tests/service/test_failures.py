@@ -127,6 +127,7 @@ async def test_a_task_that_dies_is_started_again(
     assert +pipeline.supervisor.restarts == {task: 1}
 
 
+@pytest.mark.blocks_loop("the test compresses 200 MB")
 async def test_what_the_topics_hold_keeps_no_instance_from_starting(
     service_settings: Settings, second_client: SecondClient, topic_name: str
 ) -> None:

@@ -87,6 +87,7 @@ async def test_queries_of_an_instance_that_leaves_are_measured_on_by_the_others_
             assert event.batch_id == query.batch_id
 
 
+@pytest.mark.blocks_loop("the test decodes every event of the topic")
 async def test_no_query_is_published_by_two_instances_beyond_the_hand_over(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
