@@ -18,7 +18,7 @@ from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.recording.offset_recorder import OffsetRecorder
+from sparklag_service.recording.store_recorder import StoreRecorder
 from sparklag_service.rest.backend import StoredOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.query_limits import near_limits
@@ -48,7 +48,7 @@ class InstanceState:
     live: LiveHub
     history: History
     stored_offsets: StoredOffsets
-    recording: OffsetRecorder | None
+    recording: StoreRecorder | None
     mirror: Mirror | None
 
     @property

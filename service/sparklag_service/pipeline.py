@@ -28,7 +28,7 @@ from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.recording.offset_recorder import make_recorder
+from sparklag_service.recording.store_recorder import make_recorder
 from sparklag_service.rest.backend import StoredOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking

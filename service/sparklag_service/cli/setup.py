@@ -34,7 +34,7 @@ from sparklag_service.cli.terminal import (
     kafka_settings,
 )
 from sparklag_service.errors import ServiceError
-from sparklag_service.recording.offset_recorder import store_group
+from sparklag_service.recording.store_recorder import store_group
 
 topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True)
 

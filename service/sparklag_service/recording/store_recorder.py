@@ -33,7 +33,7 @@ _FETCH_BYTES: Final = 16 * 1024 * 1024
 _LEAVE_S: Final = 2.0
 
 
-class OffsetRecorder:
+class StoreRecorder:
     """Records that are committed in the group are in the store. An instance that cannot reach its
     store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it."""
 
@@ -163,14 +163,14 @@ def make_recorder(
     measured_by: MeasuredBy,
     counters: Counters,
     formats: MessageFormats,
-) -> OffsetRecorder | None:
+) -> StoreRecorder | None:
     """None without a store. With an embedded service the driver records by itself.
 
     Raises UnusableStore.
     """
     if settings.store.url is None or measured_by == "embedded":
         return None
-    return OffsetRecorder(settings, settings.store.url, counters, formats)
+    return StoreRecorder(settings, settings.store.url, counters, formats)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
