@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
@@ -21,7 +19,7 @@ from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
-from sparklag_service.rest.page import rows
+from sparklag_service.rest.page import add_page
 from sparklag_service.rest.request_rules import RequestRules
 
 _REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
@@ -43,7 +41,7 @@ def create_app(backend: Backend) -> FastAPI:
     add_offsets(app, backend)
     _add_health(app, backend)
     _add_metrics(app, backend)
-    _add_page(app, backend)
+    add_page(app, backend)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 
@@ -101,11 +99,3 @@ def _add_metrics(app: FastAPI, backend: Backend) -> None:
         """Prometheus text, or OpenMetrics where that is accepted; compressed likewise."""
         scrape = await exposition.render(accept, accept_encoding)
         return StreamingResponse(scrape.stream(), headers=scrape.headers)
-
-
-def _add_page(app: FastAPI, backend: Backend) -> None:
-    @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
-        table = rows((entry.event for entry in backend.view), epoch_ms())
-        return HTMLResponse(template.replace("{rows}", table))

@@ -1,18 +1,34 @@
-"""The first page: a row for each query, those that need attention first. Pure."""
+"""`GET /`: a row for each query, those that need attention first."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
 
 from sparklag_schemas import LagEvent
 from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, trend
 from sparklag_schemas.printable import printable
+from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_service.rest.backend import Backend
 from sparklag_service.view.lag_text import causes
 
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
+
+
+def add_page(app: FastAPI, backend: Backend) -> None:
+    """The route."""
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> HTMLResponse:
+        template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
+        table = rows((entry.event for entry in backend.view), epoch_ms())
+        return HTMLResponse(template.replace("{rows}", table))
 
 
 def rows(events: Iterable[LagEvent], now_ms: int) -> str:
