@@ -199,7 +199,7 @@ async def test_what_nobody_can_read_is_counted_logged_with_its_place_and_passed_
     ):
         assert refusals.counts[topic, "malformed"] == 5
         (first,) = (line for line in refused if f" {topic}[1]@" in line)
-        assert f"it is a Order, here is {expected} expected" in first
+        assert f"it is a Order, expected {expected}" in first
 
 
 async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_back(

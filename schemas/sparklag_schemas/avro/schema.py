@@ -35,7 +35,7 @@ def require_written_as(message_type: type, schema: AvroSchema) -> None:
     """Raises MalformedMessage where it is not the schema, of any version, of such messages."""
     expected = schema_of(message_type).name
     if schema.name != expected:
-        raise MalformedMessage(f"it is a {schema.name}, expected is {expected}")
+        raise MalformedMessage(f"it is a {schema.name}, expected {expected}")
 
 
 def parse_schema(text: str) -> AvroSchema:

@@ -37,7 +37,7 @@ def test_another_records_schema_is_refused_by_its_name(registry: SchemaRegistryS
     schema_id = registry.register(f"{other['name']}-value", other)
     found = look_up(CACHED, schema_id, RegistrySettings(url=registry.url))
     assert found.refused[schema_id] == (
-        f"it is a sparklag.{other['name']}, here is sparklag.LagEvent expected"
+        f"it is a sparklag.{other['name']}, expected sparklag.LagEvent"
     )
     assert found.schemas == CACHED.schemas
 

@@ -15,8 +15,7 @@ from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.deadline import DriverConnections, deadline
-from sparklag_offsets.store.sql.engine import make_engine
-from sparklag_offsets.store.sql.failures import errors_translated
+from sparklag_offsets.store.sql.engine import errors_translated, make_engine
 from sparklag_offsets.store.sql.tables import (
     MAX_NAME,
     NEWEST_FIRST,

@@ -23,7 +23,7 @@ from sparklag_offsets.store.batch_sequence import (
     next_records,
 )
 from sparklag_offsets.store.sql import schema
-from sparklag_offsets.store.sql.failures import errors_translated
+from sparklag_offsets.store.sql.engine import errors_translated
 from sparklag_offsets.store.sql.tables import (
     NEWEST_FIRST,
     batch_values,
