@@ -31,8 +31,8 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, ResolvedSettings, Settings, decode_lag_event
 from sparklag_schemas.headers import lag_event_headers
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.server import serve_embedded
 

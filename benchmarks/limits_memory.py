@@ -23,7 +23,7 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of, own_topics
 
 _MANIFEST: Final = Path(__file__).parents[1] / "deploy" / "kubernetes" / "sparklag.yaml"

@@ -28,7 +28,7 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 
 READERS: Final = 1_000

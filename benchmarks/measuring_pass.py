@@ -32,7 +32,7 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured

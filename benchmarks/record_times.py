@@ -28,8 +28,8 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset

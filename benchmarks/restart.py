@@ -23,7 +23,7 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of, own_topics
 
 REACH_S: Final = 5.0

@@ -45,7 +45,7 @@ from sparklag_schemas import (
     decode_lag_event,
     encode,
 )
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of, own_topics
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition

@@ -29,7 +29,7 @@ from sparklag_listener import observe
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec
 
 TOPIC: Final = "orders"

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_port
 from tests.waiting import wait_until_up
 
 _START_S: Final = 180.0

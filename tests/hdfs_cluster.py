@@ -12,8 +12,7 @@ from pathlib import Path
 from subprocess import STDOUT, run
 from typing import Any, Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, stop_all
-from sparklag_pipeline.broker.free_ports import free_ports
+from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, stop_all
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.waiting import wait_until_up

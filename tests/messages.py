@@ -15,7 +15,7 @@ from sparklag_schemas import (
     SourcePosition,
     TopicLag,
 )
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"

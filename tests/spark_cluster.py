@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pyspark
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, stop_all
-from sparklag_pipeline.broker.free_ports import free_ports
+from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, stop_all
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0

@@ -29,7 +29,7 @@ from sparklag_listener.events.query_poller import QueryPoller
 from sparklag_listener.events.session import Listener, Queries
 from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.runtime.queue import NewestQueue
 
 _log = logging.getLogger("sparklag")

@@ -20,8 +20,7 @@ from sparklag_offsets.restore.restoration import (
 from sparklag_offsets.restore.spark_offsets import OnDeleted
 from sparklag_offsets.store.offset_store import opened_store
 from sparklag_schemas import Settings, load_settings
-from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import datetime_ms, timestamp_ms
+from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 
 At = str | int | datetime | timedelta
 

@@ -1,11 +1,18 @@
-"""Timestamps and durations as people write them. Pure."""
+"""Timestamps: now, and timestamps and durations in the ways people write them."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime, timezone
 from math import isfinite
 from typing import Final
+
+
+def epoch_ms() -> int:
+    """Now, in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
 
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -10,7 +10,7 @@ from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sparklag_pipeline.broker.child_process import STOP_TIMEOUT_S, ChildProcess, Startable, log_end
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import (
+    STOP_TIMEOUT_S,
+    ChildProcess,
+    Startable,
+    free_port,
+    log_end,
+)
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for, wait_until_up
 

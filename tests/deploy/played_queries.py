@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparklag_schemas import Batch, Observation, SourcePosition, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.second_client import SecondClient
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, free_port
 from tests.deploy.programs import Programs
 from tests.post_receiver import PostReceiver
 from tests.waiting import wait_until_up

@@ -13,7 +13,7 @@ import pytest
 from autoscaler import Autoscaler, Event, Rules, desired
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import Batch, PartitionLag, TopicLag, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event, seen

@@ -10,8 +10,7 @@ from typing import Final
 
 import pytest
 
-from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, free_port
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
 from sparklag_schemas import PartitionLag, TopicLag, encode

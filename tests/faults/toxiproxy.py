@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_port
 from tests.waiting import wait_for
 
 _HOST: Final = "127.0.0.1"

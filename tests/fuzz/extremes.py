@@ -13,8 +13,8 @@ from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError
 from sparklag_schemas.message_examples import MessageType, example_value
 from sparklag_schemas.message_limits import MessageLimits
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import LimitSettings
+from sparklag_schemas.timestamps import epoch_ms
 from tests.fuzz.edits import Path, places_in
 from tests.message_types import options_of
 from tests.messages import QUERY_ID

@@ -9,7 +9,7 @@ import pytest
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.message_examples import MessageType
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.rest import page

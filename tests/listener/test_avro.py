@@ -11,7 +11,7 @@ import fastavro
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.schema_files import declared

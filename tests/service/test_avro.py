@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.logged import logged
 from tests.messages import moved, seen

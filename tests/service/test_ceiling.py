@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sparklag_schemas import encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.messages import position, seen
 from tests.second_client import SecondClient

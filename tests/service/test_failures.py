@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sparklag_schemas import LagEvent, Observation, Settings, StoreSettings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service import supervision
 from sparklag_service.pipeline import Pipeline

@@ -15,7 +15,7 @@ from rich.console import Console
 from sparklag_schemas import LagEvent
 from sparklag_schemas.message_examples import example_value
 from sparklag_schemas.printable import PrintableFormatter
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.terminal import ascii_json, escape
 from sparklag_service.metrics.exposition import Exposition

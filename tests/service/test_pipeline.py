@@ -9,7 +9,7 @@ import pytest
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient

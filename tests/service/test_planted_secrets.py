@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import (
     CheckpointSettings,
     ClusterSettings,
@@ -25,7 +25,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
 from sparklag_schemas.printable import PrintableFormatter
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag
 from sparklag_service.pipeline import Pipeline

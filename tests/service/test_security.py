@@ -25,9 +25,9 @@ from sparklag_schemas import (
     Settings,
     SettingsError,
 )
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.setup import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.messages import QUERY_ID, observation, position, seen

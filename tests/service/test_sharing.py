@@ -11,7 +11,7 @@ import pytest
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event, seen

@@ -9,7 +9,7 @@ import pytest
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

@@ -9,7 +9,7 @@ import msgspec
 
 from sparklag_schemas import LagEvent, decode_lag_event, decode_observation, encode
 from sparklag_schemas.formatting import mark
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
 from sparklag_service.metrics.exposition import Exposition

@@ -19,7 +19,7 @@ from sparklag_listener.events.query_events import (
     Terminated,
 )
 from sparklag_listener.events.session import OnError, OnEvent
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 
 class Py4jListener:

@@ -23,7 +23,7 @@ from sparklag_listener.events.session import (
 )
 from sparklag_schemas import Activity
 from sparklag_schemas.codec import NOT_JSON
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 
 class _Status(msgspec.Struct):

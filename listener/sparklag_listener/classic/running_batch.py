@@ -22,7 +22,7 @@ from sparklag_offsets.checkpoints.position import NO_SOURCES
 from sparklag_offsets.errors import CheckpointAway, CheckpointGone
 from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.redaction import redact_location
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 # Spark's names; local properties of the thread that runs the batch.
 _QUERY_ID: Final = "sql.streaming.queryId"

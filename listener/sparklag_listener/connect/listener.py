@@ -22,7 +22,7 @@ from sparklag_listener.events.query_events import (
     Terminated,
 )
 from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 _LOCK_TIMEOUT_S = 2.0
 

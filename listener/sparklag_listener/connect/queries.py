@@ -17,7 +17,7 @@ from sparklag_listener.events.session import (
     activity_of,
 )
 from sparklag_schemas import Activity, MalformedMessage
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 
 @dataclass

@@ -14,8 +14,8 @@ from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import observation_headers
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of, offsets_topic
 
 _log = logging.getLogger("sparklag")

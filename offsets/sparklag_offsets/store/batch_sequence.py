@@ -18,7 +18,7 @@ from sparklag_offsets.store.batch_record import (
     encode_ranges,
 )
 from sparklag_schemas import Observation, Offsets, SourcePosition
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 
 TopicIdOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and a topic, to Kafka's id of it. None: not known."""

@@ -16,7 +16,7 @@ from sparklag_offsets.store.batch_sequence import BatchSequence, TopicIdOf, next
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
 _FIRST_PAUSE_S: Final = 0.5

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -201,3 +203,32 @@ def log_end(path: Path, lines: int = 12) -> str:
         return f"  ({error})"
     shown = [line for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
     return "\n".join(f"  {line}" for line in shown[-lines:]) or "  (empty)"
+
+
+_RANGE: Final = range(20_000, 30_000)
+
+
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones. Raises OSError where too few are free."""
+    ports: list[int] = []
+    for port in random.sample(_RANGE, 100 * count):
+        if len(ports) < count and is_free(port):
+            ports.append(port)
+    if len(ports) < count:
+        raise OSError(f"of {_RANGE} too few are free")
+    return ports
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can listen there now, on loopback."""
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return False
+    return True

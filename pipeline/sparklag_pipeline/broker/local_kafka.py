@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sparklag_kafka.brokers.blocking_probe import broker_answers
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, log_end
-from sparklag_pipeline.broker.free_ports import free_ports
+from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, log_end
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_pipeline.errors import BrokerFailed

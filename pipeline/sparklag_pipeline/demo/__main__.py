@@ -27,7 +27,7 @@ from sparklag_pipeline.demo.screen import print_line, showing
 from sparklag_pipeline.demo.state import DemoState
 from sparklag_pipeline.demo.topics import follow_lag
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.2
 FIRST_LAG_TIMEOUT_S: Final = 300.0  # a busy machine takes long to start Spark

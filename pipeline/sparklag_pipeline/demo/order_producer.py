@@ -32,8 +32,8 @@ from sparklag_pipeline.demo.orders import (
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
+from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05
 REPORT_S: Final = 5.0

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, stop_all
-from sparklag_pipeline.broker.free_ports import free_port, is_free
+from sparklag_pipeline.broker.child_process import ChildProcess, free_port, is_free, stop_all
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.broker.maven import kafka_jars

@@ -19,7 +19,7 @@ from rich.text import Text
 from sparklag_pipeline.demo.state import DemoState, Step, StepState
 from sparklag_schemas.formatting import per_second, records, span
 from sparklag_schemas.lag_event import LagEvent, PartitionLag
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 
 _STATUS_STYLES: Final = {"OK": "green", "WARN": "yellow", "FINISHED": "blue", "UNKNOWN": "dim"}
 _MARKS: Final[dict[StepState, Text]] = {

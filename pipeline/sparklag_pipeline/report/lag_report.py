@@ -29,8 +29,7 @@ from sparklag_pipeline.report.query_report import QueryReport, query_reports
 from sparklag_pipeline.report.screen import print_report
 from sparklag_pipeline.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import timestamp_ms
+from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 
 # It lives for seconds: little compilation, a simple garbage collector.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -12,7 +12,7 @@ from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.terminal import Config, Json, console, escape, print_json, table
 from sparklag_service.errors import ServiceError
 

@@ -14,7 +14,7 @@ from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import shown_url
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
     Json,

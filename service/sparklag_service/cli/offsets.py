@@ -13,8 +13,7 @@ from rich.table import Table
 from sparklag_kafka.clients.connection import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
-from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import timestamp_ms
+from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.cli.terminal import (
     BootstrapServers,
     Config,

@@ -18,7 +18,7 @@ from sparklag_schemas import (
     TopicLag,
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.headroom import headroom_of

@@ -11,7 +11,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, measured_partitions
 from sparklag_service.enrichment.enricher import Enricher

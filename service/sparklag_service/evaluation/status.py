@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sparklag_schemas import PartitionLag, Status, Thresholds
+from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.formatting import span
-from sparklag_schemas.origins import traits_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.query_history import QueryHistory

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Final
 
 from sparklag_schemas import LagEvent, Settings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.archive import Archive
 from sparklag_service.history.page import HistoryPage, TimeRange, points

@@ -22,8 +22,8 @@ from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_schemas.errors import OutOfBounds
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redact_location
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.tasks import run_together
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of
 from sparklag_service.intakes.sources import SourceContext

@@ -18,8 +18,8 @@ from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.chunks import by_size
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.signatures import Signatures
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters, Refusals
 from sparklag_service.errors import ReadingInterrupted
 

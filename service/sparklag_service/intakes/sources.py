@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from sparklag_schemas import ResolvedSettings
-from sparklag_schemas.origins import OriginTraits, register_origin
+from sparklag_schemas.enumerations import OriginTraits, register_origin
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
 from sparklag_service.intakes import Delivery, TrackedQuery, Watcher

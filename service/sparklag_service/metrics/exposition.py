@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Final, NamedTuple
 
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.metrics.rendering import QuerySeries
 from sparklag_service.metrics.service_metrics import ServiceMetrics
 from sparklag_service.view.service_state import ServiceState

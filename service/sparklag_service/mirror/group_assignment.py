@@ -9,8 +9,8 @@ from typing import Final
 
 from sparklag_offsets.restore.comparison import minimum_offsets
 from sparklag_schemas import LagEvent, MirrorSettings, Offsets, Status
+from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.name_patterns import NamePatterns
-from sparklag_schemas.origins import traits_of
 from sparklag_schemas.printable import first_few, printable
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.view.view import View

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas import Status
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.history.page import HistoryPage, time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend

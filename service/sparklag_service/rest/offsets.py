@@ -20,8 +20,7 @@ from sparklag_offsets.errors import (
 from sparklag_offsets.restore.restoration import RestoreOptions
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
 from sparklag_schemas import SparklagError
-from sparklag_schemas.runtime.clock import epoch_ms
-from sparklag_schemas.timestamps import timestamp_ms
+from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED

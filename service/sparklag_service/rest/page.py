@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from sparklag_schemas import LagEvent
 from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, trend
 from sparklag_schemas.printable import printable
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.rest.backend import Backend
 from sparklag_service.view.lag_text import causes
 

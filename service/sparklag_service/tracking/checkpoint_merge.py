@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparklag_schemas import Observation
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 from sparklag_service.tracking.query_state import QueryState, SourceState, fitting
 
 _UNHEARD_MS = 30_000

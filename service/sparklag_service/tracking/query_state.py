@@ -12,7 +12,7 @@ from sparklag_schemas import (
     Observation,
     TopicLag,
 )
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
-from sparklag_schemas.origins import traits_of
+from sparklag_schemas.enumerations import traits_of
 from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
 from sparklag_service.tracking.query_state import QueryState, SourceState, restored
 

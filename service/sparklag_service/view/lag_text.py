@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.formatting import (
     ago,
     clock_time,
@@ -16,7 +17,6 @@ from sparklag_schemas.formatting import (
     span,
     trend,
 )
-from sparklag_schemas.origins import traits_of
 
 _ACTIVITIES: Final = {"running": "; one runs now", "waiting": "; it waits"}
 _METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}

@@ -16,7 +16,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry, shown

@@ -25,7 +25,7 @@ from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.databases.server import HOST
 from tests.logged import logged
 from tests.offsets.checkpoints.folders import SAMPLES

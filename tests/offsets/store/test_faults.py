@@ -18,7 +18,7 @@ from sparklag_offsets.store import mongo_store, writer
 from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings
 from sparklag_schemas.redaction import shown_url
 from tests.databases.server import HOST, PASSWORD, DatabaseServer

@@ -18,9 +18,9 @@ from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import StoreSettings
+from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import new_query, spans, told

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker import local_kafka
-from sparklag_pipeline.broker.free_ports import free_ports
+from sparklag_pipeline.broker.child_process import free_ports
 from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports
 from sparklag_pipeline.errors import BrokerFailed
 from tests.processes import process_is_gone

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import HOST
 from tests.processes import process_is_gone
 from tests.waiting import wait_for

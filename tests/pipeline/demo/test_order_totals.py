@@ -21,7 +21,7 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.demo import order_totals
 from sparklag_pipeline.demo.orders import Order
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.spark_cluster import SPARK_SUBMIT
 from tests.waiting import wait_for
 

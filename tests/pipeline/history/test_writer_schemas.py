@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.history.events import WriterSchemas, look_up
 from sparklag_schemas import RegistrySettings
 from sparklag_schemas.avro.schema_files import declared

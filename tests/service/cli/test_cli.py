@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.messages import QUERY_ID, observation, position
 from tests.schema_registry import SchemaRegistryServer

@@ -9,8 +9,8 @@ import httpx
 import jsonschema
 import pytest
 
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import HistorySettings
+from sparklag_schemas.timestamps import epoch_ms
 from tests.messages import lag_event
 from tests.service.live.live_server import LiveServer, live_server
 from tests.waiting import DEADLINE_S

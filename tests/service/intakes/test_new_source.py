@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparklag_schemas import Observation, Settings, SourcePosition
+from sparklag_schemas.enumerations import ORIGINS, OriginTraits
 from sparklag_schemas.formatting import mark
-from sparklag_schemas.origins import ORIGINS, OriginTraits
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes import Delivery, nothing_to_do
 from sparklag_service.intakes import sources as sources_module
 from sparklag_service.intakes.sources import SourceContext, SourceKind, register_source

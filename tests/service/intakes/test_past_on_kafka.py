@@ -18,7 +18,7 @@ from sparklag_schemas import (
     TimeLagMethod,
     TimeLagSettings,
 )
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

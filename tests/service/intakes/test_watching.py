@@ -12,7 +12,7 @@ import pytest
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import CheckpointSettings, GroupSettings, LagEvent, Settings
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.messages import observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

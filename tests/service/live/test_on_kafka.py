@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sparklag_schemas import Settings, encode
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from benchmarks.service_process import service_process
 
-from sparklag_pipeline.broker.free_ports import free_port
+from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode

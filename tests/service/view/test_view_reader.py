@@ -10,7 +10,7 @@ import pytest
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.view.feed import Feed

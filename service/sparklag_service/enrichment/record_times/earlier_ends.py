@@ -17,7 +17,7 @@ from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.fetch import offsets_at
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import IsolationLevel
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
 from sparklag_service.enrichment.log_end_history import SPACING
 from sparklag_service.enrichment.record_times.lagging import Lagging, is_older_than_measurements

@@ -27,8 +27,8 @@ from sparklag_kafka.protocol.error_codes import (
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes.group_offsets.cluster_failures import (
     ClusterFailures,
     group_error_text,

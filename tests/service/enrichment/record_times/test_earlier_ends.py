@@ -12,8 +12,8 @@ from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.connection import TrustedBrokers, connection_options
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset
 from sparklag_service.enrichment.record_times.earlier_ends import AGES_S, look_up
 from sparklag_service.enrichment.record_times.lagging import Lagging

@@ -10,7 +10,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
-from sparklag_schemas.runtime.clock import epoch_ms
+from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import sampling, standing, write_batches

@@ -17,8 +17,8 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
-from sparklag_schemas.runtime.clock import epoch_ms
 from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
@@ -328,6 +328,7 @@ async def test_a_frozen_leader_costs_only_its_own_partitions() -> None:
             await sampled.until(lambda: len(sampled.times()) == 2, "both are", behind)
 
 
+@pytest.mark.blocks_loop("the test writes to 2,000 partitions with a stock producer")
 async def test_two_thousand_partitions_are_sampled_in_some_requests(
     kafka: LocalKafka,
     second_client: SecondClient,

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from sparklag_schemas import Origin
-from sparklag_schemas.origins import ORIGINS, OriginTraits, register_origin, traits_of
+from sparklag_schemas.enumerations import ORIGINS, OriginTraits, register_origin, traits_of
 
 
 def test_every_origin_that_is_written_has_traits() -> None:
@@ -20,7 +20,7 @@ def test_an_unknown_origin_is_treated_as_a_driver_that_reports_batches() -> None
 
 
 def test_another_origin_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklag_schemas.origins.ORIGINS", dict(ORIGINS))
+    monkeypatch.setattr("sparklag_schemas.enumerations.ORIGINS", dict(ORIGINS))
     flink = OriginTraits("its savepoints", step="checkpoint")
     register_origin("flink", flink)
     register_origin("flink", flink)
