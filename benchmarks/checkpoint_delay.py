@@ -25,9 +25,8 @@ from benchmarks.comparison import Row, print_table, say
 from sparklag_schemas import CheckpointSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery, delivery_queue
+from sparklag_service.intakes import Delivery, SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
-from sparklag_service.intakes.sources import SourceContext
 
 _CHECKPOINTS: Final = 500
 _INTERVAL_S: Final = 5.0

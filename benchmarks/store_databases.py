@@ -16,7 +16,7 @@ from tests.databases.mariadb import MariaDBServer
 from tests.databases.postgresql import PostgreSQLServer
 
 from benchmarks import kept_batches
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 
 
 class Database(Protocol):

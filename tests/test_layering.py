@@ -141,3 +141,25 @@ def test_only_the_kafka_package_speaks_the_protocol() -> None:
         if WIRE_LIBRARIES.match(imported)
     }
     assert speak == set()
+
+
+def test_no_modules_import_each_other() -> None:
+    graph: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for module, imported in imports_of(ROOT / package.removeprefix("sparklag_") / package):
+            name = module.split("/", 1)[1].removesuffix(".py").removesuffix("/__init__")
+            # A package imports its own modules by its own name.
+            if (name := name.replace("/", ".")) != imported:
+                graph.setdefault(name, set()).add(imported)
+
+    def circle(module: str, path: tuple[str, ...], done: set[str]) -> tuple[str, ...] | None:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done or module not in graph:
+            return None
+        done.add(module)
+        circles = (circle(imported, (*path, module), done) for imported in sorted(graph[module]))
+        return next(filter(None, circles), None)
+
+    done: set[str] = set()
+    assert [c for module in sorted(graph) if (c := circle(module, (), done))] == []

@@ -18,7 +18,7 @@ from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.publishing.offset_recorder import OffsetRecorder
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_listener.stats import Stats
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.runtime.queue import NewestQueue

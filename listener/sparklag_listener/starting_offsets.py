@@ -18,7 +18,7 @@ from sparklag_offsets.restore.restoration import (
     from_store,
 )
 from sparklag_offsets.restore.spark_offsets import OnDeleted
-from sparklag_offsets.store.offset_store import opened_store
+from sparklag_offsets.store.stores import opened_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 

@@ -20,8 +20,8 @@ from sparklag_service.evaluation.stage import Evaluation
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
 from sparklag_service.instance_state import InstanceState
-from sparklag_service.intakes import Delivery, Intake, delivery_queue
-from sparklag_service.intakes.sources import SourceContext, Watchers
+from sparklag_service.intakes import Delivery, Intake, SourceContext, delivery_queue
+from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import open_store
 
 
 @pytest.fixture

@@ -28,9 +28,8 @@ from sparklag_schemas import (
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery, TrackedQuery, delivery_queue
+from sparklag_service.intakes import Delivery, SourceContext, TrackedQuery, delivery_queue
 from sparklag_service.intakes.groups import GroupIntake
-from sparklag_service.intakes.sources import SourceContext
 from tests.waiting import eventually
 
 Offsets = dict[str, dict[int, int]]

@@ -159,7 +159,7 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
     """What `read` reads of the store. Raises OffsetsError."""
     # The other commands start without all this.
-    from sparklag_offsets.store.offset_store import opened_store
+    from sparklag_offsets.store.stores import opened_store
 
     quiet_client_logs()
 

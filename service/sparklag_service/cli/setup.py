@@ -21,7 +21,7 @@ from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
-from sparklag_offsets.store.offset_store import opened_store
+from sparklag_offsets.store.stores import opened_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location

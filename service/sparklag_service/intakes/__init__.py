@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sparklag_schemas import Observation
+from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 
@@ -111,3 +111,16 @@ class Watcher(Protocol):
 
     async def run(self) -> None:
         """Read until cancelled."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a watcher may use."""
+
+    settings: ResolvedSettings
+    queue: NewestQueue[Delivery]
+    """Takes its observations."""
+    owns: Callable[[str], bool]
+    """Whether this instance reads the position of a query id."""
+    queries: Mapping[str, TrackedQuery]
+    """The queries that this instance tracks, as they change."""

@@ -24,9 +24,8 @@ from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.checkpoint_polling import CheckpointPoller, PollResult, result_of
-from sparklag_service.intakes.sources import SourceContext
 
 _log = logging.getLogger(__name__)
 _FOLLOW_INTERVAL_S = 1.0

@@ -18,11 +18,10 @@ from sparklag_schemas import (
     SourcePosition,
 )
 from sparklag_schemas.runtime.tasks import run_together, with_pauses
-from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.group_offsets.commit_metadata import is_mirrored
 from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
-from sparklag_service.intakes.sources import SourceContext
 
 _HEARTBEAT_CHECKS: Final = 4
 """How often in a heartbeat it is checked which groups are due."""

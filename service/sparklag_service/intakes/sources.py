@@ -14,25 +14,11 @@ from typing import Final
 
 from sparklag_schemas import ResolvedSettings
 from sparklag_schemas.enumerations import OriginTraits, register_origin
-from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
-from sparklag_service.intakes import Delivery, TrackedQuery, Watcher
+from sparklag_service.intakes import SourceContext, Watcher
 from sparklag_service.supervision import Supervisor
 
 _ENTRY_POINTS: Final = "sparklag.sources"
-
-
-@dataclass(frozen=True)
-class SourceContext:
-    """What a watcher may use."""
-
-    settings: ResolvedSettings
-    queue: NewestQueue[Delivery]
-    """Takes its observations."""
-    owns: Callable[[str], bool]
-    """Whether this instance reads the position of a query id."""
-    queries: Mapping[str, TrackedQuery]
-    """The queries that this instance tracks, as they change."""
 
 
 @dataclass(frozen=True)

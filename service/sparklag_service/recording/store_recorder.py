@@ -16,7 +16,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import MeasuredBy, Observation, ResolvedSettings, Settings
 from sparklag_schemas.formats import MessageFormats

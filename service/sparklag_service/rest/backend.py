@@ -7,7 +7,8 @@ from typing import Protocol
 
 from sparklag_offsets.errors import StoreError
 from sparklag_offsets.restore.restoration import RestoredOffsets, RestoreOptions, from_store
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings
 from sparklag_service.history.history import History
 from sparklag_service.live.hub import LiveHub

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import open_store
 from tests.databases.server import DatabaseServer
 
 OF_SQL = [

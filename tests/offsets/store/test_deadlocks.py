@@ -11,8 +11,9 @@ from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store.batch_record import BatchKey
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.sql import sql_store
+from sparklag_offsets.store.stores import open_store
 from tests.databases.server import DatabaseServer
 from tests.offsets.store.batches import record
 from tests.offsets.store.sql_client import connected, rows, run

@@ -15,8 +15,9 @@ import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreError
 from sparklag_offsets.store import mongo_store, writer
-from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
+from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.store.sql import sql_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings

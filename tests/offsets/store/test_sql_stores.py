@@ -8,7 +8,8 @@ import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
 from sparklag_offsets.store.batch_record import BatchKey, TopicRanges, encode_ranges
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID, RUN_ID
 from tests.offsets.store.batches import at_ms, record

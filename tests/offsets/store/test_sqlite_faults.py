@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from sparklag_offsets.errors import StoreAway, StoreFull, UnusableStore
-from sparklag_offsets.store.offset_store import OffsetStore, open_store
+from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.sql import engine as sql_engine
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record
@@ -26,7 +27,7 @@ REPOSITORY = Path(__file__).parents[3]
 READ_ONLY = """
 import asyncio, os, pathlib, sys
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 from tests.offsets.store.batches import record
 
 async def main(folder):
@@ -60,7 +61,7 @@ class Missing:
 missing = Missing()
 sys.meta_path.insert(0, missing)
 from sparklag_offsets.errors import StoreError
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 for missing.name, url in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
         open_store(url, create=True)

@@ -21,9 +21,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from sparklag_offsets.errors import BatchConflict, NoKafkaOffsets, StoreError, UnusableStore
-from sparklag_offsets.store.offset_store import open_store
 from sparklag_offsets.store.sql import schema
 from sparklag_offsets.store.sql.transaction import prepare, record_batch, require_connection
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation
 from tests.databases.server import DatabaseServer
 from tests.messages import observation, position

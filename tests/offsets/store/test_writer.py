@@ -15,7 +15,8 @@ from sparklag_listener.stats import Stats
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.offset_store import OffsetStore, Retention, open_store
+from sparklag_offsets.store.offset_store import OffsetStore, Retention
+from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
 from sparklag_schemas import Observation, Settings
 from sparklag_schemas.runtime.queue import NewestQueue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, StoreSettings
 from sparklag_service import cli
 from sparklag_service.rest.app import create_app

@@ -19,9 +19,8 @@ import pytest
 from sparklag_offsets.checkpoints.local_files import LocalFiles
 from sparklag_schemas import CheckpointSettings, ClusterSettings, Observation, Settings
 from sparklag_service.counters import Counters
-from sparklag_service.intakes import Delivery, delivery_queue
+from sparklag_service.intakes import Delivery, SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
-from sparklag_service.intakes.sources import SourceContext
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.states import source, state
 from tests.waiting import eventually

@@ -14,9 +14,9 @@ from sparklag_schemas import Observation, Settings, SourcePosition
 from sparklag_schemas.enumerations import ORIGINS, OriginTraits
 from sparklag_schemas.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.intakes import Delivery, nothing_to_do
+from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes import sources as sources_module
-from sparklag_service.intakes.sources import SourceContext, SourceKind, register_source
+from sparklag_service.intakes.sources import SourceKind, register_source
 from sparklag_service.view import lag_text
 from tests.second_client import SecondClient
 from tests.service.conftest import running

@@ -9,7 +9,7 @@ import pytest
 
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.offset_store import open_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Observation, Settings, StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.recording.store_recorder import store_group
