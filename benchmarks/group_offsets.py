@@ -31,7 +31,7 @@ from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
 from sparklag_pipeline.broker.local_kafka import LocalKafka

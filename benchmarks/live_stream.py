@@ -25,7 +25,7 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms

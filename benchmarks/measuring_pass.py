@@ -27,7 +27,7 @@ from aiokafka.structs import TopicPartition
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode

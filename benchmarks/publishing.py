@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaProducer
 from tests.schema_registry import SchemaRegistryServer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
-from sparklag_kafka.clients.connection import client_options
+from sparklag_kafka.clients.client_options import client_options
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings

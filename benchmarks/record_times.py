@@ -24,7 +24,7 @@ from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import service_process
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode

@@ -26,7 +26,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.errors import NoListener

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
 from sparklag_offsets.restore.restoration import (

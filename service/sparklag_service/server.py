@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SettingsError
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers

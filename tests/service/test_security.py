@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from sparklag_kafka.clients.connection import client_options, connection_problem
+from sparklag_kafka.clients.client_options import client_options, connection_problem
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_listener.stats import Stats
 from sparklag_pipeline.broker.local_kafka import LocalKafka

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiokafka.conn import CloseReason, create_conn
 from aiokafka.errors import KafkaConnectionError
 
-from sparklag_kafka.clients.connection import TrustedBrokers
+from sparklag_kafka.clients.client_options import TrustedBrokers
 from sparklag_kafka.protocol.metadata import Address
 
 _CLOSE_TIMEOUT_S: Final = 1.0

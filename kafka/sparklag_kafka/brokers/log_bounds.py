@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import connection_problem
+from sparklag_kafka.clients.client_options import connection_problem
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable
 from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.list_offsets import (

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiokafka.conn import collect_hosts
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import (
+from sparklag_kafka.clients.client_options import (
     TrustedBrokers,
     connection_options,
     connection_problem,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.clients.untrusted_batches import OnUnreadable, reading_untrusted
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas.runtime.tasks import UnexpectedCancellation, cancel_and_wait, run_in_task

@@ -14,7 +14,7 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.clients.outbox import Outbox
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge, error_text
 from sparklag_schemas.headers import Headers

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from sparklag_kafka.clients.connection import TrustedBrokers, client_options
+from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.errors import TopicUnavailable
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge

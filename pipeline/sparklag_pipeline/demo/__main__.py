@@ -20,7 +20,7 @@ from typing import Final
 
 from rich.console import Console
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.demo.orders import QUERY_NAME
 from sparklag_pipeline.demo.processes import DemoProcesses
 from sparklag_pipeline.demo.screen import print_line, showing

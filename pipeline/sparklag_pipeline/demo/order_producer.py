@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from sparklag_kafka.clients.connection import client_options, quiet_client_logs
+from sparklag_kafka.clients.client_options import client_options, quiet_client_logs
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_pipeline.demo.orders import (
     BUSIEST_CUSTOMER,

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer
 
-from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_pipeline.demo.state import DemoState

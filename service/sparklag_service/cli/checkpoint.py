@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
-from sparklag_kafka.clients.connection import quiet_client_logs
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms

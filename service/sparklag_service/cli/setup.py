@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.connection import (
+from sparklag_kafka.clients.client_options import (
     connection_problem,
     explain_error,
     quiet_client_logs,

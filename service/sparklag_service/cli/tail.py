@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sparklag_kafka.clients.connection import explain_error, quiet_client_logs
+from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, ResolvedSettings

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, Settings, encode
 from sparklag_schemas.bounds import MAX_NAME

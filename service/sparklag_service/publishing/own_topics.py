@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing, find_problems
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ResolvedSettings, SparklagError

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from sparklag_kafka.clients.connection import explain_error
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer, Partitioner
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
 from sparklag_schemas import ResolvedSettings, SparklagError

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
-from sparklag_kafka.clients.connection import TrustedBrokers, connection_options
+from sparklag_kafka.clients.client_options import TrustedBrokers, connection_options
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.settings import ClusterAccess
