@@ -159,7 +159,10 @@ class Pipeline:
 
     def _layers(self) -> list[dict[str, Run]]:
         """Tasks by name. A layer is ended once those after it have ended."""
-        after_view = partial(partial, self._after_view)
+
+        def after_view(run: Run) -> Run:
+            return partial(self._after_view, run)
+
         return [
             {"live stream": self.live.run, "view": self.view_reader.run},
             dict(self.enricher.tasks),

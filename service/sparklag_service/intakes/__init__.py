@@ -22,7 +22,7 @@ class Delivery:
 
 
 def nothing_to_do() -> None:
-    """The `done` of an observation that is made again anyway."""
+    """The `done` of an observation whose source is read again anyway."""
 
 
 def delivery_queue(limit: int, counters: Counters) -> NewestQueue[Delivery]:
@@ -97,9 +97,10 @@ class TrackedQuery(Protocol):
 
 
 class Watcher(Protocol):
-    """An intake beside that: it reads the positions of queries that this instance owns.
+    """Reads the positions of queries from another source than the topic.
 
-    A query that has not moved is observed again at each heartbeat: so it is alive.
+    It observes a query when its position changes (`processed_at` is then the time of the change),
+    and again at each `heartbeat_s`, with the same `processed_at`: so the query can still be read.
     """
 
     name: str
@@ -120,7 +121,8 @@ class SourceContext:
     settings: ResolvedSettings
     queue: NewestQueue[Delivery]
     """Takes its observations."""
-    owns: Callable[[str], bool]
-    """Whether this instance reads the position of a query id."""
+    watches: Callable[[str], bool]
+    """Whether this instance reads the position of a query id: an observation of another query is
+    discarded."""
     queries: Mapping[str, TrackedQuery]
     """The queries that this instance tracks, as they change."""

@@ -207,7 +207,7 @@ class _WatchedCheckpoint:
 
     def next_reader(self) -> CheckpointReader | None:
         intake = self._intake
-        if self._query_id is not None and not intake.context.owns(self._query_id):
+        if self._query_id is not None and not intake.context.watches(self._query_id):
             self.release()
             again_s = _IDENTIFY_AGAIN * intake.settings.find_interval_s
             if time.monotonic() - self._identified_s < again_s:
@@ -253,7 +253,7 @@ class _WatchedCheckpoint:
         self._failures = 0
         intake.recover(self.location)
         heartbeat_s = intake.context.settings.heartbeat_s
-        if not intake.context.owns(query_id):
+        if not intake.context.watches(query_id):
             self.release()
         elif changed is not None or self._put_s is None:
             self._put(self._position, "checkpoint")

@@ -81,7 +81,7 @@ class GroupIntake:
 
     def wants(self, group: str) -> bool:
         """See GroupObserver. Forgets a group that another instance owns now."""
-        wanted = self._context.owns(group_query_id(self._alias, group))
+        wanted = self._context.watches(group_query_id(self._alias, group))
         if not wanted:
             self._groups.pop(group, None)
             self._mirrored.pop(group, None)
@@ -93,7 +93,7 @@ class GroupIntake:
         groups = {
             query_id.removeprefix(prefix)
             for query_id, query in self._context.queries.items()
-            if query_id.startswith(prefix) and not query.ended and self._context.owns(query_id)
+            if query_id.startswith(prefix) and not query.ended and self._context.watches(query_id)
         }
         # Each is reported as terminated once.
         self._terminated &= groups

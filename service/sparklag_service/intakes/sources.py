@@ -1,7 +1,8 @@
 """The kinds of sources beside the topic; each makes the watchers that the settings ask for.
 
-A new kind is one file: its watcher, and a call of `register_source`, with the traits of its origin.
-A file of another distribution names its module as an entry point of the group `sparklag.sources`.
+A new kind is one module: its watcher, and a call of `register_source` with its origin's traits.
+A module of another distribution is named as an entry point of the group `sparklag.sources`; one of
+this package is imported in `_load`, and has its origin in `sparklag_schemas.enumerations`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -28,11 +30,11 @@ class SourceKind:
     origin: str
     """In its observations."""
     make_watchers: Callable[[SourceContext], Iterable[Watcher]]
-    """None where the settings ask for none."""
+    """No watcher where the settings ask for none."""
     interval_s: Callable[[ResolvedSettings], float]
-    """Within which each of its queries is observed again, unless it cannot be read."""
+    """The time between two reads of a query's position."""
     traits: OriginTraits | None = None
-    """Of the origin, where they are not in the table of origins already."""
+    """Of the origin. None: they are in `sparklag_schemas.enumerations.ORIGINS`."""
 
 
 def _checkpoint_watchers(context: SourceContext) -> Iterable[Watcher]:
@@ -72,13 +74,23 @@ register_source(
 register_source(SourceKind("group", _group_watchers, _longest_group_interval_s))
 
 
+@cache
+def _load() -> None:
+    """Import the modules that register kinds; those below are registered in this one."""
+    for entry_point in entry_points(group=_ENTRY_POINTS):
+        entry_point.load()
+
+
+def _kinds() -> Iterable[SourceKind]:
+    _load()
+    return _SOURCES.values()
+
+
 class Watchers:
     """The watchers of every kind, as one task that can be stopped before the others."""
 
     def __init__(self, context: SourceContext, supervisor: Supervisor) -> None:
-        for entry_point in entry_points(group=_ENTRY_POINTS):
-            entry_point.load()
-        self._watchers = [w for kind in _SOURCES.values() for w in kind.make_watchers(context)]
+        self._watchers = [w for kind in _kinds() for w in kind.make_watchers(context)]
         self._supervisor = supervisor
         self._running: asyncio.Task[None] | None = None
 
@@ -110,5 +122,5 @@ class Watchers:
 
 
 def longest_interval_s(settings: ResolvedSettings) -> float:
-    """Within which every watched query that can be read is observed again."""
-    return max(settings.heartbeat_s, *(kind.interval_s(settings) for kind in _SOURCES.values()))
+    """The longest time between two observations of a query that can be read."""
+    return max(settings.heartbeat_s, *(kind.interval_s(settings) for kind in _kinds()))

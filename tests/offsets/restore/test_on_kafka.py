@@ -264,8 +264,8 @@ def test_a_checkpoint_does_not_say_where_its_topics_are() -> None:
     [
         ({}, "starting_offsets() takes a query, or checkpoint=, and not both"),
         ({"query": "orders", "checkpoint": "/c"}, "and not both"),
-        ({"checkpoint": "/c", "at": "-2h"}, "checkpoint= goes without store= and at="),
-        ({"checkpoint": "/c", "store": "sqlite:///x.db"}, "checkpoint= goes without store="),
+        ({"checkpoint": "/c", "at": "-2h"}, "checkpoint= excludes store= and at="),
+        ({"checkpoint": "/c", "store": "sqlite:///x.db"}, "checkpoint= excludes store="),
         ({"query": "orders", "on_deleted": "latest"}, "takes error, earliest or unchecked"),
         ({"query": "orders", "at": "yesterday"}, "at='yesterday': 'yesterday' is neither epoch"),
         ({"query": "orders", "at": "-2 weeks"}, "at='-2 weeks'"),

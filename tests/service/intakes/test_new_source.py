@@ -37,17 +37,21 @@ class LedgerWatcher:
     def __init__(self, ledger: Path, context: SourceContext) -> None:
         self._ledger = ledger
         self._context = context
+        self._moved: dict[str, tuple[object, int]] = {}
+        """By query id: the last position, and when it was first read."""
 
     async def run(self) -> None:
         while True:
             for query_id, processed in json.loads(self._ledger.read_text()).items():
-                if self._context.owns(query_id):
+                if self._context.watches(query_id):
                     observed = self._observation(query_id, processed)
                     self._context.queue.put_nowait(Delivery(observed, nothing_to_do))
             await asyncio.sleep(_INTERVAL_S)
 
     def _observation(self, query_id: str, processed: dict[str, dict[str, int]]) -> Observation:
         offsets = {t: {int(p): offset for p, offset in ps.items()} for t, ps in processed.items()}
+        if self._moved.get(query_id, (None, 0))[0] != offsets:
+            self._moved[query_id] = (offsets, epoch_ms())
         return Observation(
             observation_id=str(uuid.uuid4()),
             query_id=query_id,
@@ -56,6 +60,7 @@ class LedgerWatcher:
             cause="booked",
             origin=ORIGIN,
             observed_at=epoch_ms(),
+            processed_at=self._moved[query_id][1],
             sources=[SourcePosition(source=0, processed=offsets)],
         )
 

@@ -1,0 +1,47 @@
+"""Kinds of sources are registered before anything goes by them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from sparklag_schemas import Settings
+from sparklag_schemas.enumerations import ORIGINS
+from sparklag_service.intakes import sources
+
+MODULE = """
+from sparklag_schemas.enumerations import OriginTraits
+from sparklag_service.intakes.sources import SourceKind, register_source
+
+register_source(SourceKind("almanac", lambda _: [], lambda _: 123.0, OriginTraits("an almanac")))
+"""
+
+
+@pytest.fixture
+def almanac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another distribution with a source, as if it were installed."""
+    (tmp_path / "almanac_source.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    installed = EntryPoint("almanac", "almanac_source", "sparklag.sources")
+    monkeypatch.setattr(
+        sources, "entry_points", lambda group: [installed] if group == installed.group else []
+    )
+    sources._load.cache_clear()
+    yield
+    sources._load.cache_clear()
+    del sources._SOURCES["almanac"], ORIGINS["almanac"], sys.modules["almanac_source"]
+
+
+@pytest.mark.usefixtures("almanac")
+def test_a_source_of_another_distribution_counts_from_the_first_pipeline_on() -> None:
+    assert sources.longest_interval_s(Settings().resolved("nowhere:1")) == 123.0
+    assert ORIGINS["almanac"].label == "an almanac"
+
+
+def test_without_one_the_longest_interval_is_that_of_the_settings() -> None:
+    settings = Settings(heartbeat_s=77.0).resolved("nowhere:1")
+    assert sources.longest_interval_s(settings) == 77.0
