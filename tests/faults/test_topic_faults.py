@@ -151,7 +151,7 @@ def malformed(number: int, chance: random.Random) -> bytes:
         b'{"query_id": 7}',
         b'{"schema_version": "9.0", "unknown": true}',
         b'{"query_id": "a", "run_id": "b", "observed_at": "soon", "cause": "progress"}',
-        b'{"query_id": "a", "run_id": "b", "observed_at": 1, "cause": "no such cause",'
+        b'{"query_id": "a", "run_id": "b", "observed_at": 1, "cause": ["progress"],'
         b' "observation_id": "c", "sources": []}',
         b"[" * 100_000,
         b'{"query_id": "\xff\xfe"}',

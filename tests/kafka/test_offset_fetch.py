@@ -181,6 +181,7 @@ async def test_a_response_like_an_earlier_one_is_not_decoded_again(version: int)
 
 
 @pytest.mark.parametrize("metadata", ["", None, "who committed it"])
+@pytest.mark.blocks_loop("the test encodes 50,000 partitions")
 async def test_decoding_many_partitions_lets_others_go_on_in_between(metadata: str | None) -> None:
     topics: Topics = {"t": {number: (number, metadata, 0) for number in range(50_000)}}
     fetching = asyncio.ensure_future(

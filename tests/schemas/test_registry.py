@@ -288,7 +288,7 @@ async def test_another_record_is_refused_by_its_name(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
     value = await formats(registry.url).writer(Observation, topic).encode(observation())
-    with pytest.raises(MalformedMessage, match=r"a sparklag\.Observation, here is sparklag\.Lag"):
+    with pytest.raises(MalformedMessage, match=r"a sparklag\.Observation, expected sparklag\.Lag"):
         await read(formats(registry.url).reader(LagEvent), value)
 
 

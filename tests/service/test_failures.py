@@ -146,6 +146,7 @@ async def test_what_the_topics_hold_keeps_no_instance_from_starting(
         await service.shows(query.query_id, lambda e: e.total_lag == 0, "no lag")
 
 
+@pytest.mark.blocks_loop("the test encodes messages of every extreme")
 async def test_no_number_ends_an_instance_or_changes_another_query(
     service_settings: Settings, second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:

@@ -224,6 +224,7 @@ async def test_a_topic_that_refuses_the_size_costs_that_one_and_later_ones_go_on
     assert topic_name in line
 
 
+@pytest.mark.blocks_loop("the test makes an observation of 800,000 partitions")
 async def test_what_is_larger_than_any_request_is_dropped_too(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
