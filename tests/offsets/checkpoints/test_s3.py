@@ -156,7 +156,6 @@ def test_batches_with_holes_are_looked_for_in_one_listing(
     assert requests.take() == {LIST: 2, GET: 1}
 
 
-@pytest.mark.blocks_loop("the test uploads a huge file")
 def test_of_a_huge_file_no_more_is_read_than_shows_that(
     bucket: Bucket, store: CheckpointStore
 ) -> None:
