@@ -8,13 +8,37 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 LIMIT_S = 0.1 if sys.gettrace() is None else 0.2
 """Tracing, for coverage, makes every step slower."""
 _Handle: Any = asyncio.Handle
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Excused(threading.local):
+    s = 0.0
+    """CPU time of the step that runs in this thread which does not count."""
+
+
+_excused = _Excused()
+
+
+def own_work(function: _Function) -> _Function:
+    """What a test computes by itself in its loop is not the product's."""
+
+    @wraps(function)
+    def excused(*arguments: Any, **named: Any) -> Any:
+        began_s, before_s = time.thread_time(), _excused.s
+        try:
+            return function(*arguments, **named)
+        finally:
+            _excused.s = before_s + time.thread_time() - began_s
+
+    return cast(_Function, excused)
 
 
 class BlockingStep(NamedTuple):
@@ -29,22 +53,20 @@ def blocking_steps(limit_s: float = LIMIT_S) -> Iterator[list[BlockingStep]]:
     """The steps, on any loop, that take more than `limit_s`, as they are found.
 
     What a process of tests does more than a service is not counted: a step that imports a module,
-    and the time of garbage collections over all that the tests have made. fsspec's own loop, in a
-    thread of its own, serves no one else.
+    the time of garbage collections over all that the tests have made, and `own_work`. fsspec's
+    own loop, in a thread of its own, serves no one else.
     """
     steps: list[BlockingStep] = []
     run = _Handle._run
-    collected = threading.local()
 
     def on_collection(phase: str, _: object) -> None:
-        sign = -1 if phase == "start" else 1
-        collected.s = getattr(collected, "s", 0.0) + sign * time.thread_time()
+        _excused.s += -time.thread_time() if phase == "start" else time.thread_time()
 
     def timed_run(handle: asyncio.Handle) -> None:
         modules, began_s = len(sys.modules), time.thread_time()
-        collected.s = 0.0
+        _excused.s = 0.0
         run(handle)
-        cpu_s = time.thread_time() - began_s - collected.s
+        cpu_s = time.thread_time() - began_s - _excused.s
         is_ours = threading.current_thread().name != "fsspecIO"
         if cpu_s > limit_s and len(sys.modules) == modules and is_ours:
             steps.append(BlockingStep(cpu_s, repr(handle)[:300]))

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from tests.loop_guard import own_work
 from tests.waiting import wait_for
 
 _TIMEOUT_S = 120.0
@@ -45,6 +46,7 @@ class SecondClient:
             }
         )
 
+    @own_work
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         """Create a topic and return once it can be used; its name. Settings with underscores."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
@@ -83,6 +85,7 @@ class SecondClient:
         found = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         return {number: partition.leader for number, partition in found.items()}
 
+    @own_work
     def produce(
         self,
         topic: str,
@@ -115,6 +118,7 @@ class SecondClient:
                 for number in range(self.partitions(topic))
             }
 
+    @own_work
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """The offsets a group has committed; partitions without one are left out."""
         wanted = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
@@ -139,6 +143,7 @@ class SecondClient:
         """Delete a group without members."""
         self._admin.delete_consumer_groups([group])[group].result(_TIMEOUT_S)
 
+    @own_work
     def read_all(self, topic: str) -> list[Message]:
         """Every record that is in the topic now, by partition and offset."""
         ends = self.end_offsets(topic)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
 
-from tests.loop_guard import blocking_steps
+from tests.loop_guard import blocking_steps, own_work
 
 pytestmark = pytest.mark.blocks_loop("to show that it is seen")
 
@@ -41,3 +42,17 @@ async def test_steps_that_wait_or_yield_are_not() -> None:
         asyncio.get_running_loop().call_soon(time.sleep, 0.1)
         await asyncio.sleep(0.01)
     assert steps == []
+
+
+async def test_what_a_test_computes_by_itself_is_not_counted() -> None:
+    own = own_work(_burn)
+
+    async def both() -> None:
+        own(0.1)
+        gc.collect()
+        _burn(0.02)
+
+    with blocking_steps(0.01) as steps:
+        await asyncio.create_task(both())
+    (step,) = (step for step in steps if step.cpu_s >= 0.02)
+    assert step.cpu_s < 0.1

@@ -14,6 +14,7 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.topics import key_of
 from sparklag_service.pipeline import Pipeline
+from tests.loop_guard import own_work
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server
 from tests.service.pipelines import pipeline_of
@@ -28,6 +29,7 @@ class RunningService:
         self.settings = pipeline.settings
         self._client = client
 
+    @own_work
     def observe(self, *observations: Observation) -> None:
         """Write to `processed-offsets` as a driver does."""
         for observation in observations:
@@ -37,6 +39,7 @@ class RunningService:
                 key=key_of(observation.query_id),
             )
 
+    @own_work
     def published(self, query_id: str) -> list[LagEvent | None]:
         """The query's events on `consumer-lag`, in order; None is a tombstone."""
         return [
