@@ -15,8 +15,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 LIMIT_S = 0.1 if sys.gettrace() is None else 0.2
 """Tracing, for coverage, makes every step slower."""
+_REFERENCE_S = 0.0025
+"""CPU time of `_reference` on the machine that the limit was chosen on."""
 _Handle: Any = asyncio.Handle
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _reference() -> float:
+    """CPU time of a fixed computation now: how slow the machine is."""
+    began_s, total = time.thread_time(), 0
+    for number in range(100_000):
+        total += number
+    return time.thread_time() - began_s
 
 
 class _Excused(threading.local):
@@ -68,7 +78,10 @@ def blocking_steps(limit_s: float = LIMIT_S) -> Iterator[list[BlockingStep]]:
         run(handle)
         cpu_s = time.thread_time() - began_s - _excused.s
         is_ours = threading.current_thread().name != "fsspecIO"
-        if cpu_s > limit_s and len(sys.modules) == modules and is_ours:
+        if cpu_s <= limit_s or len(sys.modules) != modules or not is_ours:
+            return
+        # A machine that is slow, or shared, takes as much longer for the same step.
+        if cpu_s / max(1.0, _reference() / _REFERENCE_S) > limit_s:
             steps.append(BlockingStep(cpu_s, repr(handle)[:300]))
 
     _Handle._run = timed_run
