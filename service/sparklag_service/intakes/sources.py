@@ -94,9 +94,6 @@ class Watchers:
         self._supervisor = supervisor
         self._running: asyncio.Task[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._watchers)
-
     @property
     def failing(self) -> Mapping[str, str]:
         """What cannot be read, and why."""
