@@ -47,6 +47,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of, own_topics
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.native import NATIVE
@@ -102,7 +103,7 @@ async def _rendering() -> list[Row]:
         say(f"scrape: rendering {_partitions():,} partitions × {series} series")
         ours, theirs, again = _Samples(), _Samples(), _Samples()
         pipeline = _pipeline()
-        exposition = Exposition(pipeline.state)
+        exposition = Exposition(InstanceState(pipeline))
         for number in range(_WARM_UP + _ROUNDS):
             events = _events(number, full=series == 6)
             sides = [

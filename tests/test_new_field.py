@@ -34,6 +34,7 @@ from sparklag_schemas import LagEvent, PartitionRecord, Settings, decode_lag_eve
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import converted
 from sparklag_schemas.documents import json_schema
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.publishing.cadence import partition_changed
 from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.rest.app import create_app
@@ -57,7 +58,7 @@ event = evaluated(state(), said({0: 70}))
 async def answered():
     pipeline = pipeline_of(Settings())
     pipeline.view.put(Entry(event, encode(event), 0.0))
-    transport = httpx.ASGITransport(create_app(pipeline.state))
+    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
     async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
         return (await client.get("/lag/orders")).json()
 

@@ -19,7 +19,6 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.stage import Evaluation
 from sparklag_service.history.history import History
 from sparklag_service.history.refill import Refill
-from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes import Delivery, Intake, SourceContext, delivery_queue
 from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
@@ -122,29 +121,9 @@ class Pipeline:
         )
         self.topics = OwnTopics(settings)
         self.stored_offsets = StoredOffsets(settings)
-        self.state = InstanceState(
-            settings,
-            counters,
-            self.supervisor,
-            self.queue,
-            self.tracked,
-            self.intake,
-            self.watchers,
-            self.enricher,
-            self.publisher,
-            self.publishing,
-            self.topics,
-            self.view,
-            self.view_reader,
-            self.live,
-            self.history,
-            self.stored_offsets,
-            self.recording,
-            self.mirror,
-        )
 
     async def run(self) -> None:
-        """Run until cancelled, Kafka there or not: while it is away, `state.not_ready` says why."""
+        """Run until cancelled, Kafka there or not: while it is away, InstanceState says why."""
         async with AsyncExitStack() as stack:
             for part in (self.stored_offsets, self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)

@@ -17,6 +17,7 @@ from sparklag_schemas import Observation, ResolvedSettings, Settings, SettingsEr
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
@@ -78,7 +79,8 @@ def _survive_signals() -> None:
 async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
     """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
     timeout_s = pipeline.settings.shutdown_timeout_s
-    http = HttpServer(pipeline.state)
+    state = InstanceState(pipeline)
+    http = HttpServer(state)
 
     async def serve_http() -> None:
         # uvicorn owns the signals, in the main thread.
@@ -92,20 +94,20 @@ async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> N
     with listening:
         # Requests are answered, and metrics pushed, from the pipeline's state: it ends last.
         await run_in_layers(
-            [pipeline.run()], _pushing(pipeline), [serve_http()], cancel_again_s=2 * timeout_s
+            [pipeline.run()], _pushing(state), [serve_http()], cancel_again_s=2 * timeout_s
         )
 
 
-def _pushing(pipeline: Pipeline) -> list[Coroutine[Any, Any, None]]:
+def _pushing(state: InstanceState) -> list[Coroutine[Any, Any, None]]:
     """What pushes metrics, where that is asked for. A driver goes on without it."""
-    if pipeline.settings.otlp.endpoint is None:
+    if state.settings.otlp.endpoint is None:
         return []
     try:
-        check_otlp(pipeline.settings)
+        check_otlp(state.settings)
     except SettingsError as error:
         _log.warning("no metrics are pushed: %s", error)
         return []
-    return [OtlpPush(pipeline.state).run()]
+    return [OtlpPush(state).run()]
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import StoreSettings
+from sparklag_service.instance_state import InstanceState
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, settings_for
@@ -52,5 +53,5 @@ async def test_schemathesis_finds_nothing_with_all_its_checks(
         assert tried is not None, text
         assert int(tried[1].replace(",", "")) > cases, text
         # It is well afterwards, too.
-        assert pipeline.state.not_ready() == {}
+        assert InstanceState(pipeline).not_ready() == {}
         assert pipeline.counters.reads_failed == 0

@@ -13,6 +13,7 @@ import pytest
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.topics import key_of
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.loop_guard import own_work
 from tests.second_client import SecondClient
@@ -26,6 +27,7 @@ class RunningService:
 
     def __init__(self, pipeline: Pipeline, client: SecondClient) -> None:
         self.pipeline = pipeline
+        self.state = InstanceState(pipeline)
         self.settings = pipeline.settings
         self._client = client
 
@@ -65,7 +67,7 @@ class RunningService:
 
     async def is_ready(self) -> None:
         """Wait until every part is."""
-        await nothing_is_left(self.pipeline.state.not_ready, "the service is ready")
+        await nothing_is_left(self.state.not_ready, "the service is ready")
 
 
 @pytest.fixture

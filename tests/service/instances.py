@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from sparklag_schemas import Settings
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.server import bind, run_until_http_ends
 from tests.service.pipelines import pipeline_of
@@ -21,7 +22,7 @@ async def instance(settings: Settings) -> AsyncIterator[tuple[Pipeline, int]]:
     port = listening.getsockname()[1]
     serving = asyncio.create_task(run_until_http_ends(pipeline, listening))
     try:
-        await nothing_is_left(pipeline.state.not_ready, "the instance is ready")
+        await nothing_is_left(InstanceState(pipeline).not_ready, "the instance is ready")
         yield pipeline, port
     finally:
         serving.cancel()

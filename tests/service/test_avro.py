@@ -133,10 +133,10 @@ async def test_a_registry_that_is_away_at_the_start_is_waited_for(
     query = seen(topic_name, {0: 0})
     async with starting(settings, second_client) as service:
         await holds(
-            lambda: "schema registry" in service.pipeline.state.not_ready(),
+            lambda: "schema registry" in service.state.not_ready(),
             "it says what it waits for",
         )
-        assert "refused" in service.pipeline.state.not_ready()["schema registry"]
+        assert "refused" in service.state.not_ready()["schema registry"]
         service.observe(query)
         await holds(lambda: service.pipeline.counters.publish_failures, "it cannot publish")
         with closing(server):
@@ -161,7 +161,7 @@ async def test_a_registry_that_goes_stops_nothing(
             second_client.produce(topic_name, [b"x"] * 9)
             await driver.observe(moved(query, {0: 4}))
             await service.shows(query.query_id, lambda e: e.total_lag == 5, "without it")
-            assert service.pipeline.state.not_ready() == {}
+            assert service.state.not_ready() == {}
             assert service.pipeline.counters.publish_failures == 0
 
 
@@ -217,7 +217,7 @@ async def test_avro_that_comes_while_the_registry_is_away_is_read_when_it_is_bac
             server.freeze()
             await driver.observe(query)
             await holds(lambda: service.pipeline.counters.reads_failed > 0, "it cannot read")
-            await holds(lambda: service.pipeline.state.not_ready(), "it says so")
+            await holds(lambda: service.state.not_ready(), "it says so")
             server.thaw()
             await service.shows(query.query_id, lambda e: e.total_lag == 0, "it reads it")
             assert service.pipeline.counters.refusals.counts.total() == 0

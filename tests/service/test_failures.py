@@ -16,6 +16,7 @@ from sparklag_schemas import LagEvent, Observation, Settings, StoreSettings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service import supervision
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.fuzz.extremes import extremes_of
 from tests.messages import QUERY_ID, position, seen
@@ -73,7 +74,7 @@ async def test_a_query_that_fails_at_a_stage_is_unknown_and_the_others_go_on(
     service.observe(seen(topic_name, {0: 3}, query_id=ill.query_id, run_id=ill.run_id))
     event = await service.shows(ill.query_id, lambda e: e.total_lag == 4, "its lag, once mended")
     assert event.status != "UNKNOWN"
-    await holds(lambda: not service.pipeline.state.unpublished, "nothing waits for ever")
+    await holds(lambda: not service.state.unpublished, "nothing waits for ever")
 
 
 _TASKS = {
@@ -119,7 +120,7 @@ async def test_a_task_that_dies_is_started_again(
     async with starting(service_settings, second_client) as service:
         pipeline = service.pipeline
         await holds(lambda: pipeline.supervisor.restarts[task] == 1, "it died")
-        assert pipeline.state.not_ready()[f"task {task}"] == "ZeroDivisionError: injected"
+        assert InstanceState(pipeline).not_ready()[f"task {task}"] == "ZeroDivisionError: injected"
         monkeypatch.setattr(supervision, "_STEADY_S", -1.0)
         await service.is_ready()
         service.observe(query)

@@ -18,6 +18,7 @@ from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
 from sparklag_service.cli.terminal import ascii_json, escape
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import page
 from sparklag_service.view.view import Entry
@@ -102,7 +103,7 @@ def test_in_a_log_line(name: str) -> None:
 async def test_in_a_label(name: str) -> None:
     pipeline = pipeline_of(settings())
     pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic()))
-    answer = await Exposition(pipeline.state).render("", "")
+    answer = await Exposition(InstanceState(pipeline)).render("", "")
     text = b"".join(answer.chunks).decode()
     assert is_harmless(text)
     ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]

@@ -7,6 +7,7 @@ import pytest
 
 from sparklag_schemas import Settings
 from sparklag_schemas.settings import LimitSettings
+from sparklag_service.instance_state import InstanceState
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running
@@ -34,10 +35,10 @@ async def test_made_up_queries_change_nothing_of_those_that_came_first(
         refused = pipeline.counters.refusals.counts
         await holds(lambda: refused[settings.offsets_topic, "limit"] >= 291, "the rest is refused")
         assert len(pipeline.tracked.queries) == 10
-        assert "10 of 10 (limits.queries)" in pipeline.state.degraded()["limits"]
+        assert "10 of 10 (limits.queries)" in InstanceState(pipeline).degraded()["limits"]
         second_client.produce(topic_name, [b"x"] * 5)
         await service.shows(first.query_id, lambda e: e.total_lag == 10, "it is still measured")
-        await holds(lambda: not pipeline.state.unpublished, "nothing waits for ever")
+        await holds(lambda: not InstanceState(pipeline).unpublished, "nothing waits for ever")
 
 
 async def test_queries_that_ended_make_room_for_one_that_lives(

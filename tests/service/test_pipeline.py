@@ -258,7 +258,7 @@ async def test_while_the_broker_is_away_nothing_is_lost_and_then_it_goes_on(
             broker.kill()
 
             async def says_why() -> bool:
-                return "kafka" in service.pipeline.state.not_ready()
+                return "kafka" in service.state.not_ready()
 
             await eventually(says_why, "it says that Kafka is away")
             entry = service.pipeline.view.get(query.query_id)

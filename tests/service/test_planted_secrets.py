@@ -28,6 +28,7 @@ from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
@@ -130,7 +131,7 @@ async def test_no_output_shows_one(
                 shown.append(event.data)
 
             async def says_what_is_away() -> bool:
-                found = str(pipeline.state.degraded())
+                found = str(InstanceState(pipeline).degraded())
                 return all(part in found for part in ("east", "webhdfs", "postgresql"))
 
             await eventually(says_what_is_away, "each that is away is named")
@@ -155,7 +156,7 @@ async def test_no_output_shows_one(
 
 async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list[str]:
     """All that one shows of these queries, and of itself."""
-    shown = [str(pipeline.state.degraded())]
+    shown = [str(InstanceState(pipeline).degraded())]
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         of_queries = (
             f"/{path}"

@@ -142,7 +142,7 @@ async def test_a_mirror_names_the_right_that_is_missing_and_goes_on_once_it_is_g
 
         async def fails(reason: str) -> None:
             why = f"Kafka cluster default: group {group}: {reason}"
-            await holds(lambda: why in service.pipeline.state.degraded().values(), reason)
+            await holds(lambda: why in service.state.degraded().values(), reason)
 
         service.observe(seen(topic_name, {0: 0}, query=topic_name))
         await fails("no right to it: the mirror needs Read on the group")
@@ -152,7 +152,7 @@ async def test_a_mirror_names_the_right_that_is_missing_and_goes_on_once_it_is_g
             " Read on the topic"
         )
         grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.READ)
-        await holds(lambda: not service.pipeline.state.degraded(), "nothing is missing")
+        await holds(lambda: not service.state.degraded(), "nothing is missing")
     assert internal.committed(group, topic_name) == {0: 0}
 
 

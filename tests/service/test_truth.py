@@ -190,10 +190,10 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
             east.kill()
 
             async def said() -> bool:
-                return "east" in service.pipeline.state.degraded()
+                return "east" in service.state.degraded()
 
             await eventually(said, "the cluster is named as away")
-            assert service.pipeline.state.not_ready() == {}
+            assert service.state.not_ready() == {}
             second_client.produce(topic_name, [b"x"] * 3)
             await service.shows(here.query_id, lambda e: e.total_lag == 5, "lag 5")
             aged = await service.shows(

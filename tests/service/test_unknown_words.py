@@ -12,6 +12,7 @@ from sparklag_schemas.formatting import mark
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import tail
 from sparklag_service.history.rows import pack, row_of, unpack
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.publishing.partition_publisher import PartitionChanges
 from sparklag_service.rest import page
@@ -56,7 +57,7 @@ def test_the_view_has_the_event_and_its_document() -> None:
 async def test_metrics_have_them_as_labels() -> None:
     pipeline = pipeline_of(settings())
     pipeline.view.put(Entry(event_of_tomorrow(), b"", time.monotonic()))
-    answer = await Exposition(pipeline.state).render("", "")
+    answer = await Exposition(InstanceState(pipeline)).render("", "")
     text = b"".join(answer.chunks).decode()
     assert 'status="DREAMING"' in text
     assert 'origin="telepathy"' in text

@@ -120,7 +120,7 @@ async def test_each_query_is_watched_by_one_of_two_instances(
         async with running(service_settings, second_client) as second:
 
             async def are_shared() -> bool:
-                counts = [len(one.pipeline.state.owned_queries) for one in (first, second)]
+                counts = [len(one.state.owned_queries) for one in (first, second)]
                 return sum(counts) == len(ids) and min(counts) > 0
 
             await eventually(are_shared, "both own some")

@@ -154,14 +154,14 @@ async def test_a_checkpoint_that_cannot_be_read_any_more_is_said_and_named(
             file.unlink()
 
         async def named() -> bool:
-            return any(str(checkpoint.folder) in line for line in service.pipeline.state.degraded())
+            return any(str(checkpoint.folder) in line for line in service.state.degraded())
 
         await eventually(named, "the location is named")
         event = await service.shows(
             checkpoint.query_id, lambda e: e.status == "UNKNOWN", "its status says so"
         )
         assert event.total_lag == 60
-        assert not service.pipeline.state.not_ready()
+        assert not service.state.not_ready()
 
 
 @asynccontextmanager

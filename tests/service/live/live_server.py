@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, Settings, encode
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
@@ -93,7 +94,7 @@ class LiveServer:
     def __init__(self, pipeline: Pipeline, port: int) -> None:
         self.pipeline = pipeline
         self.port = port
-        self.http = HttpServer(pipeline.state)
+        self.http = HttpServer(InstanceState(pipeline))
         self._offsets: dict[int, int] = {}
 
     @property

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Settings
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition, wants_gzip, wants_open_metrics
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
@@ -78,7 +79,7 @@ async def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(pipeline.state))
+    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
     async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
         yield client
 
@@ -145,7 +146,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
         ]
 
     pipeline = showing(settings(), *events(0))
-    exposition = Exposition(pipeline.state)
+    exposition = Exposition(InstanceState(pipeline))
 
     async def scrape() -> set[tuple[int, int]]:
         """How many partitions of each query, and their lag: of one moment, one pair."""
@@ -177,7 +178,7 @@ async def test_two_scrapes_at_once_are_each_whole_while_events_come() -> None:
 
 async def test_a_clock_that_is_given_makes_the_ages() -> None:
     pipeline = showing(settings(), lag_event(measured_at=NOW_MS - 4_000))
-    answer = await Exposition(pipeline.state, lambda: NOW_MS).render("", "")
+    answer = await Exposition(InstanceState(pipeline), lambda: NOW_MS).render("", "")
     text = b"".join(answer.chunks).decode()
     (line,) = [line for line in text.splitlines() if line.startswith("sparklag_query_measured_age")]
     assert line.endswith(" 4.000")
@@ -186,7 +187,7 @@ async def test_a_clock_that_is_given_makes_the_ages() -> None:
 async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
     pipeline = showing(settings(queries="owned"), lag_event(), lag_event(query_id="b"))
     pipeline.tracked.tracker.adopt(lag_event(query_id="b"))
-    answer = await Exposition(pipeline.state).render("", "")
+    answer = await Exposition(InstanceState(pipeline)).render("", "")
     text = b"".join(answer.chunks).decode()
     lags = [line for line in text.splitlines() if line.startswith("sparklag_query_lag{")]
     assert len(lags) == 1
@@ -194,7 +195,7 @@ async def test_only_owned_queries_are_shown_where_that_is_asked_for() -> None:
 
 
 async def test_an_empty_view_is_no_error_in_either_format() -> None:
-    exposition = Exposition(showing(settings(compat=COMPAT)).state)
+    exposition = Exposition(InstanceState(showing(settings(compat=COMPAT))))
     for accept, end in (("", "\n"), (OPEN_METRICS, "# EOF\n")):
         answer = await exposition.render(accept, "")
         text = b"".join(answer.chunks).decode()
@@ -204,7 +205,7 @@ async def test_an_empty_view_is_no_error_in_either_format() -> None:
 
 @pytest.mark.packaging
 async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) -> None:
-    answer = await Exposition(showing(settings(), full_event()).state).render("", "")
+    answer = await Exposition(InstanceState(showing(settings(), full_event()))).render("", "")
     text = b"".join(answer.chunks)
     assert await asyncio.to_thread(promtool_says, programs.promtool, text) == []
 
@@ -213,7 +214,7 @@ async def test_promtool_has_nothing_to_say_of_our_own_names(programs: Programs) 
 async def test_promtool_reads_the_other_tools_names_and_dislikes_what_they_are_known_for(
     programs: Programs,
 ) -> None:
-    exposition = Exposition(showing(settings(compat=COMPAT), full_event()).state)
+    exposition = Exposition(InstanceState(showing(settings(compat=COMPAT), full_event())))
     answer = await exposition.render("", "")
     said = await asyncio.to_thread(promtool_says, programs.promtool, b"".join(answer.chunks))
     assert {line.partition(" ")[0] for line in said} <= {

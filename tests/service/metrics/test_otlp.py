@@ -19,6 +19,7 @@ from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode
 from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
@@ -52,7 +53,7 @@ def pushing_to(
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
     """It pushes until the end of the block."""
-    task = asyncio.create_task(OtlpPush(pipeline.state).run())
+    task = asyncio.create_task(OtlpPush(InstanceState(pipeline)).run())
     try:
         yield
     finally:

@@ -45,7 +45,7 @@ async def test_what_is_produced_shows_in_the_scrape_without_any_event_of_the_que
     second_client.produce(topic_name, [b"record"] * 7)
     observation = seen(topic_name, {0: 3})
     service.observe(observation)
-    exposition = Exposition(service.pipeline.state)
+    exposition = Exposition(service.state)
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 4.0)
     second_client.produce(topic_name, [b"record"] * 2)
     await shows(exposition, observation.query_id, "sparklag_partition_lag", 6.0)
@@ -65,7 +65,7 @@ async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
     )
     observation = seen(topic_name, {0: 0})
     async with running(settings, second_client) as one, running(settings, second_client) as other:
-        expositions = [Exposition(service.pipeline.state) for service in (one, other)]
+        expositions = [Exposition(service.state) for service in (one, other)]
         one.observe(observation)
         for exposition in expositions:
             await shows(exposition, observation.query_id, "sparklag_partition_lag", 0.0)

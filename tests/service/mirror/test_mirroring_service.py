@@ -37,7 +37,7 @@ def mirroring_settings(kafka: LocalKafka, *queries: str, **fields: Any) -> Setti
 
 
 def http_of(service: RunningService) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(create_app(service.pipeline.state))
+    transport = httpx.ASGITransport(create_app(service.state))
     return httpx.AsyncClient(transport=transport, base_url="http://sparklag")
 
 
@@ -149,7 +149,7 @@ async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
     near, gone = (seen(topic_name, {0: 0}, query=f"{topic_name}-{n}") for n in ("near", "gone"))
     async with running(settings, second_client) as service, http_of(service) as http:
         service.observe(near, msgspec.structs.replace(gone, sources=[far]))
-        await holds(lambda: "mirror of east" in service.pipeline.state.degraded(), "it is named")
+        await holds(lambda: "mirror of east" in service.state.degraded(), "it is named")
         ready = await http.get("/health/ready")
         assert (ready.status_code, ready.json()["degraded"]["mirror of east"]) == (
             200,

@@ -123,10 +123,10 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
             # The lag is right all the same, and goes on being so.
             await service.shows(query_id, lambda e: e.total_lag == 10, "lag 10")
             await holds(
-                lambda: "offset store" in service.pipeline.state.degraded(),
+                lambda: "offset store" in service.state.degraded(),
                 "it is said what is away",
             )
-            assert service.pipeline.state.not_ready() == {}
+            assert service.state.not_ready() == {}
             service.observe(said[6])
             await service.shows(query_id, lambda e: e.total_lag == 0, "lag 0")
             committed = second_client.committed(store_group(settings), settings.offsets_topic)
@@ -135,7 +135,7 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
             await eventually(
                 lambda: has_batch(database.url, query_id, 6), "the last batch is recorded"
             )
-            await holds(lambda: service.pipeline.state.degraded() == {}, "nothing is away")
+            await holds(lambda: service.state.degraded() == {}, "nothing is away")
         records = await kept(database.url, query_id)
     assert [record.batch_id for record in records] == [6, 5, 4, 3, 2, 1, 0]
     assert not any(record.is_inferred for record in records)

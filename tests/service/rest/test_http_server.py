@@ -14,6 +14,7 @@ import pytest
 
 from sparklag_schemas import Settings
 from sparklag_schemas.settings import LimitSettings
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
@@ -45,7 +46,7 @@ class Serving:
 async def serving(**limits: float) -> AsyncIterator[Serving]:
     pipeline = pipeline_of(Settings(limits=LimitSettings(**limits)))  # type: ignore[arg-type]
     listening = bind("127.0.0.1", 0)
-    server = HttpServer(pipeline.state)
+    server = HttpServer(InstanceState(pipeline))
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await holds(lambda: server.started, "it serves")

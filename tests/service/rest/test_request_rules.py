@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from sparklag_schemas import Settings
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from tests.service.pipelines import pipeline_of
 
@@ -16,7 +17,7 @@ PATHS = ["/", "/lag", "/lag/nothing", "/stream", "/health/live", "/metrics", "/d
 
 def client(address: str = "127.0.0.1", **settings: object) -> httpx.AsyncClient:
     pipeline = pipeline_of(Settings(**settings))  # type: ignore[arg-type]
-    transport = httpx.ASGITransport(create_app(pipeline.state), client=(address, 1))
+    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 

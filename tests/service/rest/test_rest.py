@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from sparklag_schemas import Settings, encode
+from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
@@ -26,7 +27,7 @@ async def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(pipeline.state))
+    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
     async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
         yield client
 
