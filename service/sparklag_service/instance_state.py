@@ -20,7 +20,6 @@ class InstanceState:
         self.view = pipeline.view
         self.live = pipeline.live
         self.history = pipeline.history
-        self.stored_offsets = pipeline.stored_offsets
 
     @property
     def owned_queries(self) -> Collection[str]:

@@ -28,7 +28,6 @@ from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording.store_recorder import make_recorder
-from sparklag_service.rest.backend import StoredOffsets
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
@@ -120,12 +119,11 @@ class Pipeline:
             counters,
         )
         self.topics = OwnTopics(settings)
-        self.stored_offsets = StoredOffsets(settings)
 
     async def run(self) -> None:
         """Run until cancelled, Kafka there or not: while it is away, InstanceState says why."""
         async with AsyncExitStack() as stack:
-            for part in (self.stored_offsets, self.enricher, self.publishing):
+            for part in (self.enricher, self.publishing):
                 stack.push_async_callback(part.aclose)
             await self.topics.until_ready()
             await run_in_layers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Query, Response
@@ -17,14 +18,18 @@ from sparklag_offsets.errors import (
     TopicChanged,
     UnknownQuery,
 )
-from sparklag_offsets.restore.restoration import RestoreOptions
+from sparklag_offsets.restore.restoration import RestoreOptions, find_record, restore
+from sparklag_offsets.restore.restore_position import position_of_record
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
+from sparklag_offsets.store.stores import opened_store
 from sparklag_schemas import SparklagError
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
 
+_MAX_STORES: Final = 4
+"""Requests that read the offset store at a time, each on a connection of its own."""
 _OFFSETS: Final = {
     "type": "object",
     "description": "Topic, then partition, then offset; -2 is earliest.",
@@ -44,6 +49,7 @@ _KINDS: Final[dict[type[SparklagError], tuple[int, str, str]]] = {
 
 def add_offsets(app: FastAPI, backend: Backend) -> None:
     """The route."""
+    settings, reads = backend.settings, asyncio.Semaphore(_MAX_STORES)
 
     @app.get(
         "/offsets/{query}",
@@ -83,7 +89,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """By name or by id, from the offset store. `Sparklag-Batch-Id` and `Sparklag-Processed-At`
         (epoch milliseconds) name the batch; each `Sparklag-Warning` what is lost."""
-        if not backend.stored_offsets.is_configured:
+        if settings.store.url is None:
             raise problems.Problem(
                 404,
                 "no-offset-store",
@@ -95,9 +101,9 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         except ValueError as error:
             raise problems.invalid_parameter(f"at: {error}") from error
         try:
-            restored = await backend.stored_offsets.restore(
-                query, at_ms, RestoreOptions(edge, on_deleted, source)
-            )
+            async with reads, opened_store(settings.store.url) as store:
+                position = position_of_record(await find_record(store, query, at_ms))
+            restored = await restore(position, RestoreOptions(edge, on_deleted, source), settings)
         except (OffsetsError, KafkaUnavailable) as error:
             raise _problem(error) from error
         response = Response(restored.json, media_type=JSON)

@@ -141,7 +141,6 @@ async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
             assert refused.json()["type"].endswith(f"/{kind}"), question
         both = await http.get("/offsets/both")
         assert both.json()["query_ids"] == ["a", "b"]
-    await pipeline.stored_offsets.aclose()
 
 
 async def test_rest_without_a_store_says_so() -> None:
