@@ -34,16 +34,20 @@ MESSAGES: Final[Sequence[MessageType]] = (Observation, LagEvent, PartitionRecord
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def lag_event_components(ref_template: str) -> dict[str, Any]:
-    """Schemas by name of the lag event and its parts. They refer to each other by the template, in
+def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
+    """Schemas by name of the types and their parts. They refer to each other by the template, in
     which `{name}` stands for the name."""
-    return _components([LagEvent], ref_template)
+    _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
+    for component in by_name.values():
+        # Python before 3.13 keeps the indentation of docstrings.
+        component["description"] = " ".join(component["description"].split())
+    return dict(by_name)
 
 
 def json_schema(message: MessageType) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a message. Other fields are allowed: newer minor
     versions add some."""
-    definitions = _components([message], "#/$defs/{name}")
+    definitions = components([message], "#/$defs/{name}")
     top = definitions.pop(message.__name__)
     return {
         "$schema": _DIALECT,
@@ -149,7 +153,7 @@ def asyncapi() -> dict[str, Any]:
         "components": {
             "messages": messages,
             "schemas": {
-                **_components(MESSAGES, "#/components/schemas/{name}"),
+                **components(MESSAGES, "#/components/schemas/{name}"),
                 "CloudEventHeaders": _headers(),
             },
         },
@@ -168,14 +172,6 @@ def documents() -> dict[str, str]:
     by_name = {f"{file_stem(kind)}.schema.json": json_schema(kind) for kind in MESSAGES}
     by_name["asyncapi.json"] = asyncapi()
     return {name: json.dumps(document, indent=2) + "\n" for name, document in by_name.items()}
-
-
-def _components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
-    _, components = msgspec.json.schema_components(types, ref_template=ref_template)
-    for component in components.values():
-        # Python before 3.13 keeps the indentation of docstrings.
-        component["description"] = " ".join(component["description"].split())
-    return dict(components)
 
 
 def _server() -> dict[str, Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import FastAPI, Query, Response
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.history.page import HistoryPage, time_range
+from sparklag_service.history.page import time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
-from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED, ref
+from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, ref
 
 _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
@@ -46,12 +46,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         "/lag/{query}",
         tags=["lag"],
         summary="One query's lag event",
-        responses={
-            200: {"content": {JSON: {"schema": ref("LagEvent")}}},
-            404: NO_SUCH_QUERY,
-            409: AMBIGUOUS,
-            422: REFUSED,
-        },
+        responses={200: {"content": {JSON: {"schema": ref("LagEvent")}}}, **QUERY_PROBLEMS},
     )
     async def get_lag(query: str) -> Response:
         """By name or by id. The document is the newest event on `consumer-lag`, byte for byte."""
@@ -62,12 +57,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         tags=["lag"],
         summary="One query's totals over time",
         response_class=Response,
-        responses={
-            200: {"content": {JSON: {"schema": _history_schema()}}},
-            404: NO_SUCH_QUERY,
-            409: AMBIGUOUS,
-            422: REFUSED,
-        },
+        responses={200: {"content": {JSON: {"schema": ref("HistoryPage")}}}, **QUERY_PROBLEMS},
     )
     async def get_history(
         query: str,
@@ -88,14 +78,3 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
             raise problems.invalid_parameter(str(error)) from error
         page = backend.history.page(event, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)
-
-
-def _history_schema() -> dict[str, Any]:
-    """Of the response, without references: no other route uses it."""
-    _, components = msgspec.json.schema_components(
-        [HistoryPage], ref_template="#/components/schemas/{name}"
-    )
-    points = dict(components["HistoryPage"])
-    points["properties"] = dict(points["properties"])
-    points["properties"]["points"] = {"type": "array", "items": components["HistoryPoint"]}
-    return points

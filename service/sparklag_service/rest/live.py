@@ -10,7 +10,7 @@ from sparklag_service.live.event_stream import EventStream
 from sparklag_service.live.hub import TooManyReaders
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.openapi import AMBIGUOUS, NO_SUCH_QUERY, refused
+from sparklag_service.rest.openapi import QUERY_PROBLEMS, REFUSED, refused
 
 _EVENTS: dict[str, Any] = {
     "description": "Server-Sent Events without an end",
@@ -40,7 +40,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         tags=["live"],
         summary="Every query's lag events as they are published",
         response_class=Response,
-        responses={200: _EVENTS, 503: _FULL},
+        responses={200: _EVENTS, 422: REFUSED, 503: _FULL},
     )
     async def stream(last_id: LastId = None) -> Response:
         """First the newest event of every query, then each as it comes. `event: lag` carries the
@@ -53,12 +53,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         tags=["live"],
         summary="One query's lag events as they are published",
         response_class=Response,
-        responses={
-            200: _EVENTS,
-            404: NO_SUCH_QUERY,
-            409: AMBIGUOUS,
-            503: _FULL,
-        },
+        responses={200: _EVENTS, **QUERY_PROBLEMS, 503: _FULL},
     )
     async def stream_query(query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""

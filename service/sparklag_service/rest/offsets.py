@@ -26,7 +26,7 @@ from sparklag_schemas import SparklagError
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.openapi import AMBIGUOUS, JSON, NO_SUCH_QUERY, REFUSED
+from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS
 
 _MAX_STORES: Final = 4
 """Requests that read the offset store at a time, each on a connection of its own."""
@@ -58,9 +58,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         response_class=Response,
         responses={
             200: {"content": {JSON: {"schema": _OFFSETS}}},
-            404: NO_SUCH_QUERY,
-            409: AMBIGUOUS,
-            422: REFUSED,
+            **QUERY_PROBLEMS,
             503: {"description": "Kafka or the offset store does not answer"},
         },
     )
@@ -119,6 +117,6 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
 def _problem(error: SparklagError) -> problems.Problem:
     for kind, (status, name, title) in _KINDS.items():
         if isinstance(error, kind):
-            members = {"query_ids": error.query_ids} if isinstance(error, AmbiguousQuery) else {}
-            return problems.Problem(status, name, title, str(error), **members)
+            query_ids = error.query_ids if isinstance(error, AmbiguousQuery) else ()
+            return problems.Problem(status, name, title, str(error), query_ids)
     return problems.Problem(409, "not-restorable", "The query cannot be restored", str(error))

@@ -7,8 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from sparklag_schemas.documents import lag_event_components
+from sparklag_schemas import LagEvent
+from sparklag_schemas.documents import components
 from sparklag_service import VERSION
+from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
 
 
@@ -19,13 +21,20 @@ def ref(name: str) -> dict[str, str]:
 
 def refused(why: str) -> dict[str, Any]:
     """A problem document as the response."""
-    return {"description": why, "content": {problems.MEDIA_TYPE: {"schema": ref("Problem")}}}
+    return {
+        "description": why,
+        "content": {problems.MEDIA_TYPE: {"schema": ref("ProblemDocument")}},
+    }
 
 
 JSON = "application/json"
 REFUSED = refused("A parameter is not valid")
-NO_SUCH_QUERY = refused("No query has this name or id")
-AMBIGUOUS = refused("More than one query has this name")
+QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    404: refused("No query has this name or id"),
+    409: refused("More than one query has this name"),
+    422: REFUSED,
+}
+"""Of a route that takes the name or id of a query."""
 _NO_NUL = "^[^\\u0000]*$"
 """RequestRules refuses other texts: no name has a NUL in it."""
 
@@ -40,7 +49,8 @@ def document(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
         )
         schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(lag_event_components("#/components/schemas/{name}"))
+        types = (LagEvent, HistoryPage, problems.ProblemDocument)
+        schemas.update(components(types, "#/components/schemas/{name}"))
         schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
         schemas["LagPage"] = {
             "type": "object",
@@ -48,18 +58,6 @@ def document(app: FastAPI) -> dict[str, Any]:
             "properties": {
                 "queries": {"type": "array", "items": ref("LagSummary")},
                 "next_cursor": {"type": ["string", "null"]},
-            },
-        }
-        schemas["Problem"] = {
-            "type": "object",
-            "description": "RFC 9457. `type` names the problem and never changes.",
-            "required": ["type", "title", "status", "detail"],
-            "properties": {
-                "type": {"type": "string"},
-                "title": {"type": "string"},
-                "status": {"type": "integer"},
-                "detail": {"type": "string"},
-                "query_ids": {"type": "array", "items": {"type": "string"}},
             },
         }
         for item in openapi["paths"].values():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from fastapi import Request
+import msgspec
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from sparklag_service.view.view import Entry, View
@@ -16,19 +15,24 @@ MEDIA_TYPE = "application/problem+json"
 _TYPE_PREFIX = "tag:sparklag,2026:problem/"
 
 
+class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """RFC 9457. `type` names the problem and never changes."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    query_ids: Sequence[str] = ()
+
+
 class Problem(Exception):
     """A refused request. `kind` names it for programs and never changes."""
 
-    def __init__(self, status: int, kind: str, title: str, detail: str, **members: Any) -> None:
+    def __init__(
+        self, status: int, kind: str, title: str, detail: str, query_ids: Sequence[str] = ()
+    ) -> None:
         super().__init__(detail)
-        self.status = status
-        self.document = {
-            "type": _TYPE_PREFIX + kind,
-            "title": title,
-            "status": status,
-            "detail": detail,
-            **members,
-        }
+        self.document = ProblemDocument(_TYPE_PREFIX + kind, title, status, detail, query_ids)
 
 
 def find_query(view: View, name_or_id: str) -> Entry:
@@ -48,13 +52,13 @@ def find_query(view: View, name_or_id: str) -> Entry:
     )
 
 
-async def handle_problem(request: Request, problem: Exception) -> JSONResponse:
+async def handle_problem(request: Request, problem: Exception) -> Response:
     """Exception handler for Problem."""
     assert isinstance(problem, Problem)
     return problem_response(problem)
 
 
-async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
+async def handle_http_error(request: Request, error: Exception) -> Response:
     """Exception handler for what the router refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
@@ -62,7 +66,7 @@ async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
     return problem_response(problem, _allowed(error.headers))
 
 
-async def handle_invalid(request: Request, error: Exception) -> JSONResponse:
+async def handle_invalid(request: Request, error: Exception) -> Response:
     """Exception handler for parameters of the wrong type or value."""
     assert isinstance(error, RequestValidationError)
     faults = [f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors()]
@@ -74,9 +78,10 @@ def invalid_parameter(detail: str) -> Problem:
     return Problem(422, "invalid-parameter", "Invalid parameter", detail)
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """Its document."""
-    return JSONResponse(problem.document, problem.status, headers, media_type=MEDIA_TYPE)
+    body, status = msgspec.json.encode(problem.document), problem.document.status
+    return Response(body, status, headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(headers: Mapping[str, str] | None) -> dict[str, str]:
