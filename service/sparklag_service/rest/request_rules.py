@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklag_service.rest.problems import Problem, invalid_parameter, problem_response
 
-MAX_BODY_BYTES: Final = 64 * 1024
+_MAX_BODY_BYTES: Final = 64 * 1024
 """No route reads a body."""
 _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 """Nobody can register a name below these, and have it point here."""
@@ -45,11 +45,24 @@ class RequestRules:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
         problem = self._problem(scope)
         app = self._app if problem is None else problem_response(problem)
-        scope = {**scope, "method": "GET"} if exchange.without_body else scope
-        await app(scope, exchange.receive, exchange.send)
+        policy = _DOCS_POLICY if scope["path"].startswith("/docs") else _POLICY
+        added = [*_HEADERS, (b"content-security-policy", policy.encode())]
+        is_head, is_over = scope["method"] == "HEAD", False
+
+        async def send_by_rules(message: Message) -> None:
+            nonlocal is_over
+            if message["type"] == "http.response.start":
+                await send({**message, "headers": [*message.get("headers", ()), *added]})
+                if is_head:
+                    # A stream without an end ends too: the server then reports a disconnect.
+                    is_over = True
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif not is_over:
+                await send(message)
+
+        await app({**scope, "method": "GET"} if is_head else scope, receive, send_by_rules)
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])
@@ -62,7 +75,11 @@ class RequestRules:
                 "this service does not have the requested name: http_hosts lists its names",
             )
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:
+        if (
+            b"transfer-encoding" in headers
+            or not length.isdigit()
+            or int(length[:20]) > _MAX_BODY_BYTES
+        ):
             return Problem(413, "body-too-large", "Body too large", "no route takes a body")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             return invalid_parameter("no name has a NUL in it")
@@ -82,39 +99,3 @@ class RequestRules:
                 or any(fnmatchcase(name, host) for host in self._hosts)
             )
         return True
-
-
-class _Exchange:
-    """One request and its response, as the application sees them."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.without_body = scope["method"] == "HEAD"
-        self._is_docs = scope["path"].startswith("/docs")
-        self._receive = receive
-        self._send = send
-        self._read = 0
-        self._is_over = False
-
-    async def receive(self) -> Message:
-        """See ASGI. A stream without an end ends where nobody reads it."""
-        if self._is_over:
-            return {"type": "http.disconnect"}
-        message = await self._receive()
-        self._read += len(message.get("body", b""))
-        return message if self._read <= MAX_BODY_BYTES else {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        """See ASGI."""
-        if message["type"] == "http.response.start":
-            policy = _DOCS_POLICY if self._is_docs else _POLICY
-            added: list[tuple[bytes, bytes]] = [
-                *_HEADERS,
-                (b"content-security-policy", policy.encode()),
-            ]
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
-            await self._send(message)
-            if self.without_body:
-                self._is_over = True
-                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif not self._is_over:
-            await self._send(message)

@@ -112,6 +112,19 @@ async def test_what_does_not_speak_http_is_logged_once(
     assert len(said) <= 1
 
 
+async def test_head_of_a_stream_ends_and_its_connection_serves_the_next_request() -> None:
+    async with serving() as service:
+        head = b"HEAD /stream HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        reader = await service.connect(head)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        await holds(lambda: not service.pipeline.live.reading, "nobody reads the stream")
+        closing = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        got = await ended(await service.connect(head + closing))
+        assert got.count(b"HTTP/1.1 200 ") == 2
+        assert got.endswith(b'{"status":"live"}')
+
+
 async def test_an_answer_does_not_say_which_server_gave_it() -> None:
     async with serving() as service:
         closing = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import httpx
@@ -94,6 +95,12 @@ async def test_a_body_is_refused() -> None:
         assert answer.status_code == 413
         wrong = await http.get("/lag", headers={"content-length": "-1"})
         assert wrong.status_code == 413
+        chunked = await http.request("GET", "/lag", content=chunks())
+        assert chunked.status_code == 413
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    yield b"x"
 
 
 @pytest.mark.parametrize(
