@@ -96,8 +96,9 @@ class TopicMeasure:
         for number, old in zip(numbers, previous, strict=True):
             read = latest.get(number)
             first = earliest.get(number)
-            at = processed.get(number)
+            at = position = processed.get(number)
             plan = planned.get(number) if planned else None
+            rewound_from = measured_at_ms = lost = None
             # Mostly a partition has a lag and nothing else to report, now and before, and the query
             # did not go back: that is handled here, without calls.
             if (
@@ -116,35 +117,35 @@ class TopicMeasure:
                     )
                 )
             ):
+                position = at if at is not None else first
                 rewound_from = _rewound_from(at, old)
-                partition = TopicPartition(self._name, number)
-                verdict = self._judge(partition, at, read, first, rewound_from)
-                self._count(at, verdict, old)
+                verdict = self._judge(number, at, read, first, rewound_from)
                 status, reason, end, lag, measured_at_ms, lost = verdict
-                age_s, method = self._age(number, at if at is not None else first, read, lag, old)
             else:
-                rewound_from = measured_at_ms = lost = None
-                end = read.offset
-                lag = end - at
-                unmoved = old if old is not None and old.processed_offset == at else None
-                if old is not None:
-                    if old.latest_offset is not None and end > old.latest_offset:
-                        arrived += end - old.latest_offset
-                    if unmoved is None and old.processed_offset is not None:
-                        moved += at - old.processed_offset
-                age_s, method = 0.0, None
-                if lag:
-                    age_s, method = age_of(number, at, read, unmoved)
-                elif (
-                    unmoved is not None
-                    and unmoved.latest_offset == end
-                    and unmoved.earliest_offset == first
-                    and unmoved.planned_offset == plan
-                    and unmoved.status == "OK"
-                ):
-                    lags.append(unmoved)
-                    continue
-                status, reason = "OK", None
+                status, reason, end, lag = "OK", None, read.offset, read.offset - at
+            unmoved = None
+            if old is not None:
+                if end is not None and old.latest_offset is not None and end > old.latest_offset:
+                    arrived += end - old.latest_offset
+                if old.processed_offset == position:
+                    unmoved = old
+                elif at is not None and old.processed_offset is not None:
+                    # A step back undoes no work.
+                    moved += max(0, at - old.processed_offset)
+            age_s, method = (None, None) if lag is None else (0.0, None)
+            if lag and position is not None and read is not None:
+                age_s, method = age_of(number, position, read, unmoved)
+            elif (
+                lag == 0
+                and unmoved is not None
+                and unmoved.latest_offset == end
+                and unmoved.earliest_offset == first
+                and unmoved.planned_offset == plan
+                and unmoved.measured_at == measured_at_ms
+                and (unmoved.status, unmoved.reason) == (status, reason)
+            ):
+                lags.append(unmoved)
+                continue
             if flags and status == "OK" and number in flags:
                 status, reason = flags[number].status, flags[number].reason
             lags.append(
@@ -169,31 +170,6 @@ class TopicMeasure:
         self.moved += moved
         return lags
 
-    def _count(self, processed: int | None, verdict: Verdict, old: PartitionLag | None) -> None:
-        if old is None:
-            return
-        if verdict.latest is not None and old.latest_offset is not None:
-            self.arrived += max(0, verdict.latest - old.latest_offset)
-        if processed is not None and old.processed_offset is not None:
-            # A step back undoes no work.
-            self.moved += max(0, processed - old.processed_offset)
-
-    def _age(
-        self,
-        number: int,
-        at: int | None,
-        latest: LatestOffset | None,
-        lag: int | None,
-        old: PartitionLag | None,
-    ) -> tuple[float | None, str | None]:
-        """The age of the first unprocessed record, and its method; None for an unknown lag."""
-        if lag is None or at is None or latest is None:
-            return None, None
-        if lag == 0:
-            return 0.0, None
-        unmoved = old if old is not None and old.processed_offset == at else None
-        return self._ages.age(number, at, latest, unmoved)
-
     def _headroom_s(
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
@@ -207,7 +183,7 @@ class TopicMeasure:
 
     def _judge(
         self,
-        partition: TopicPartition,
+        number: int,
         processed: int | None,
         read: LatestOffset | None,
         earliest: int | None,
@@ -216,9 +192,9 @@ class TopicMeasure:
         if self._obstacle is not None:
             return self._obstacle
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
-        if self._existing and partition.partition not in self._existing and not fresh:
-            return Verdict("GONE", f"topic {self._name} has no partition {partition.partition}")
-        problem = self._unknown.get(partition) or self._topic.missing
+        if self._existing and number not in self._existing and not fresh:
+            return Verdict("GONE", f"topic {self._name} has no partition {number}")
+        problem = self._unknown.get(TopicPartition(self._name, number)) or self._topic.missing
         if read is None:
             return Verdict("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None
