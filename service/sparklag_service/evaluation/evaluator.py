@@ -28,11 +28,11 @@ from sparklag_service.evaluation.query_history import (
     advance_history,
     start_history,
 )
-from sparklag_service.evaluation.query_measure import QueryMeasure
+from sparklag_service.evaluation.query_measure import measure_query
 from sparklag_service.evaluation.rates import catch_up, rates_of
 from sparklag_service.evaluation.status import history_verdicts, query_status
 from sparklag_service.evaluation.trends import TopicTrends
-from sparklag_service.evaluation.verdict import FLAGS, Verdict
+from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState, without_position
 
 
@@ -79,19 +79,19 @@ class Evaluator:
         thresholds = self.thresholds_of(state.name, state.query_id)
         last = previous.event if previous is not None else None
         before = previous.history if previous is not None else start_history(state, measure_time)
-        measure = QueryMeasure(state, offsets, measure_time, self.latest_max_age_s, before)
-        measure.measure(last)
-        topics = measure.topics
+        since_s = max(0.0, measure_time.now_s - before.at_s)
+        measured = measure_query(state, offsets, measure_time, self.latest_max_age_s, last, since_s)
+        topics = measured.topics
         history = advance_history(
             before,
             state,
             topics,
             measure_time,
-            arrived=measure.arrived,
-            moved=measure.moved,
+            arrived=measured.arrived,
+            moved=measured.moved,
             thresholds=thresholds,
         )
-        _update_flags(topics, before.trends, history.trends)
+        _set_flags(topics, history.trends)
         window = self._window(state, topics, measure_time, thresholds, previous)
         partitions = [partition for topic in topics for partition in topic.partitions]
         lags = [partition.lag for partition in partitions if partition.lag is not None]
@@ -113,7 +113,7 @@ class Evaluator:
                 headroom=headroom,
             )
         status, reason, *_ = query_status(
-            state, partitions, measure.unmeasured, [*verdicts], silent=silent
+            state, partitions, measured.unmeasured, [*verdicts], silent=silent
         )
         rates = rates_of(history)
         catch_up_s, catch_up_reason = catch_up(total_lag, rates, state.batch, status)
@@ -212,23 +212,16 @@ def _identity(state: QueryState) -> dict[str, Any]:
     }
 
 
-def _update_flags(
-    topics: Sequence[TopicLag],
-    before: Mapping[SourceTopic, TopicTrends],
-    now: Mapping[SourceTopic, TopicTrends],
-) -> None:
-    """Partitions were measured with the flags of the previous commit: set those of the new one."""
-    if before is now:
-        return
+def _set_flags(topics: Sequence[TopicLag], trends: Mapping[SourceTopic, TopicTrends]) -> None:
+    """Give partitions that are OK the verdicts on their past."""
     for topic in topics:
-        key = (topic.source, topic.topic)
-        old_flags = before[key].flags if key in before else {}
-        flags = now[key].flags
-        for index, partition in enumerate(topic.partitions) if old_flags or flags else ():
-            old, new = old_flags.get(partition.partition), flags.get(partition.partition)
-            is_flagged = old is not None and partition.status in FLAGS
-            if old is not new and (partition.status == "OK" or is_flagged):
-                status, reason = (new.status, new.reason) if new is not None else ("OK", None)
+        of_topic = trends.get((topic.source, topic.topic))
+        if of_topic is None or not of_topic.flags:
+            continue
+        for index, partition in enumerate(topic.partitions):
+            flag = of_topic.flags.get(partition.partition)
+            if flag is not None and partition.status == "OK":
+                status, reason = flag.status, flag.reason
                 topic.partitions[index] = replace(partition, status=status, reason=reason)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokafka.structs import TopicPartition
 
-from sparklag_schemas import PartitionLag, Status
-from sparklag_schemas.bounds import bounded_s
+from sparklag_schemas import PartitionLag, Status, TopicLag
+from sparklag_schemas.bounds import bounded, bounded_s
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, MeasureTime, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.time_lag import TopicAges
@@ -19,16 +19,7 @@ from sparklag_service.tracking.query_state import SourceState
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
 _RECREATED = "the topic was deleted and created anew: the position is one of the topic before"
-
-
-class PreviousLags(NamedTuple):
-    """The partitions in the query's last event, if that was of the same topic."""
-
-    partitions: Sequence[PartitionLag]
-    since_s: float
-    """Seconds since then."""
-    flags: Mapping[int, Verdict]
-    """What follows from the past of partitions that are OK now."""
+_NO_TOPIC = Topic()
 
 
 class TopicMeasure:
@@ -38,31 +29,31 @@ class TopicMeasure:
         self,
         source: SourceState,
         name: str,
-        topic: Topic,
-        topic_id: str | None,
         offsets: ClusterOffsets,
         measure_time: MeasureTime,
         max_age_s: float,
-        previous: PreviousLags,
+        before: TopicLag | None,
+        since_s: float,
     ) -> None:
+        """`before`: the topic in the query's last event, of `since_s` seconds ago."""
+        self._source = source
         self._name = name
-        self._previous = previous
-        self._topic = topic
-        self._existing = topic.numbers
-        self._has_ids = topic_id is not None
+        self._topic = topic = offsets.topics.get(name, _NO_TOPIC)
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
+        self._topic_id = _topic_id(topic, self._processed, before)
+        self._previous: Sequence[PartitionLag] = ()
+        if before is not None and before.topic_id in (self._topic_id, None):
+            self._previous = before.partitions
         self._latest = offsets.latest[source.isolation_level].get(name, {})
         self._earliest = offsets.earliest.get(name, {})
         self._advances = offsets.advances
         self._unknown = offsets.unknown
-        self._ages = TopicAges(
-            name, offsets, source.isolation_level, measure_time, previous.since_s
-        )
+        self._ages = TopicAges(name, offsets, source.isolation_level, measure_time, since_s)
         self._measure_time = measure_time
         self._max_age_s = max_age_s
-        self._obstacle = _obstacle(source, name, topic, topic_id)
+        self._obstacle = _obstacle(source, name, topic, self._topic_id)
         self.arrived = 0
         """Records that arrived since the previous measurement."""
         self.moved = 0
@@ -76,9 +67,25 @@ class TopicMeasure:
             return Verdict("UNKNOWN", self._topic.missing)
         return Verdict("UNKNOWN", "not measured yet" if self._started else NO_BATCH)
 
-    def partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
-        """The partitions with these numbers, in their order."""
-        obstacle, flags, age_of = self._obstacle, self._previous.flags, self._ages.age
+    def topic_lag(self) -> TopicLag:
+        """The topic with its partitions; without verdicts on their past."""
+        source = self._source
+        numbers = source.watched_partitions(self._name, self._topic.partitions)
+        partitions = self._partition_lags(numbers)
+        lags = [partition.lag for partition in partitions if partition.lag is not None]
+        return TopicLag(
+            topic=self._name,
+            source=source.source,
+            cluster=source.cluster,
+            topic_id=self._topic_id,
+            assigned=source.assigned is not None,
+            isolation_level=source.isolation_level,
+            total_lag=bounded(sum(lags)) if lags else None,
+            partitions=partitions,
+        )
+
+    def _partition_lags(self, numbers: list[int]) -> list[PartitionLag]:
+        obstacle, age_of = self._obstacle, self._ages.age
         latest, earliest, advances = self._latest, self._earliest, self._advances
         processed, planned, requested_s = (
             self._processed,
@@ -92,7 +99,7 @@ class TopicMeasure:
         age_s: float | None
         method: str | None
         status: Status
-        previous = aligned(self._previous.partitions, numbers)
+        previous = aligned(self._previous, numbers)
         for number, old in zip(numbers, previous, strict=True):
             read = latest.get(number)
             first = earliest.get(number)
@@ -146,8 +153,6 @@ class TopicMeasure:
             ):
                 lags.append(unmoved)
                 continue
-            if flags and status == "OK" and number in flags:
-                status, reason = flags[number].status, flags[number].reason
             lags.append(
                 PartitionLag(
                     partition=number,
@@ -192,7 +197,7 @@ class TopicMeasure:
         if self._obstacle is not None:
             return self._obstacle
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
-        if self._existing and number not in self._existing and not fresh:
+        if self._topic.numbers and number not in self._topic.numbers and not fresh:
             return Verdict("GONE", f"topic {self._name} has no partition {number}")
         problem = self._unknown.get(TopicPartition(self._name, number)) or self._topic.missing
         if read is None:
@@ -234,10 +239,35 @@ class TopicMeasure:
             reason = f"its latest offset {latest} was read before the position {processed}"
             return Verdict("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
-        if not self._has_ids:
+        if self._topic_id is None:
             return Verdict("RECREATED", f"{reason}: the topic was created anew", latest)
         # The same topic by its id: a new leader that has not caught up, or one that lost records.
         return Verdict("UNKNOWN", f"{reason}: its leader has lost records, or is new", latest)
+
+
+def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
+    """The id of the topic that the position is of."""
+    if before is not None and processed and _is_unmoved(before, processed):
+        # The position did not move: it is still one of the topic in which it was reached.
+        return before.topic_id or topic.topic_id
+    if topic.topic_id is None and before is not None and not _was_recreated(before):
+        return before.topic_id
+    return topic.topic_id
+
+
+def _is_unmoved(before: TopicLag, processed: Mapping[int, int]) -> bool:
+    """Whether no partition has moved, and none was added."""
+    count = 0
+    for partition in before.partitions:
+        if partition.processed_offset is not None:
+            if processed.get(partition.partition) != partition.processed_offset:
+                return False
+            count += 1
+    return count == len(processed)
+
+
+def _was_recreated(topic: TopicLag) -> bool:
+    return any(partition.status == "RECREATED" for partition in topic.partitions)
 
 
 def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None) -> Verdict | None:
