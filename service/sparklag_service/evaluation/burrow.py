@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, Status, Thresholds, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, Status, Thresholds, TopicLag
 from sparklag_schemas.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import SourceTopic
@@ -32,34 +32,20 @@ _ENDS_EVERY_S: Final = 10.0
 _FROM_WINDOW: Final[tuple[Status, ...]] = ("WARN", "STALL", "STOP", "REWIND")
 
 
-class CommittedOffset(NamedTuple):
-    """What was committed for a partition, and its lag then. None: not known."""
-
-    offset: int
-    lag: int | None
-
-
-class GroupCommit(NamedTuple):
-    """A commit of the group."""
+class Sample(NamedTuple):
+    """The group's partitions at one time."""
 
     at_s: float
     """`time.monotonic()`."""
-    partitions: Mapping[SourceTopic, Mapping[int, CommittedOffset]]
-
-
-class LogEnds(NamedTuple):
-    """The log end offsets at one time."""
-
-    at_s: float
-    partitions: Mapping[SourceTopic, Mapping[int, int]]
+    partitions: Mapping[SourceTopic, Mapping[int, PartitionLag]]
 
 
 @dataclass(frozen=True)
 class CommitWindow:
     """A group's last commits, and the last log ends; the oldest first."""
 
-    commits: tuple[GroupCommit, ...] = ()
-    ends: tuple[LogEnds, ...] = ()
+    commits: tuple[Sample, ...] = ()
+    ends: tuple[Sample, ...] = ()
     inherited: Mapping[SourceTopic, Mapping[int, Verdict]] = field(default_factory=dict)
     """The verdicts of the instance that measured the group before; they hold until two commits were
     seen here."""
@@ -71,12 +57,12 @@ class CommitWindow:
         """The window one measurement on; it holds `size` commits."""
         commits, ends, now_s = self.commits, self.ends, measure_time.now_s
         if not ends or now_s - ends[-1].at_s >= _ENDS_EVERY_S:
-            ends = (*ends[1 - _ENDS :], LogEnds(now_s, _log_ends(topics)))
+            ends = (*ends[1 - _ENDS :], Sample(now_s, _by_partition(topics)))
         if state.processed_at_ms is not None and state.processed_at_ms != self.processed_at_ms:
             at_s = min(now_s, measure_time.monotonic_s(state.processed_at_ms))
             if commits:
                 at_s = max(at_s, commits[-1].at_s)
-            commits = (*commits[1 - size :], GroupCommit(at_s, _committed(topics)))
+            commits = (*commits[1 - size :], Sample(at_s, _by_partition(topics)))
         return CommitWindow(commits, ends, self.inherited, state.processed_at_ms)
 
     def judge(
@@ -104,39 +90,44 @@ class CommitWindow:
         self, key: SourceTopic, number: int, lag: int, now_s: float, allowed_lag: int
     ) -> Verdict | None:
         """Rules 2 to 6. None: OK."""
-        commits: list[CommittedOffset] = []
         times_s: list[float] = []
+        offsets: list[int] = []
+        lags: list[int] = []
         for commit in self.commits:
-            committed = commit.partitions.get(key, {}).get(number)
-            if committed is not None:
-                commits.append(committed)
+            partition = commit.partitions.get(key, {}).get(number)
+            if partition is not None and partition.processed_offset is not None:
                 times_s.append(commit.at_s)
-        if len(commits) < 2:
+                offsets.append(partition.processed_offset)
+                if partition.lag is not None:
+                    lags.append(partition.lag)
+        if len(offsets) < 2:
             return self.inherited.get(key, {}).get(number)
         waits = f"{lag:,} records wait"
-        last = commits[-1].offset
+        last = offsets[-1]
         since_commit_s, lasted_s = now_s - times_s[-1], times_s[-1] - times_s[0]
         if since_commit_s > lasted_s and not self._was_at_end(key, number, last):
-            took = f"the {len(commits)} before took {span(lasted_s)}"
+            took = f"the {len(offsets)} before took {span(lasted_s)}"
             return Verdict("STOP", f"no commit for {span(since_commit_s)}, {took}; {waits}")
-        farthest = _went_back_from([committed.offset for committed in commits])
+        farthest = _went_back_from(offsets)
         if farthest is not None:
             reason = f"went back from {farthest} to older offsets, it is at {last}"
             return Verdict("REWIND", reason)
-        lags = [committed.lag for committed in commits if committed.lag is not None]
         if any(lag <= allowed_lag for lag in lags):
             return None
-        if all(committed.offset == last for committed in commits):
-            return Verdict("STALL", f"has not moved in {len(commits)} commits, {waits}")
-        if all(newer >= older for older, newer in pairwise(lags)):
-            reason = f"lag has not fallen in {len(commits)} commits"
+        if all(committed == last for committed in offsets):
+            return Verdict("STALL", f"has not moved in {len(offsets)} commits, {waits}")
+        if len(lags) > 1 and all(newer >= older for older, newer in pairwise(lags)):
+            reason = f"lag has not fallen in {len(offsets)} commits"
             return Verdict("WARN", f"{reason}: from {lags[0]:,} to {lags[-1]:,} records")
         return None
 
     def _was_at_end(self, key: SourceTopic, number: int, offset: int) -> bool:
         """Whether the log ended there, or before, a short time ago."""
         ends = (sample.partitions.get(key, {}).get(number) for sample in self.ends)
-        return any(end is not None and end <= offset for end in ends)
+        return any(
+            end is not None and end.latest_offset is not None and end.latest_offset <= offset
+            for end in ends
+        )
 
 
 def inherited_window(event: LagEvent) -> CommitWindow:
@@ -152,25 +143,11 @@ def inherited_window(event: LagEvent) -> CommitWindow:
     return CommitWindow(inherited=verdicts, processed_at_ms=event.processed_at)
 
 
-def _committed(topics: Sequence[TopicLag]) -> Mapping[SourceTopic, Mapping[int, CommittedOffset]]:
+def _by_partition(
+    topics: Sequence[TopicLag],
+) -> Mapping[SourceTopic, Mapping[int, PartitionLag]]:
     return {
-        (topic.source, topic.topic): {
-            partition.partition: CommittedOffset(partition.processed_offset, partition.lag)
-            for partition in topic.partitions
-            if partition.processed_offset is not None
-        }
-        for topic in topics
-    }
-
-
-def _log_ends(topics: Sequence[TopicLag]) -> Mapping[SourceTopic, Mapping[int, int]]:
-    return {
-        (topic.source, topic.topic): {
-            partition.partition: partition.latest_offset
-            for partition in topic.partitions
-            if partition.latest_offset is not None
-        }
-        for topic in topics
+        (topic.source, topic.topic): {p.partition: p for p in topic.partitions} for topic in topics
     }
 
 
