@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from sparklag_schemas.errors import SettingsError
-from sparklag_schemas.redaction import HIDDEN, redact_location, shown_url
+from sparklag_schemas.redaction import HIDDEN, redact, redact_location, shown_url
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -304,6 +304,13 @@ class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     endpoint: str | None = None
     """Of OTLP over HTTP: `http://collector:4318/v1/metrics`. None: nothing is pushed."""
     interval_s: Seconds = 30.0
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError(
+                f"otlp.endpoint = {redact(shown_url(self.endpoint))!r}: takes the address of OTLP"
+                " over HTTP, like http://collector:4318/v1/metrics"
+            )
 
 
 class ClusterAccess(NamedTuple):

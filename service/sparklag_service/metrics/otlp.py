@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from sparklag_schemas import Settings, SettingsError
+from sparklag_schemas.redaction import redact, shown_url
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import repeat
 from sparklag_service.metrics.scheme import NamedQuery, Selection
@@ -27,15 +27,9 @@ _EXPORTERS_LOG = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
 
 def check_otlp(settings: Settings) -> None:
-    """Raise SettingsError where metrics are to be pushed, and cannot be."""
-    endpoint = settings.otlp.endpoint
-    if endpoint is None:
+    """Raise SettingsError where metrics are to be pushed, and OpenTelemetry is not installed."""
+    if settings.otlp.endpoint is None:
         return
-    if urlsplit(endpoint).scheme not in ("http", "https"):
-        raise SettingsError(
-            f"setting otlp.endpoint = {_shown(endpoint)!r}: takes the address of OTLP over HTTP,"
-            " like http://collector:4318/v1/metrics"
-        )
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter
         import opentelemetry.sdk.metrics  # noqa: F401  # only whether it is there
@@ -57,8 +51,7 @@ class OtlpPush:
         self._selection = Selection(settings.metrics)
         self._interval_s = settings.otlp.interval_s
         endpoint = settings.otlp.endpoint or ""
-        self._endpoint = _shown(endpoint)
-        self._secret = urlsplit(endpoint).netloc.rpartition("@")[0]
+        self._endpoint = redact(shown_url(endpoint))
         self._exporter = OTLPMetricExporter(
             endpoint=endpoint, timeout=min(_LONGEST_REQUEST_S, self._interval_s)
         )
@@ -106,8 +99,7 @@ class OtlpPush:
         with _logged_by_this_thread() as messages:
             for batch in batches(shown, self._selection, time.time_ns()):
                 if self._exporter.export(batch) is not MetricExportResult.SUCCESS:
-                    reason = messages[0] if messages else "no reason given"
-                    return reason.replace(f"{self._secret}@", "") if self._secret else reason
+                    return redact(messages[0]) if messages else "no reason given"
         return None
 
 
@@ -130,9 +122,3 @@ def _logged_by_this_thread() -> Iterator[list[str]]:
         yield messages
     finally:
         logger.removeFilter(collect)
-
-
-def _shown(endpoint: str) -> str:
-    """Without credentials."""
-    netloc = urlsplit(endpoint).netloc
-    return endpoint.replace(netloc, netloc.rpartition("@")[2], 1) if netloc else endpoint
