@@ -7,21 +7,7 @@ from dataclasses import dataclass, replace
 
 from sparklag_offsets.checkpoints.position import CheckpointPosition
 from sparklag_offsets.errors import BeforeFirstBatch, SourceNotNamed
-from sparklag_offsets.store.batch_record import BatchRecord
-
-
-@dataclass(frozen=True)
-class TopicPosition:
-    """One topic of one source."""
-
-    source: int
-    topic: str
-    offsets: dict[int, int]
-    """Next offset by partition."""
-    topic_id: str | None = None
-    bootstrap_servers: str | None = None
-    assigned: bool = False
-    """Whether the query assigns its partitions."""
+from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges
 
 
 @dataclass(frozen=True)
@@ -32,7 +18,8 @@ class RestorePosition:
     query: str | None
     batch_id: int
     processed_at: int | None
-    topics: tuple[TopicPosition, ...]
+    topics: tuple[TopicRanges, ...]
+    """Their ends are the position; where they start is not used."""
 
     @property
     def shown(self) -> str:
@@ -61,28 +48,17 @@ class RestorePosition:
 
 def position_of_record(record: BatchRecord) -> RestorePosition:
     """The position after the batch of `record`."""
-    topics = (
-        TopicPosition(
-            topic.source,
-            topic.topic,
-            topic.end_offsets(),
-            topic.topic_id,
-            topic.bootstrap_servers,
-            topic.assigned,
-        )
-        for topic in record.topics
-    )
     return RestorePosition(
-        record.query_id, record.query, record.batch_id, record.processed_at, tuple(topics)
+        record.query_id, record.query, record.batch_id, record.processed_at, tuple(record.topics)
     )
 
 
 def position_of_checkpoint(position: CheckpointPosition, location: str) -> RestorePosition:
     """The position after the newest committed batch. Raises BeforeFirstBatch without one."""
     topics = tuple(
-        TopicPosition(source.source, topic, offsets)
+        TopicRanges(source.source, topic, None, None, [(p, None, end) for p, end in ends.items()])
         for source in position.sources
-        for topic, offsets in (source.processed or {}).items()
+        for topic, ends in (source.processed or {}).items()
     )
     if position.batch_id is None or not topics:
         raise BeforeFirstBatch(f"{location}: no batch with a Kafka source is committed there yet")

@@ -11,7 +11,8 @@ from typing import Final, Literal
 from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import PositionDeleted, TopicChanged
-from sparklag_offsets.restore.restore_position import RestorePosition, TopicPosition
+from sparklag_offsets.restore.restore_position import RestorePosition
+from sparklag_offsets.store.batch_record import TopicRanges
 from sparklag_schemas import Offsets
 from sparklag_schemas.printable import first_few
 
@@ -57,7 +58,7 @@ class _Check:
         self.deleted: list[str] = []
 
     def topic(
-        self, topic: str, recorded: TopicPosition | None, bounds: TopicBounds
+        self, topic: str, recorded: TopicRanges | None, bounds: TopicBounds
     ) -> dict[int, int]:
         if bounds.absence is not None:
             raise TopicChanged(f"{self._shown}: topic {topic}: {bounds.absence}")
@@ -70,7 +71,7 @@ class _Check:
             )
         offsets = {
             number: self._partition(topic, number, offset, bounds)
-            for number, offset in recorded.offsets.items()
+            for number, offset in recorded.end_offsets().items()
         }
         if not recorded.assigned:
             for number in bounds.partitions:
@@ -109,7 +110,7 @@ class _Check:
 def unchecked_offsets(position: RestorePosition, topics: Collection[str] | None) -> Offsets:
     """As recorded, of the topics in `topics`."""
     return {
-        topic.topic: dict(sorted(topic.offsets.items()))
+        topic.topic: dict(sorted(topic.end_offsets().items()))
         for topic in sorted(position.topics, key=lambda topic: topic.topic)
         if topics is None or topic.topic in topics
     }

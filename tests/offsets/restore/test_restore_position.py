@@ -8,7 +8,6 @@ from sparklag_offsets.checkpoints.position import CheckpointPosition, SourceOffs
 from sparklag_offsets.errors import BeforeFirstBatch, SourceNotNamed
 from sparklag_offsets.restore.restore_position import (
     RestorePosition,
-    TopicPosition,
     position_of_checkpoint,
     position_of_record,
 )
@@ -16,31 +15,23 @@ from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 
-ORDERS = TopicPosition(0, "orders", {0: 5})
-CLICKS = TopicPosition(0, "clicks", {0: 6})
-USERS = TopicPosition(2, "users", {0: 7})
-AGAIN = TopicPosition(2, "orders", {0: 3})
+ORDERS = TopicRanges(0, "orders", None, None, [(0, None, 5)])
+CLICKS = TopicRanges(0, "clicks", None, None, [(0, None, 6)])
+USERS = TopicRanges(2, "users", None, None, [(0, None, 7)])
+AGAIN = TopicRanges(2, "orders", None, None, [(0, None, 3)])
 
 
-def at(*topics: TopicPosition) -> RestorePosition:
+def at(*topics: TopicRanges) -> RestorePosition:
     return RestorePosition(QUERY_ID, "orders", 4, at_ms(4), topics)
 
 
 def test_a_record_says_where_it_ends() -> None:
-    kept = record(
-        4,
-        ranges=encode_ranges(
-            [
-                TopicRanges(0, "orders", "an-id", "b:9092", [(0, 1, 5), (1, None, 6)]),
-                TopicRanges(1, "users", None, None, [(0, 2, 2)], assigned=True),
-            ]
-        ),
+    topics = (
+        TopicRanges(0, "orders", "an-id", "b:9092", [(0, 1, 5), (1, None, 6)]),
+        TopicRanges(1, "users", None, None, [(0, 2, 2)], assigned=True),
     )
 
-    assert position_of_record(kept) == at(
-        TopicPosition(0, "orders", {0: 5, 1: 6}, "an-id", "b:9092"),
-        TopicPosition(1, "users", {0: 2}, assigned=True),
-    )
+    assert position_of_record(record(4, ranges=encode_ranges(topics))) == at(*topics)
 
 
 def test_a_checkpoint_says_where_its_newest_committed_batch_ends() -> None:
@@ -94,7 +85,7 @@ def test_of_several_it_is_named_by_its_number_or_by_a_topic() -> None:
     ],
 )
 def test_else_they_are_listed(
-    topics: tuple[TopicPosition, ...], source: int | None, named: list[str] | None, asked: str
+    topics: tuple[TopicRanges, ...], source: int | None, named: list[str] | None, asked: str
 ) -> None:
     with pytest.raises(SourceNotNamed) as raised:
         at(*topics).of_source(source, named)

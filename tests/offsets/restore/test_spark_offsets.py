@@ -9,17 +9,24 @@ import pytest
 from sparklag_kafka.brokers.log_bounds import TopicBounds
 from sparklag_kafka.errors import KafkaUnavailable
 from sparklag_offsets.errors import PositionDeleted, TopicChanged
-from sparklag_offsets.restore.restore_position import RestorePosition, TopicPosition
+from sparklag_offsets.restore.restore_position import RestorePosition
 from sparklag_offsets.restore.spark_offsets import checked_offsets, unchecked_offsets
+from sparklag_offsets.store.batch_record import Range, TopicRanges
 from tests.messages import QUERY_ID
 
 
-def at(*topics: TopicPosition) -> RestorePosition:
+def at(*topics: TopicRanges) -> RestorePosition:
     return RestorePosition(QUERY_ID, "orders", 4, 0, topics)
 
 
-def of(offsets: dict[int, int], topic: str = "orders", **fields: Any) -> TopicPosition:
-    return TopicPosition(0, topic, offsets, **fields)
+def of(
+    offsets: dict[int, int],
+    topic: str = "orders",
+    topic_id: str | None = None,
+    assigned: bool = False,
+) -> TopicRanges:
+    ranges: list[Range] = [(partition, None, end) for partition, end in offsets.items()]
+    return TopicRanges(0, topic, topic_id, None, ranges, assigned)
 
 
 def log(*bounds: tuple[int, int], **fields: Any) -> TopicBounds:
@@ -124,7 +131,7 @@ def test_of_many_partitions_three_are_named() -> None:
     ids=["another id", "shorter", "fewer partitions", "gone"],
 )
 def test_a_topic_of_another_life_is_refused(
-    position: TopicPosition, bounds: TopicBounds, says: str
+    position: TopicRanges, bounds: TopicBounds, says: str
 ) -> None:
     with pytest.raises(TopicChanged) as raised:
         checked_offsets(at(position), {"orders": bounds}, "starting", "earliest", None)
