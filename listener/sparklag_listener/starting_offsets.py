@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Coroutine
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,7 +19,7 @@ from sparklag_offsets.restore.restoration import (
     from_store,
 )
 from sparklag_offsets.restore.spark_offsets import OnDeleted
-from sparklag_offsets.store.stores import opened_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 
@@ -132,7 +133,7 @@ async def _from_store(
 ) -> RestoredOffsets:
     if settings.store.url is None:
         raise RestoreError(f"{name} needs store=, or setting store.url: the offset store")
-    async with opened_store(settings.store.url) as store:
+    async with aclosing(open_store(settings.store.url)) as store:
         return await from_store(store, query, at_ms, options, settings)
 
 

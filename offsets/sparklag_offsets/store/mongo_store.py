@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pymongo
@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
 
-from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreFull
+from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreError, StoreFull
 from sparklag_offsets.store.batch_record import (
     BatchKey,
     BatchRecord,
@@ -143,7 +143,7 @@ class MongoStore:
         return deleted
 
     async def aclose(self) -> None:
-        with _errors_translated(self.shown):
+        with suppress(StoreError), _errors_translated(self.shown):
             await asyncio.wait_for(self._client.close(), _CLOSE_S)
 
     async def _check_schema(self) -> None:

@@ -20,7 +20,7 @@ class Retention(NamedTuple):
 
 
 class OffsetStore(Protocol):
-    """Every method raises StoreError. After an error the next call reconnects."""
+    """Every method but `aclose` raises StoreError. After an error the next call reconnects."""
 
     shown: str
     """Its URL without credentials."""
@@ -44,7 +44,7 @@ class OffsetStore(Protocol):
         """Delete old records; returns how many."""
 
     async def aclose(self) -> None:
-        """Disconnect; bounded in time."""
+        """Disconnect; bounded in time. An error of the database is suppressed."""
 
 
 def unusable_url(url: str, error: Exception, form: str) -> UnusableStore:

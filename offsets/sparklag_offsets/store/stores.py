@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from sparklag_offsets.errors import StoreError, UnusableStore
+from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas.redaction import shown_url
 
@@ -51,14 +49,3 @@ def open_store(url: str, *, create: bool = False) -> OffsetStore:
             f"an offset store at {kind}:// needs {error.name or kind}:"
             f" pip install 'sparklag[{_EXTRAS[kind]}]'"
         ) from error
-
-
-@asynccontextmanager
-async def opened_store(url: str) -> AsyncIterator[OffsetStore]:
-    """The store at `url`, to read from it. Raises UnusableStore."""
-    store = open_store(url)
-    try:
-        yield store
-    finally:
-        with suppress(StoreError):
-            await store.aclose()

@@ -168,10 +168,7 @@ class StoreWriter:
 
     async def aclose(self) -> None:
         """Disconnect."""
-        try:
-            await self._store.aclose()
-        except StoreError as error:
-            _log.debug("the offset store did not close cleanly: %s", error)
+        await self._store.aclose()
 
     def _drop(self, observation: Observation, error: RecordRefused) -> None:
         self.counts.refused += 1

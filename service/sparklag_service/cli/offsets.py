@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -159,12 +160,12 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
     """What `read` reads of the store. Raises OffsetsError."""
     # The other commands start without all this.
-    from sparklag_offsets.store.stores import opened_store
+    from sparklag_offsets.store.stores import open_store
 
     quiet_client_logs()
 
     async def run() -> _Result:
-        async with opened_store(settings.store.url or "") as store:
+        async with aclosing(open_store(settings.store.url or "")) as store:
             return await read(store)
 
     return asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import msgspec
@@ -21,7 +22,7 @@ from sparklag_kafka.protocol import error_codes
 from sparklag_kafka.protocol.metadata import TopicMetadata
 from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
-from sparklag_offsets.store.stores import opened_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redact_location
@@ -170,7 +171,7 @@ async def _check_store(settings: Settings) -> list[CheckResult]:
     if settings.store.url is None:
         return []
     try:
-        async with opened_store(settings.store.url) as store:
+        async with aclosing(open_store(settings.store.url)) as store:
             queries = await store.queries()
     except StoreError as error:
         return [_bad(str(error))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Query, Response
@@ -21,7 +22,7 @@ from sparklag_offsets.errors import (
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, restore
 from sparklag_offsets.restore.restore_position import position_of_record
 from sparklag_offsets.restore.spark_offsets import Edge, OnDeleted
-from sparklag_offsets.store.stores import opened_store
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import SparklagError
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.rest import problems
@@ -99,7 +100,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
         except ValueError as error:
             raise problems.invalid_parameter(f"at: {error}") from error
         try:
-            async with reads, opened_store(settings.store.url) as store:
+            async with reads, aclosing(open_store(settings.store.url)) as store:
                 position = position_of_record(await find_record(store, query, at_ms))
             restored = await restore(position, RestoreOptions(edge, on_deleted, source), settings)
         except (OffsetsError, KafkaUnavailable) as error:

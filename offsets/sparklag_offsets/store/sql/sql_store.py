@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sparklag_offsets.errors import Deadlock
+from sparklag_offsets.errors import Deadlock, StoreError
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.sql import schema
@@ -144,7 +144,7 @@ class SqlStore:
         return deleted
 
     async def aclose(self) -> None:
-        with errors_translated(self.shown):
+        with suppress(StoreError), errors_translated(self.shown):
             await asyncio.wait_for(self._engine.dispose(), _CLOSE_S)
 
     @asynccontextmanager
