@@ -6,7 +6,6 @@ OffsetsError
 │   │   └── StoreMissing
 │   ├── StoreAway
 │   │   └── Deadlock
-│   ├── StoreFull
 │   ├── RecordRefused
 │   ├── NewerSchema
 │   ├── BatchConflict
@@ -48,15 +47,11 @@ class StoreMissing(UnusableStore):
 
 
 class StoreAway(StoreError):
-    """The database cannot be reached, does not answer, or refuses."""
+    """The database cannot be reached, does not answer, refuses, or is full."""
 
 
 class Deadlock(StoreAway):
     """The database has rolled back one of two transactions that waited for each other."""
-
-
-class StoreFull(StoreError):
-    """The database has no room."""
 
 
 class RecordRefused(StoreError):

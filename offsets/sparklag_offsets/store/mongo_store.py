@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
 
-from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreError, StoreFull
+from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreError
 from sparklag_offsets.store.batch_record import (
     BatchKey,
     BatchRecord,
@@ -29,7 +29,6 @@ _CONNECT_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
 """Of one call."""
 _CLOSE_S: Final = 2.0
-_OUT_OF_DISK_SPACE: Final = 14031
 _MAX_TEXT: Final = 300
 _NO_NAME: Final = object()
 
@@ -251,7 +250,4 @@ def _errors_translated(shown: str) -> Iterator[None]:
         # The driver adds the state of every server.
         for appendix in (" (configured timeouts", ", Timeout:"):
             reason = reason.partition(appendix)[0]
-        reason = reason[:_MAX_TEXT]
-        if getattr(error, "code", None) == _OUT_OF_DISK_SPACE:
-            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
-        raise StoreAway(f"the offset store at {shown}: {reason}") from error
+        raise StoreAway(f"the offset store at {shown}: {reason[:_MAX_TEXT]}") from error

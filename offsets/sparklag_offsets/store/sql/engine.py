@@ -27,7 +27,6 @@ from sparklag_offsets.errors import (
     RecordRefused,
     StoreAway,
     StoreError,
-    StoreFull,
     StoreMissing,
     UnusableStore,
 )
@@ -127,12 +126,6 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     cursor.close()
 
 
-_FULL: Final = re.compile(
-    r"disk is full|no space left|disk full|\(1114|\(1021|\(28, |could not extend file"
-    r"|table .* is full|quota exceeded",
-    re.IGNORECASE,
-)
-_SQLSTATE_FULL: Final = "53100"
 _DEADLOCK: Final = re.compile(r"\(1213,")
 _SQLSTATE_DEADLOCK: Final = "40P01"
 _MAX_TEXT: Final = 300
@@ -152,10 +145,7 @@ def errors_translated(shown: str) -> Iterator[None]:
         raise RecordRefused(f"the offset store at {shown} refuses a record: {reason}") from error
     except DBAPIError as error:
         reason = _line(error.orig or error)
-        sqlstate = getattr(error.orig, "sqlstate", None)
-        if _FULL.search(reason) or sqlstate == _SQLSTATE_FULL:
-            raise StoreFull(f"the offset store at {shown} has no room: {reason}") from error
-        if _DEADLOCK.match(reason) or sqlstate == _SQLSTATE_DEADLOCK:
+        if _DEADLOCK.match(reason) or getattr(error.orig, "sqlstate", None) == _SQLSTATE_DEADLOCK:
             raise Deadlock(f"the offset store at {shown}: {reason}") from error
         raise StoreAway(f"the offset store at {shown}: {reason}") from error
     except (SQLAlchemyError, OSError) as error:
