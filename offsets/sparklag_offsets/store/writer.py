@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from sparklag_offsets.errors import RecordRefused, StoreError
 from sparklag_offsets.store.batch_record import BatchRecord
-from sparklag_offsets.store.batch_sequence import BatchSequence, TopicIdOf, next_records
+from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
@@ -23,59 +22,6 @@ _FIRST_PAUSE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 10.0
 _PRUNE_S: Final = 3_600.0
 _CACHED_QUERIES: Final = 10_000
-
-_Value = TypeVar("_Value")
-
-
-class Recorder:
-    """Computes the records and writes them once. For one event loop, one call at a time."""
-
-    def __init__(self, store: OffsetStore) -> None:
-        self._store = store
-        self._sequences: OrderedDict[str, BatchSequence] = OrderedDict()
-        self._reported_runs: OrderedDict[str, None] = OrderedDict()
-
-    async def record(self, observations: Sequence[Observation], topic_id_of: TopicIdOf) -> int:
-        """Write the records they add; returns how many. Repeating them adds none. After an error
-        all of them are to be repeated. Raises StoreError."""
-        sequences = await self._load({observation.query_id for observation in observations})
-        records: list[BatchRecord] = []
-        for observation in observations:
-            sequence = sequences[observation.query_id]
-            added = next_records(observation, sequence, topic_id_of)
-            if added.past_run_id is not None:
-                self._report_two_drivers(observation, added.past_run_id, sequence)
-            if added.records:
-                sequences[observation.query_id] = sequence.after(added.records)
-                records += added.records
-        if records:
-            await self._store.write(records)
-        for query_id, sequence in sequences.items():
-            _cache(self._sequences, query_id, sequence)
-        return len(records)
-
-    async def _load(self, query_ids: set[str]) -> dict[str, BatchSequence]:
-        missing = query_ids - self._sequences.keys()
-        newest = await self._store.newest(sorted(missing)) if missing else {}
-        return {
-            query_id: self._sequences.get(query_id)
-            or BatchSequence.ending_with(newest.get(query_id))
-            for query_id in query_ids
-        }
-
-    def _report_two_drivers(
-        self, observation: Observation, run_id: str, sequence: BatchSequence
-    ) -> None:
-        if run_id in self._reported_runs:
-            return
-        _cache(self._reported_runs, run_id, None)
-        _log.warning(
-            "query %s is run by two drivers: run %s continues beside run %s, which began later;"
-            " sparklag does not record the earlier run",
-            observation.query or observation.query_id,
-            run_id,
-            sequence.run_id,
-        )
 
 
 @dataclass
@@ -107,7 +53,9 @@ class StoreWriter:
         self._store = store
         self._keep_s = settings.store.keep_s
         self._keep_batches = settings.store.keep_batches
-        self._recorder = Recorder(store)
+        self._sequences: dict[str, BatchSequence] = {}
+        """By query. A cache: emptied where it is full."""
+        self._reported_runs: set[str] = set()
         self._topic_ids = TopicIds(settings)
         self._on_failure = on_failure
         self._is_prepared = False
@@ -132,7 +80,7 @@ class StoreWriter:
                 if not self._is_prepared:
                     await self._store.prepare()
                     self._is_prepared = True
-                added = await self._recorder.record(observations, self._topic_ids.get)
+                added = await self._record(observations)
             except RecordRefused:
                 raise
             except StoreError as error:
@@ -145,9 +93,54 @@ class StoreWriter:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
+    async def _record(self, observations: Sequence[Observation]) -> int:
+        """Write the records they add; returns how many. Repeating them adds none. Raises
+        StoreError."""
+        sequences = await self._load({observation.query_id for observation in observations})
+        records: list[BatchRecord] = []
+        for observation in observations:
+            sequence = sequences[observation.query_id]
+            added = next_records(observation, sequence, self._topic_ids.get)
+            if added.past_run_id is not None:
+                self._report_two_drivers(observation, added.past_run_id, sequence)
+            if added.records:
+                sequences[observation.query_id] = sequence.after(added.records)
+                records += added.records
+        if records:
+            await self._store.write(records)
+        if len(self._sequences) >= _CACHED_QUERIES:
+            self._sequences.clear()
+        self._sequences.update(sequences)
+        return len(records)
+
+    async def _load(self, query_ids: set[str]) -> dict[str, BatchSequence]:
+        missing = query_ids - self._sequences.keys()
+        newest = await self._store.newest(sorted(missing)) if missing else {}
+        return {
+            query_id: self._sequences.get(query_id)
+            or BatchSequence.ending_with(newest.get(query_id))
+            for query_id in query_ids
+        }
+
+    def _report_two_drivers(
+        self, observation: Observation, run_id: str, sequence: BatchSequence
+    ) -> None:
+        if run_id in self._reported_runs:
+            return
+        if len(self._reported_runs) >= _CACHED_QUERIES:
+            self._reported_runs.clear()
+        self._reported_runs.add(run_id)
+        _log.warning(
+            "query %s is run by two drivers: run %s continues beside run %s, which began later;"
+            " sparklag does not record the earlier run",
+            observation.query or observation.query_id,
+            run_id,
+            sequence.run_id,
+        )
+
     def forget(self) -> None:
         """Drop the cache: another instance may have written."""
-        self._recorder = Recorder(self._store)
+        self._sequences.clear()
 
     async def prune_regularly(self) -> None:
         """Delete records past their retention, until cancelled. The first time soon, with jitter
@@ -191,11 +184,3 @@ class StoreWriter:
         if self.failing is not None:
             self.failing = None
             _log.warning("sparklag: offsets are recorded again in %s", self._store.shown)
-
-
-def _cache(cache: OrderedDict[str, _Value], key: str, value: _Value) -> None:
-    """Add as the most recent, and evict the oldest."""
-    cache[key] = value
-    cache.move_to_end(key)
-    if len(cache) > _CACHED_QUERIES:
-        cache.popitem(last=False)

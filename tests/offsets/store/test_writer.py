@@ -25,7 +25,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from tests.logged import logged
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import new_query, spans, told
-from tests.offsets.store.test_recorder import of
+from tests.offsets.store.test_written_records import of
 from tests.waiting import DEADLINE_S, eventually, holds
 
 
