@@ -95,6 +95,6 @@ def record(observation: Observation, newest: BatchRecord | None) -> BatchRecord:
 def row(record: BatchRecord, query_key: int) -> tuple[Any, ...]:
     """As in `sparklag_batches`, by `COLUMNS`."""
     return (
-        *(query_key, *record.batch_key, record.first_batch_id, record.run_id),
+        *(query_key, record.generation, record.batch_id, record.first_batch_id, record.run_id),
         *(record.processed_at, record.observed_at, record.is_inferred, record.ranges),
     )

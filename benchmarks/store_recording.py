@@ -180,7 +180,7 @@ def _ranges(record: BatchRecord, key: int) -> Iterable[tuple[Any, ...]]:
     for topic in record.topics:
         for partition, begin, until in topic.ranges:
             yield (
-                *(key, *record.batch_key, topic.source, topic.topic),
+                *(key, record.generation, record.batch_id, topic.source, topic.topic),
                 *(partition, begin, until, record.processed_at),
             )
 

@@ -46,24 +46,22 @@ def encode_ranges(topics: Iterable[TopicRanges]) -> str:
     return _encode(list(topics)).decode()
 
 
-class BatchKey(NamedTuple):
-    """The key of a record among those of its query; rises with each record."""
-
-    generation: int
-    """Rises each time the query goes back to an earlier batch."""
-    batch_id: int
-
-
 @dataclass(frozen=True)
 class BatchRecord:
-    """A completed batch, or several without a border known. Times are epoch milliseconds."""
+    """A completed batch, or several without a border known. Times are epoch milliseconds.
+
+    Generation and batch id are its key among those of its query; they rise with each record.
+    """
 
     query_id: str
     query: str | None
     """The query's name."""
     cluster: str
     run_id: str | None
-    batch_key: BatchKey
+    generation: int
+    """Rises each time the query goes back to an earlier batch."""
+    batch_id: int
+    """The last batch that the ranges span."""
     first_batch_id: int
     """The first batch that the ranges span; nearly always the only one."""
     processed_at: int
@@ -73,11 +71,6 @@ class BatchRecord:
     """Never observed: computed from the records before and after it."""
     ranges: str
     """See `encode_ranges`."""
-
-    @property
-    def batch_id(self) -> int:
-        """The last batch that the ranges span."""
-        return self.batch_key.batch_id
 
     @cached_property
     def topics(self) -> list[TopicRanges]:

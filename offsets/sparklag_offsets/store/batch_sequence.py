@@ -10,13 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparklag_offsets.store.batch_record import (
-    BatchKey,
-    BatchRecord,
-    Range,
-    TopicRanges,
-    encode_ranges,
-)
+from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
 from sparklag_schemas import Observation, Offsets, SourcePosition
 from sparklag_schemas.enumerations import traits_of
 
@@ -94,7 +88,7 @@ def _is_from_before_rewind(
 ) -> bool:
     """Whether a run from before the query went back, which had read further, is repeated."""
     return (
-        newest.batch_key.generation > 0
+        newest.generation > 0
         and observation.run_id != sequence.run_id
         and observation.observed_at <= newest.observed_at
     )
@@ -148,7 +142,8 @@ def _inferred(
         query=observation.query,
         cluster=observation.cluster,
         run_id=None,
-        batch_key=BatchKey(newest.batch_key.generation, batch_id),
+        generation=newest.generation,
+        batch_id=batch_id,
         first_batch_id=newest.batch_id + 1,
         # The exact time is not known: before the next batch began.
         processed_at=max(newest.processed_at, began_at),
@@ -184,7 +179,8 @@ def _record(
         query=observation.query,
         cluster=observation.cluster,
         run_id=observation.run_id,
-        batch_key=BatchKey(before.batch_key.generation + rewinds if before else 0, batch_id),
+        generation=before.generation + rewinds if before else 0,
+        batch_id=batch_id,
         first_batch_id=before.batch_id + 1 if before is not None and continues else batch_id,
         processed_at=max(processed_at, before.processed_at if before else 0),
         observed_at=observation.observed_at,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from typing import Any, Final
 
 import pymongo
+from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.errors import BSONError
+from bson.int64 import Int64
+from msgspec.structs import asdict
 from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, DocumentTooLarge, InvalidURI, PyMongoError
 
 from sparklag_offsets.errors import NewerSchema, RecordRefused, StoreAway, StoreError
 from sparklag_offsets.store.batch_record import (
-    BatchKey,
     BatchRecord,
     RecordedQuery,
     TopicRanges,
@@ -41,6 +44,10 @@ _BY_TIME: Final = [
 ]
 
 Document = dict[str, Any]
+_FIELDS: Final = [
+    field.name for field in fields(BatchRecord) if field.name not in ("query", "cluster", "ranges")
+]
+"""Of a record, as in its document."""
 
 
 class MongoStore:
@@ -54,6 +61,7 @@ class MongoStore:
                 serverSelectionTimeoutMS=int(_CONNECT_S * 1000),
                 connectTimeoutMS=int(_CONNECT_S * 1000),
                 appname="sparklag",
+                type_registry=TypeRegistry([_PlainInt()]),
             )
             self._database: AsyncDatabase[Document] = self._client.get_default_database()
         except (ConfigurationError, InvalidURI, ValueError) as error:
@@ -178,50 +186,32 @@ class MongoStore:
 
 
 def _insert_new(record: BatchRecord) -> UpdateOne:
-    key = f"{record.query_id}/{record.batch_key.generation}/{record.batch_id}"
+    key = f"{record.query_id}/{record.generation}/{record.batch_id}"
     return UpdateOne({"_id": key}, {"$setOnInsert": _document(record)}, upsert=True)
 
 
 def _document(record: BatchRecord) -> Document:
     """Its ranges as values, so that they can be queried."""
-    return {
-        "query_id": record.query_id,
-        "generation": record.batch_key.generation,
-        "batch_id": record.batch_id,
-        "first_batch_id": record.first_batch_id,
-        "run_id": record.run_id,
-        "processed_at": record.processed_at,
-        "observed_at": record.observed_at,
-        "is_inferred": record.is_inferred,
-        "topics": [
-            {name: getattr(topic, name) for name in topic.__struct_fields__}
-            for topic in record.topics
-        ],
-    }
+    topics = [asdict(topic) for topic in record.topics]
+    return {name: getattr(record, name) for name in _FIELDS} | {"topics": topics}
 
 
 def _record(batch: Mapping[str, Any], query: Mapping[str, Any]) -> BatchRecord:
-    topics = []
-    for topic in batch["topics"]:
-        ranges = [(number, _int(start), int(end)) for number, start, end in topic["ranges"]]
-        topics.append(TopicRanges(**{**topic, "ranges": ranges}))
     return BatchRecord(
-        query_id=batch["query_id"],
         query=query.get("name"),
         cluster=query.get("cluster", "default"),
-        run_id=batch["run_id"],
-        batch_key=BatchKey(int(batch["generation"]), int(batch["batch_id"])),
-        first_batch_id=int(batch["first_batch_id"]),
-        processed_at=int(batch["processed_at"]),
-        observed_at=int(batch["observed_at"]),
-        is_inferred=batch["is_inferred"],
-        ranges=encode_ranges(topics),
+        ranges=encode_ranges(TopicRanges(**topic) for topic in batch["topics"]),
+        **{name: batch[name] for name in _FIELDS},
     )
 
 
-def _int(value: int | None) -> int | None:
+class _PlainInt(TypeDecoder):
     """More than 32 bits are of MongoDB's type Int64, which msgspec does not encode."""
-    return int(value) if value is not None else None
+
+    bson_type = Int64
+
+    def transform_bson(self, value: int) -> int:
+        return int(value)
 
 
 def _up_to(batch: Mapping[str, Any], comparison: str) -> Document:

@@ -225,7 +225,7 @@ def _document(record: BatchRecord) -> dict[str, Any]:
         "query_id": record.query_id,
         "query": record.query,
         "run_id": record.run_id,
-        "generation": record.batch_key.generation,
+        "generation": record.generation,
         "first_batch_id": record.first_batch_id,
         "batch_id": record.batch_id,
         "processed_at": record.processed_at,

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sparklag_offsets.store.batch_record import BatchKey, BatchRecord, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from sparklag_offsets.store.batch_sequence import BatchSequence, NewRecords, next_records
 from sparklag_schemas import Batch, Observation, Offsets, SourcePosition
 from tests.messages import QUERY_ID, RUN_ID, observation
@@ -80,7 +80,7 @@ def recorded(
 
 def spans(records: Iterable[BatchRecord]) -> list[tuple[int, int, int]]:
     """Generation, first and last batch."""
-    return [(r.batch_key.generation, r.first_batch_id, r.batch_id) for r in records]
+    return [(r.generation, r.first_batch_id, r.batch_id) for r in records]
 
 
 def ranges(record: BatchRecord, topic: str = "orders", number: int = 0) -> dict[int, Any]:
@@ -103,7 +103,8 @@ def record(batch_id: int = 0, **fields: Any) -> BatchRecord:
             "query": "orders",
             "cluster": "default",
             "run_id": RUN_ID,
-            "batch_key": BatchKey(0, batch_id),
+            "generation": 0,
+            "batch_id": batch_id,
             "first_batch_id": batch_id,
             "processed_at": at_ms(batch_id),
             "observed_at": at_ms(batch_id) + 100,
@@ -123,8 +124,8 @@ def check_whole(records: Sequence[BatchRecord]) -> None:
     the one before it ended, and time never goes back."""
     for before, after in itertools.pairwise(records):
         assert after.processed_at >= before.processed_at
-        if after.batch_key.generation != before.batch_key.generation:
-            assert after.batch_key.generation == before.batch_key.generation + 1
+        if after.generation != before.generation:
+            assert after.generation == before.generation + 1
             assert after.first_batch_id == after.batch_id
             continue
         assert after.first_batch_id == before.batch_id + 1

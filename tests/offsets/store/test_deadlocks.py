@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import Connection, text
 
 from sparklag_offsets.errors import StoreAway
-from sparklag_offsets.store.batch_record import BatchKey
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.sql import sql_store
 from sparklag_offsets.store.stores import open_store
@@ -77,9 +76,9 @@ async def test_it_writes_again(url: str, store: OffsetStore, other: Connection) 
     await keeping
 
     newest = await store.newest(["first", "last"])
-    assert {query_id: found.batch_key for query_id, found in newest.items()} == {
-        "first": BatchKey(0, 1),
-        "last": BatchKey(0, 1),
+    assert {query_id: (found.generation, found.batch_id) for query_id, found in newest.items()} == {
+        "first": (0, 1),
+        "last": (0, 1),
     }
     assert [query.query for query in await store.queries("renamed")] == ["renamed"] * 2
 

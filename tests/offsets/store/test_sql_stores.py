@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sparklag_offsets.errors import NewerSchema, StoreError
-from sparklag_offsets.store.batch_record import BatchKey, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas.redaction import shown_url
@@ -33,7 +33,7 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
     ]
     kept = record(
         4,
-        batch_key=BatchKey(2, 4),
+        generation=2,
         first_batch_id=3,
         is_inferred=True,
         ranges=encode_ranges(topics),

@@ -119,11 +119,11 @@ async def test_a_full_disk_is_told_and_what_was_written_stays(
     assert "\n" not in str(raised.value)
     assert store.shown in str(raised.value)
     # All or nothing.
-    assert [place.batch_id for place in await places(store)] == [0]
+    assert [batch_id for _, batch_id in await places(store)] == [0]
 
     pages = 10_000
     await full.write([record(1), wide(2)])
-    assert [place.batch_id for place in await places(store)] == [0, 1, 2]
+    assert [batch_id for _, batch_id in await places(store)] == [0, 1, 2]
 
 
 async def test_another_that_writes_for_too_long_is_told_and_then_it_goes_on(

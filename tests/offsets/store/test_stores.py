@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from sparklag_offsets.store.batch_record import BatchKey, BatchRecord, TopicRanges, encode_ranges
+from sparklag_offsets.store.batch_record import BatchRecord, TopicRanges, encode_ranges
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from tests.messages import OTHER_RUN, QUERY_ID
 from tests.offsets.store.batches import at_ms, new_query, record
@@ -25,12 +26,12 @@ NAMES = [
 ]
 
 
-async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[BatchKey]:
-    """Those of all its records, by asking for the last of each moment."""
-    found: list[BatchKey] = []
+async def places(store: OffsetStore, query_id: str = QUERY_ID) -> list[tuple[int, int]]:
+    """Generation and batch of all its records, by asking for the last of each moment."""
+    found: list[tuple[int, int]] = []
     newest = await store.as_of(query_id, None)
     while newest is not None:
-        found.insert(0, newest.batch_key)
+        found.insert(0, (newest.generation, newest.batch_id))
         newest = await store.as_of(query_id, newest.processed_at - 1)
     return found
 
@@ -72,12 +73,13 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
         TopicRanges(0, "orders", None, None, [(0, None, 5), (7, 0, LARGEST)]),
         TopicRanges(2, "größe-🚀", "AbCdEfGhIjKlMnOpQrStUv", "a:1,b:2", [(3, 1, 2)], assigned=True),
     ]
-    whole = record(
-        4,
+    whole = replace(
+        record(4),
         query=None,
         cluster="other",
         run_id=None,
-        batch_key=BatchKey(3, LARGEST),
+        generation=3,
+        batch_id=LARGEST,
         first_batch_id=LARGEST - 1,
         is_inferred=True,
         ranges=encode_ranges(topics),
@@ -91,7 +93,7 @@ async def test_what_is_kept_is_given_back_as_it_was(store: OffsetStore) -> None:
 
 
 async def test_the_newest_is_that_of_the_last_generation(store: OffsetStore) -> None:
-    back = record(3, batch_key=BatchKey(1, 3), processed_at=at_ms(9))
+    back = record(3, generation=1, processed_at=at_ms(9))
     other = record(0, query_id=new_query())
     await store.write([*(record(n) for n in range(6)), back, other])
 
@@ -118,7 +120,7 @@ async def test_of_several_that_completed_at_once_it_is_the_later(store: OffsetSt
     same = [
         record(5, processed_at=at_ms(5)),
         record(6, processed_at=at_ms(5)),
-        record(2, batch_key=BatchKey(1, 2), processed_at=at_ms(5)),
+        record(2, generation=1, processed_at=at_ms(5)),
     ]
     await store.write(same)
 
@@ -183,7 +185,7 @@ async def test_what_is_kept_twice_is_there_once_and_as_it_was_first(store: Offse
 
     await store.write([record(0), otherwise, record(2)])
 
-    assert await places(store) == [BatchKey(0, 0), BatchKey(0, 1), BatchKey(0, 2)]
+    assert await places(store) == [(0, 0), (0, 1), (0, 2)]
     assert await store.as_of(QUERY_ID, at_ms(1)) == record(1)
 
 
@@ -200,7 +202,7 @@ async def test_two_write_the_same_records_at_once(another: Opening) -> None:
     )
 
     for query_id in query_ids[::13]:
-        assert await places(stores[0], query_id) == [BatchKey(0, n) for n in range(3)]
+        assert await places(stores[0], query_id) == [(0, n) for n in range(3)]
 
 
 async def test_two_write_to_the_same_queries_for_a_while(another: Opening) -> None:
@@ -212,7 +214,7 @@ async def test_two_write_to_the_same_queries_for_a_while(another: Opening) -> No
 
     await asyncio.gather(*map(write, stores))
 
-    assert await places(stores[0]) == [BatchKey(0, n) for n in range(20)]
+    assert await places(stores[0]) == [(0, n) for n in range(20)]
 
 
 async def test_batches_of_two_thousand_partitions(store: OffsetStore) -> None:
@@ -227,17 +229,17 @@ async def test_by_age_all_but_the_last_go(store: OffsetStore) -> None:
     await store.write([record(n) for n in range(5)])
 
     assert await store.prune(Retention(before_ms=at_ms(3))) == 3
-    assert await places(store) == [BatchKey(0, 3), BatchKey(0, 4)]
+    assert await places(store) == [(0, 3), (0, 4)]
     assert await store.prune(Retention(before_ms=at_ms(99))) == 1
-    assert await places(store) == [BatchKey(0, 4)]
+    assert await places(store) == [(0, 4)]
 
 
 async def test_by_count_the_last_ones_stay_through_generations(store: OffsetStore) -> None:
-    back = [record(n, batch_key=BatchKey(1, n), processed_at=at_ms(10 + n)) for n in (1, 2)]
+    back = [record(n, generation=1, processed_at=at_ms(10 + n)) for n in (1, 2)]
     await store.write([*(record(n) for n in range(5)), *back])
 
     assert await store.prune(Retention(keep_batches=3)) == 4
-    assert await places(store) == [BatchKey(0, 4), BatchKey(1, 1), BatchKey(1, 2)]
+    assert await places(store) == [(0, 4), (1, 1), (1, 2)]
     assert await store.prune(Retention(keep_batches=3)) == 0
 
 
@@ -246,7 +248,7 @@ async def test_by_both_goes_what_either_says(store: OffsetStore) -> None:
 
     assert await store.prune(Retention(before_ms=at_ms(1), keep_batches=4)) == 2
     assert await store.prune(Retention(before_ms=at_ms(4), keep_batches=4)) == 2
-    assert await places(store) == [BatchKey(0, 4), BatchKey(0, 5)]
+    assert await places(store) == [(0, 4), (0, 5)]
 
 
 async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
@@ -254,8 +256,8 @@ async def test_each_query_is_pruned_for_itself(store: OffsetStore) -> None:
     await store.write([*(record(n) for n in range(3)), record(0, query_id=other)])
 
     assert await store.prune(Retention(before_ms=at_ms(99), keep_batches=1)) == 2
-    assert await places(store) == [BatchKey(0, 2)]
-    assert await places(store, other) == [BatchKey(0, 0)]
+    assert await places(store) == [(0, 2)]
+    assert await places(store, other) == [(0, 0)]
 
 
 async def test_nothing_is_to_prune(store: OffsetStore) -> None:
@@ -263,7 +265,7 @@ async def test_nothing_is_to_prune(store: OffsetStore) -> None:
 
     for retention in (Retention(), Retention(at_ms(0), 3), Retention(0)):
         assert await store.prune(retention) == 0
-    assert await places(store) == [BatchKey(0, 0), BatchKey(0, 1), BatchKey(0, 2)]
+    assert await places(store) == [(0, 0), (0, 1), (0, 2)]
 
 
 def wide(batch_id: int) -> BatchRecord:

@@ -93,7 +93,7 @@ class SqlStore:
             async with self._transaction() as connection:
                 await self._write_queries(connection, records)
                 # Sorted, against deadlocks.
-                ordered = sorted(records, key=lambda record: (record.query_id, record.batch_key))
+                ordered = sorted(records, key=lambda r: (r.query_id, r.generation, r.batch_id))
                 for chunk in by_size(ordered, lambda record: len(record.ranges), _STATEMENT_CHARS):
                     rows = [
                         batch_values(record, self._keys[record.query_id][0]) for record in chunk

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from sparklag_offsets.store.batch_record import BatchKey, BatchRecord
+from sparklag_offsets.store.batch_record import BatchRecord
 
 MAX_NAME: Final = 700
 """MySQL's limit for an index."""
@@ -54,7 +54,8 @@ batches: Final = table(
     column("ranges", Text),
 )
 NEWEST_FIRST: Final = (batches.c.generation.desc(), batches.c.batch_id.desc())
-_RECORD: Final = (queries.c.query_id, queries.c.name, queries.c.cluster, *batches.c)
+_OF_BATCH: Final = [column for column in batches.c if column.name != "query_key"]
+_RECORD: Final = (queries.c.query_id, queries.c.name.label("query"), queries.c.cluster, *_OF_BATCH)
 _ROWS: Final = func.json_to_recordset(cast(bindparam("rows", type_=Text), postgresql.JSON))
 _COLUMNS: Final = _ROWS.table_valued(*(column(each.name, each.type) for each in batches.c))
 _FROM_JSON: Final = (
@@ -66,24 +67,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def select_records() -> Select[Any]:
-    """All records, as rows for `record_of`."""
+    """All records, as rows with the fields of a BatchRecord."""
     return select(*_RECORD).join_from(queries, batches, batches.c.query_key == queries.c.query_key)
 
 
 def record_of(row: Row[Any]) -> BatchRecord:
     """The record in one of these rows."""
-    return BatchRecord(
-        query_id=row.query_id,
-        query=row.name,
-        cluster=row.cluster,
-        run_id=row.run_id,
-        batch_key=BatchKey(row.generation, row.batch_id),
-        first_batch_id=row.first_batch_id,
-        processed_at=row.processed_at,
-        observed_at=row.observed_at,
-        is_inferred=bool(row.is_inferred),
-        ranges=row.ranges,
-    )
+    return BatchRecord(**row._mapping)
 
 
 def query_values(query_id: str, name: str | None, cluster: str) -> dict[str, Any]:
@@ -97,17 +87,7 @@ def query_values(query_id: str, name: str | None, cluster: str) -> dict[str, Any
 
 def batch_values(record: BatchRecord, query_key: int) -> dict[str, Any]:
     """A record's row; `query_key` is its query's."""
-    return {
-        "query_key": query_key,
-        "generation": record.batch_key.generation,
-        "batch_id": record.batch_id,
-        "first_batch_id": record.first_batch_id,
-        "run_id": record.run_id,
-        "processed_at": record.processed_at,
-        "observed_at": record.observed_at,
-        "is_inferred": record.is_inferred,
-        "ranges": record.ranges,
-    }
+    return {"query_key": query_key} | {each.name: getattr(record, each.name) for each in _OF_BATCH}
 
 
 def insert_new(dialect: str, rows: Sequence[dict[str, Any]]) -> tuple[Insert, Any]:
