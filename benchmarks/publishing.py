@@ -34,7 +34,9 @@ from sparklag_schemas.message_examples import example
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import key_of, own_topics
 from sparklag_service.counters import Counters
-from sparklag_service.publishing.lag_publisher import LagPublisher
+from sparklag_service.intakes import delivery_queue
+from sparklag_service.publishing.stage import Publishing
+from sparklag_service.tracking.tracked_queries import TrackedQueries
 
 ENCODING_REACH: Final = 1.3
 PUBLISHING_REACH: Final = 0.8
@@ -189,21 +191,28 @@ def _sampler(on_loop: Run, measured: Callable[[], Coroutine[Any, Any, float]]) -
 async def _published(settings: Settings) -> float:
     """Seconds from the first event to the last acknowledgement."""
     assert settings.bootstrap_servers is not None
-    formats = MessageFormats(settings)
-    publisher = LagPublisher(
-        settings.resolved(settings.bootstrap_servers), lambda _: True, Counters(), formats
+    resolved = settings.resolved(settings.bootstrap_servers)
+    counters = Counters()
+    publishing = Publishing(
+        resolved,
+        TrackedQueries(resolved, delivery_queue(1, counters), counters),
+        counters,
+        MessageFormats(settings),
+        "service",
+        owns=lambda _: True,
+        request=lambda _: None,
     )
     events = _events()
     try:
         # Connected, and the schema known, as the bare producer's is.
-        await publisher.publish(events[0])
+        await publishing.publish(events[0])
         began_s = time.perf_counter()
         for _ in range(_EVENTS // _QUERIES):
-            published = await asyncio.gather(*(publisher.publish(event) for event in events))
+            published = await asyncio.gather(*(publishing.publish(event) for event in events))
             assert all(published)
         return time.perf_counter() - began_s
     finally:
-        await publisher.aclose()
+        await publishing.aclose()
 
 
 async def _sent(settings: Settings, options: Mapping[str, Any]) -> float:

@@ -48,7 +48,7 @@ class InstanceState:
             "topics": pipeline.topics.ready,
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
-            "schema registry": pipeline.publisher.waiting,
+            "schema registry": pipeline.publishing.writer.waiting,
             "kafka": home if self.owned_queries else None,
         }
         return {part: reason for part, reason in parts.items() if reason is not None}

@@ -24,7 +24,6 @@ from sparklag_service.intakes.sources import Watchers
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership
-from sparklag_service.publishing.lag_publisher import LagPublisher
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.recording.store_recorder import make_recorder
@@ -63,11 +62,11 @@ class Pipeline:
 
         # The last stage first: each is given what takes its results.
         self.enricher = Enricher(settings, self.tracked.failures)
-        self.publisher = LagPublisher(settings, assignment.owns, counters, formats)
         self.publishing = Publishing(
             settings,
-            self.publisher,
             self.tracked,
+            counters,
+            formats,
             measured_by,
             owns=assignment.owns,
             request=self.enricher.request,
@@ -144,8 +143,8 @@ class Pipeline:
             {"live stream": self.live.run, "view": self.view_reader.run},
             dict(self.enricher.tasks),
             {
-                "topics": partial(self.topics.recreate, self.publisher.failed),
-                "publisher": self.publisher.run,
+                "topics": partial(self.topics.recreate, self.publishing.writer.failed),
+                "publisher": self.publishing.run,
             },
             {
                 "tracker": after_view(self.tracking.run),

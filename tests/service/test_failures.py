@@ -30,7 +30,7 @@ _STAGES: dict[str, tuple[str, str, Callable[..., str]]] = {
     "tracking": ("tracked.tracker", "observe", lambda observation, *_: observation.query_id),
     "enrichment": ("enricher", "_request", lambda state, *_: state.query_id),
     "evaluation": ("evaluation._evaluator", "evaluate", lambda state, *_, **__: state.query_id),
-    "publishing": ("publisher", "publish", lambda event: event.query_id if event.topics else ""),
+    "publishing": ("publishing", "publish", lambda event: event.query_id if event.topics else ""),
 }
 
 
@@ -82,7 +82,7 @@ _TASKS = {
     "view": "view_reader.run",
     "cluster default": "enricher.tasks",
     "topics": "topics.recreate",
-    "publisher": "publisher.run",
+    "publisher": "publishing.run",
     "tracker": "tracking.run",
     "refresh": "ownership.refresh",
     "evaluator": "evaluation.run",

@@ -1,4 +1,5 @@
-"""The publishing stage: evaluator ──▶ publisher ──▶ `consumer-lag`."""
+"""Publishes lag events to `consumer-lag`, keyed by query id; and what they say of each partition,
+where that is wanted."""
 
 from __future__ import annotations
 
@@ -7,11 +8,16 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
-from sparklag_schemas.runtime.tasks import cancel_and_wait
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.headers import Headers, lag_event_headers
+from sparklag_schemas.runtime.tasks import cancel_and_wait, run_together
+from sparklag_schemas.topics import LagPartitions, key_of
+from sparklag_service.counters import Counters
 from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
 from sparklag_service.publishing.cadence import Cadence
-from sparklag_service.publishing.lag_publisher import LagPublisher
+from sparklag_service.publishing.partition_publisher import PartitionPublisher
+from sparklag_service.publishing.topic_writer import TopicWriter
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 
@@ -23,8 +29,9 @@ class Publishing:
     def __init__(
         self,
         settings: ResolvedSettings,
-        publisher: LagPublisher,
         tracked: TrackedQueries,
+        counters: Counters,
+        formats: MessageFormats,
         measured_by: MeasuredBy,
         *,
         owns: Callable[[str], bool],
@@ -34,7 +41,14 @@ class Publishing:
         self._cadence = Cadence(
             settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
         )
-        self._publisher = publisher
+        topic = settings.lag_topic
+        self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
+        """Of lag events and tombstones."""
+        self._lag_partitions = LagPartitions(settings.own_partitions)
+        self._by_partition: PartitionPublisher | None = None
+        if settings.partition_records:
+            self._by_partition = PartitionPublisher(settings, owns, counters, formats)
+        self._counters = counters
         self._tracked = tracked
         self._measured_by = measured_by
         self._owns = owns
@@ -43,6 +57,11 @@ class Publishing:
 
     def __len__(self) -> int:
         return len(self._in_flight)
+
+    async def run(self) -> None:
+        """Get ready to publish, and stay so until cancelled."""
+        by_partition = [] if self._by_partition is None else [self._by_partition.run()]
+        await run_together(self.writer.stay_ready(), *by_partition)
 
     def is_idle(self, query_id: str) -> bool:
         """Whether nothing of a query is in flight, or waits to be published."""
@@ -60,24 +79,36 @@ class Publishing:
                 self._tracked.pending.take(query_id)
             self._start(query_id, self._publish(event, covered, state))
 
+    async def publish(self, event: LagEvent) -> bool:
+        """Write `event`; whether there is nothing more to do: acknowledged, or refused for good by
+        its size."""
+        headers = lag_event_headers(event, self.writer.content_type)
+        done = await self._write(event.query_id, event.query, event, headers)
+        if done and self._by_partition is not None:
+            self._by_partition.published(event)
+        return done
+
     def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
         """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
         name = self._tracked.queries[query_id].name
 
         async def write() -> None:
-            if await self._publisher.forget(query_id, name):
+            if await self._write(query_id, name, None, []):
+                if self._by_partition is not None:
+                    self._by_partition.forget(query_id)
                 on_written()
 
         self._start(query_id, write())
 
     def adopt(self, event: LagEvent) -> None:
         """The query's newest event is another instance's."""
-        self._publisher.adopt(event)
+        if self._by_partition is not None:
+            self._by_partition.adopt(event)
 
     def release(self, query_id: str, *, forgotten: bool = False) -> None:
         """Another instance publishes it, or nobody does: it is `forgotten`."""
-        if not forgotten:
-            self._publisher.release(query_id)
+        if self._by_partition is not None and not forgotten:
+            self._by_partition.release(query_id)
         self._cadence.forget(query_id)
 
     async def finish(self, query_ids: Iterable[str], timeout_s: float) -> None:
@@ -90,7 +121,7 @@ class Publishing:
     async def aclose(self) -> None:
         """Cancel what is in flight, and disconnect."""
         await cancel_and_wait(*self._in_flight.values())
-        await self._publisher.aclose()
+        await self.writer.aclose()
 
     @property
     def in_flight(self) -> list[str]:
@@ -107,7 +138,7 @@ class Publishing:
     ) -> None:
         query_id, pending = event.query_id, self._tracked.pending
         try:
-            published = await self._write(event, state)
+            published = await self._publish_or_unknown(event, state)
         except asyncio.CancelledError:
             pending.drop(*covered)
             raise
@@ -124,12 +155,12 @@ class Publishing:
         else:
             pending.drop(*covered)
 
-    async def _write(self, event: LagEvent, state: QueryState) -> bool:
+    async def _publish_or_unknown(self, event: LagEvent, state: QueryState) -> bool:
         """Whether nothing is left to do. In place of an event that cannot be written, one without
         numbers is."""
         failures = self._tracked.failures
         try:
-            return await self._publisher.publish(event)
+            return await self.publish(event)
         except Exception as error:
             failures.add(event.query_id, "publishing", error)
         reason = failures.reason(event.query_id)
@@ -139,7 +170,23 @@ class Publishing:
             state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
         )
         try:
-            return await self._publisher.publish(unknown)
+            return await self.publish(unknown)
         except Exception as error:
             failures.add(event.query_id, "publishing", error)
             return True
+
+    async def _write(
+        self, query_id: str, query: str | None, event: LagEvent | None, headers: Headers
+    ) -> bool:
+        """Write `event`, or without one the tombstone; whether there is nothing more to do."""
+        outcome = await self.writer.write(
+            key_of(query_id), event, headers, self._lag_partitions.choice_of(query_id, query)
+        )
+        match outcome:
+            case "acknowledged":
+                self._counters.published += 1
+            case "too large":
+                self._counters.too_large += 1
+            case "failed":
+                self._counters.publish_failures += 1
+        return outcome != "failed"
