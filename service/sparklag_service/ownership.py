@@ -113,7 +113,7 @@ class Ownership:
         revoked = [i for i in self._publishing.in_flight if not owns(i)]
         await self._publishing.finish(revoked, _REBALANCE_STEP_S)
         for query_id in [i for i in self._tracked.queries if not owns(i)]:
-            self._tracked.pending.drop(*self._release(query_id))
+            self._tracked.pending.drop(self._release(query_id))
 
     async def on_assigned(self) -> None:
         """See RebalanceHandler."""
@@ -158,11 +158,11 @@ class Ownership:
         for query_id, state in list(self._tracked.queries.items()):
             newest = self._view.get(query_id)
             if not self._assignment.owns(query_id):
-                pending.drop(*self._release(query_id))
+                pending.drop(self._release(query_id))
             elif self._assignment.is_measured_in_driver(query_id) or (
                 newest is not None and newest.event.observed_at > state.observed_at_ms
             ):
-                pending.settle(*self._release(query_id))
+                pending.settle(self._release(query_id))
 
     def _forget_expired(self) -> None:
         """Forget queries past their keep time; where a limit is reached, those that ended first."""
@@ -191,13 +191,13 @@ class Ownership:
         def forgotten() -> None:
             self._counters.tombstones += 1
             self._view.remove(query_id)
-            self._tracked.pending.settle(*self._release(query_id, forgotten=True))
+            self._tracked.pending.settle(self._release(query_id, forgotten=True))
 
         self._publishing.tombstone(query_id, forgotten)
         return True
 
-    def _release(self, query_id: str, *, forgotten: bool = False) -> tuple[Delivery, ...]:
-        """Measure it no more; the deliveries that were pending."""
+    def _release(self, query_id: str, *, forgotten: bool = False) -> Delivery | None:
+        """Measure it no more; the delivery that was pending, if any."""
         self._counters.released += 1
         self._publishing.release(query_id, forgotten=forgotten)
         self._evaluation.release(query_id)

@@ -109,7 +109,7 @@ class Evaluation:
             self._enricher.offsets,
             measure_time,
             event_id=str(uuid4()),
-            cause=covered[0].observation.cause if covered else "refresh",
+            cause="refresh" if covered is None else covered.observation.cause,
             previous=self._last.get(query_id),
             silent=is_silent,
         )

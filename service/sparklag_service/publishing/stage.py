@@ -75,7 +75,7 @@ class Publishing:
         if self._cadence.due(event, now_s):
             covered = self._tracked.pending.covered(state)
             self._cadence.published(event, now_s)
-            if covered:
+            if covered is not None:
                 self._tracked.pending.take(query_id)
             self._start(query_id, self._publish(event, covered, state))
 
@@ -133,27 +133,24 @@ class Publishing:
         self._in_flight[query_id] = task
         task.add_done_callback(lambda _: self._in_flight.pop(query_id))
 
-    async def _publish(
-        self, event: LagEvent, covered: tuple[Delivery, ...], state: QueryState
-    ) -> None:
+    async def _publish(self, event: LagEvent, covered: Delivery | None, state: QueryState) -> None:
         query_id, pending = event.query_id, self._tracked.pending
         try:
             published = await self._publish_or_unknown(event, state)
         except asyncio.CancelledError:
-            pending.drop(*covered)
+            pending.drop(covered)
             raise
         if published:
-            pending.settle(*covered)
-            newer = pending.state(query_id)
-            if newer is not None:
-                self._request(newer)
+            pending.settle(covered)
+            if query_id in pending:
+                self._request(self._tracked.queries[query_id])
             return
         # The next refresh measures and publishes it again.
         self._cadence.forget(query_id)
-        if query_id in self._tracked:
-            pending.put_back(covered, state)
+        if covered is not None and query_id in self._tracked:
+            pending.put_back(covered)
         else:
-            pending.drop(*covered)
+            pending.drop(covered)
 
     async def _publish_or_unknown(self, event: LagEvent, state: QueryState) -> bool:
         """Whether nothing is left to do. In place of an event that cannot be written, one without

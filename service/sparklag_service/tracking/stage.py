@@ -99,5 +99,5 @@ class Tracking:
             tracked.received(observation)
             if self._record is not None:
                 self._record(observation)
-        tracked.pending.add(delivery, state)
+        tracked.pending.add(delivery)
         self._request(state)

@@ -81,7 +81,7 @@ class TrackedQueries:
         self, settings: ResolvedSettings, queue: NewestQueue[Delivery], counters: Counters
     ) -> None:
         self.tracker = Tracker(ClusterNames(settings).alias_of)
-        self.pending = PendingObservations(queue, counters)
+        self.pending = PendingObservations(queue, self.tracker.queries, counters)
         self.limits = QueryLimits(settings.limits)
         self.failures = QueryFailures()
         self._drivers = Liveness(settings.silent_after_s)
@@ -116,8 +116,8 @@ class TrackedQueries:
         liveness = self.liveness(observation.run_id)
         liveness.received(observation.query_id, time.monotonic())
 
-    def release(self, query_id: str) -> tuple[Delivery, ...]:
-        """Stop tracking; the deliveries that were pending."""
+    def release(self, query_id: str) -> Delivery | None:
+        """Stop tracking; the delivery that was pending, if any."""
         self.tracker.forget(query_id)
         self.limits.release(query_id)
         self.failures.forget(query_id)

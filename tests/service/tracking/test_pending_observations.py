@@ -8,6 +8,7 @@ from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, delivery_queue
 from sparklag_service.tracking.pending_observations import PendingObservations
+from sparklag_service.tracking.query_state import QueryState
 from tests.messages import QUERY_ID, observation
 from tests.service.states import state
 
@@ -19,7 +20,8 @@ class Deliveries:
         self.done: list[str] = []
         self.queue: NewestQueue[Delivery] = delivery_queue(100, Counters())
         self.counters = Counters()
-        self.unpublished = PendingObservations(self.queue, self.counters)
+        self.queries: dict[str, QueryState] = {}
+        self.unpublished = PendingObservations(self.queue, self.queries, self.counters)
 
     def taken(self, name: str, *, by_driver: bool = True) -> Delivery:
         """One that was put on the queue and taken from it."""
@@ -27,57 +29,76 @@ class Deliveries:
         self.queue.put_nowait(Delivery(seen, lambda: self.done.append(name)))
         return self.queue.get_nowait()
 
+    def track(self, name: str, state: QueryState, *, by_driver: bool = True) -> None:
+        """Take one, and add it: `state` is the newest of its query."""
+        self.queries[QUERY_ID] = state
+        self.unpublished.add(self.taken(name, by_driver=by_driver))
+
+    def covered(self, state: QueryState) -> str | None:
+        """The name of the delivery that an event of this state covers."""
+        delivery = self.unpublished.covered(state)
+        return None if delivery is None else delivery.observation.observation_id
+
 
 @pytest.fixture
 async def deliveries() -> Deliveries:
     return Deliveries()
 
 
-def names(waiting: tuple[Delivery, ...]) -> list[str]:
-    return [delivery.observation.observation_id for delivery in waiting]
-
-
 async def test_a_newer_word_of_a_driver_settles_the_one_before(deliveries: Deliveries) -> None:
     first, second = state(batch_id=1), state(batch_id=2)
-    deliveries.unpublished.add(deliveries.taken("a"), first)
-    deliveries.unpublished.add(deliveries.taken("b"), second)
+    deliveries.track("a", first)
+    deliveries.track("b", second)
     assert deliveries.done == ["a"]
     assert deliveries.counters.superseded == 1
-    assert deliveries.unpublished.covered(first) == ()
-    assert names(deliveries.unpublished.covered(second)) == ["b"]
+    assert deliveries.covered(first) is None
+    assert deliveries.covered(second) == "b"
 
 
 async def test_what_a_watcher_saw_does_not_settle_what_a_driver_said(
     deliveries: Deliveries,
 ) -> None:
-    newest = state(batch_id=2)
-    deliveries.unpublished.add(deliveries.taken("driver"), state(batch_id=1))
-    deliveries.unpublished.add(deliveries.taken("look", by_driver=False), state(batch_id=1))
-    deliveries.unpublished.add(deliveries.taken("look again", by_driver=False), newest)
+    first, newest = state(batch_id=1), state(batch_id=2)
+    deliveries.track("driver", first)
+    deliveries.track("look", newest, by_driver=False)
     assert deliveries.done == ["look"]
-    # The driver's first: it says why.
-    assert names(deliveries.unpublished.covered(newest)) == ["driver", "look again"]
-    deliveries.unpublished.add(deliveries.taken("driver again"), newest)
-    assert deliveries.done == ["look", "driver", "look again"]
-    assert names(deliveries.unpublished.covered(newest)) == ["driver again"]
+    # The driver's: it says why.
+    assert deliveries.covered(first) is None
+    assert deliveries.covered(newest) == "driver"
+    deliveries.track("driver again", newest)
+    assert deliveries.done == ["look", "driver"]
+    assert deliveries.covered(newest) == "driver again"
 
 
-async def test_what_could_not_be_published_waits_beside_what_came_since(
+async def test_what_a_watcher_saw_waits_where_no_driver_reports(deliveries: Deliveries) -> None:
+    first, second = state(batch_id=1), state(batch_id=2)
+    deliveries.track("look", first, by_driver=False)
+    deliveries.track("look again", second, by_driver=False)
+    assert deliveries.done == ["look"]
+    assert deliveries.covered(second) == "look again"
+
+
+async def test_what_could_not_be_published_waits_for_the_newest_state(
     deliveries: Deliveries,
 ) -> None:
     first, second = state(batch_id=1), state(batch_id=2)
     unpublished = deliveries.unpublished
-    unpublished.add(deliveries.taken("driver"), first)
+    deliveries.track("driver", first)
     failed = unpublished.take(QUERY_ID)
+    assert failed is not None
     assert QUERY_ID not in unpublished
-    unpublished.put_back(failed, first)
-    assert names(unpublished.covered(first)) == ["driver"]
-    failed = unpublished.take(QUERY_ID)
-    unpublished.add(deliveries.taken("look", by_driver=False), second)
-    unpublished.put_back(failed, first)
-    assert unpublished.state(QUERY_ID) is second
-    assert names(unpublished.covered(second)) == ["driver", "look"]
-    assert deliveries.done == []
+    unpublished.put_back(failed)
+    assert deliveries.covered(first) == "driver"
+    unpublished.take(QUERY_ID)
+    deliveries.track("look", second, by_driver=False)
+    unpublished.put_back(failed)
+    assert deliveries.covered(second) == "driver"
+    assert deliveries.done == ["look"]
+    unpublished.take(QUERY_ID)
+    deliveries.track("driver again", second)
+    unpublished.put_back(failed)
+    assert deliveries.covered(second) == "driver again"
+    assert deliveries.done == ["look", "driver"]
 
 
 async def test_all_that_is_settled_or_dropped_is_done_with_the_queue(
