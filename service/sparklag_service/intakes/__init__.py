@@ -100,7 +100,8 @@ class Watcher(Protocol):
     """Reads the positions of queries from another source than the topic.
 
     It observes a query when its position changes (`processed_at` is then the time of the change),
-    and again at each `heartbeat_s`, with the same `processed_at`: so the query can still be read.
+    and again when it is read `heartbeat_s` later, with the same `processed_at`: so the query can
+    still be read.
     """
 
     name: str

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 from uuid import uuid4
 
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup
@@ -17,14 +16,9 @@ from sparklag_schemas import (
     Offsets,
     SourcePosition,
 )
-from sparklag_schemas.runtime.tasks import run_together, with_pauses
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.group_offsets.commit_metadata import is_mirrored
-from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
-
-_HEARTBEAT_CHECKS: Final = 4
-"""How often in a heartbeat it is checked which groups are due."""
 
 
 def group_query_id(alias: str, group: str) -> str:
@@ -38,18 +32,16 @@ class _ObservedGroup:
 
     committed: CommittedGroup
     requested_at_ms: int
-    read_s: float
-    """`time.monotonic()`, as `put_s`."""
     offsets: Offsets = field(default_factory=dict)
     assigned: dict[str, list[int]] = field(default_factory=dict)
     put_s: float | None = None
-    """None: it never was on the queue."""
+    """`time.monotonic()`. None: it never was on the queue."""
     processed_at_ms: int | None = None
 
 
 class GroupIntake:
     """Puts an observation for each group whose query id it `owns`: when its committed offsets
-    changed, and every `heartbeat_s`.
+    changed, and when it is read `heartbeat_s` later.
 
     A group that cannot be read is not observed: its last observation grows old, and `failing` has
     the reason. Tracked groups that do not exist are reported as terminated, also when this instance
@@ -65,7 +57,6 @@ class GroupIntake:
         self._groups: dict[str, _ObservedGroup] = {}
         self._terminated: set[str] = set()
         self._mirrored: dict[str, CommittedGroup] = {}
-        self._max_age_s = cluster.groups.interval_s + cluster.kafka.request_timeout_s
         self._reader = GroupReader(alias, cluster.access, cluster.groups, self)
 
     @property
@@ -77,7 +68,7 @@ class GroupIntake:
         """Read and observe until cancelled."""
         if not self._is_enabled:
             await asyncio.Event().wait()
-        await run_together(self._reader.run(), self._send_heartbeats())
+        await self._reader.run()
 
     def wants(self, group: str) -> bool:
         """See GroupObserver. Forgets a group that another instance owns now."""
@@ -101,20 +92,18 @@ class GroupIntake:
 
     def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
         """See GroupObserver."""
-        now_s = time.monotonic()
         observed = self._groups.get(group)
         if observed is not None and committed is observed.committed:
-            observed.requested_at_ms, observed.read_s = requested_at_ms, now_s
+            offsets = observed.offsets
+        elif self._is_mirror(group, committed, requested_at_ms):
             return
-        if self._is_mirror(group, committed, requested_at_ms):
-            return
-        self._terminated.discard(group)
+        else:
+            offsets = _offsets(committed, observed.offsets if observed is not None else {})
+            self._terminated.discard(group)
         is_first = observed is None
         if observed is None:
-            observed = self._groups[group] = _ObservedGroup(committed, requested_at_ms, now_s)
-        offsets = _offsets(committed, observed.offsets)
+            observed = self._groups[group] = _ObservedGroup(committed, requested_at_ms)
         observed.committed, observed.requested_at_ms = committed, requested_at_ms
-        observed.read_s = now_s
         # A group that has never committed anything is no query.
         if offsets != observed.offsets:
             if not is_first:
@@ -122,6 +111,8 @@ class GroupIntake:
             observed.offsets = offsets
             observed.assigned = {topic: sorted(numbers) for topic, numbers in offsets.items()}
             self._put_position(group, observed, "group")
+        elif observed.put_s is not None and time.monotonic() - observed.put_s >= self._heartbeat_s:
+            self._put_position(group, observed, "refresh")
 
     def on_deleted(self, group: str, requested_at_ms: int) -> None:
         """See GroupObserver."""
@@ -150,19 +141,6 @@ class GroupIntake:
         else:
             self._mirrored.pop(group, None)
         return mirrored
-
-    async def _send_heartbeats(self) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_s / _HEARTBEAT_CHECKS)
-            now_s = time.monotonic()
-            # Those due before the next check are early rather than late.
-            due_s = now_s - self._heartbeat_s * (1 - 1 / _HEARTBEAT_CHECKS)
-            async for group in with_pauses(list(self._groups), GROUPS_PER_PAUSE):
-                observed = self._groups.get(group)
-                if observed is None or observed.put_s is None or observed.put_s > due_s:
-                    continue
-                if observed.read_s >= now_s - self._max_age_s and self.wants(group):
-                    self._put_position(group, observed, "refresh")
 
     def _put_position(self, group: str, observed: _ObservedGroup, cause: Cause) -> None:
         observed.put_s = time.monotonic()

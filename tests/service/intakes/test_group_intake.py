@@ -80,20 +80,6 @@ async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeate
         assert len({o.observation_id for o in watch.of(group)}) == len(watch.of(group))
 
 
-async def test_heartbeats_come_in_time_also_when_offsets_are_read_less_often(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
-) -> None:
-    second_client.create(topic_name, 1)
-    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
-    async with watching(
-        kafka.bootstrap_servers, re.escape(group), interval_s=600.0, heartbeat_s=0.5
-    ) as watch:
-        first = await watch.at(group, {topic_name: {0: 5}})
-        again = await watch.at(group, {topic_name: {0: 5}}, cause="refresh")
-    # It says how old it is: nothing was asked in the meantime.
-    assert again.observed_at == first.observed_at
-
-
 async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
