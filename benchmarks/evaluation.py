@@ -131,12 +131,12 @@ class _Ours(_Course):
         return QueryState(
             query_id=str(query),
             run_id="run",
-            name=f"query-{query}",
+            query=f"query-{query}",
             cluster="default",
-            observed_at_ms=_EPOCH_MS + number * 1_000,
+            observed_at=_EPOCH_MS + number * 1_000,
             sources=(source,),
             batch_id=number,
-            processed_at_ms=_EPOCH_MS + number * 1_000,
+            processed_at=_EPOCH_MS + number * 1_000,
             batch=Batch(started_at=0, rows=5_000, duration_ms=800),
         )
 

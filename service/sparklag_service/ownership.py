@@ -160,7 +160,7 @@ class Ownership:
             if not self._assignment.owns(query_id):
                 pending.drop(self._release(query_id))
             elif self._assignment.is_measured_in_driver(query_id) or (
-                newest is not None and newest.event.observed_at > state.observed_at_ms
+                newest is not None and newest.event.observed_at > state.observed_at
             ):
                 pending.settle(self._release(query_id))
 
@@ -174,7 +174,7 @@ class Ownership:
             return
         tracked.limits.is_full = False
         ended = (
-            (state.observed_at_ms, query_id)
+            (state.observed_at, query_id)
             for query_id, state in tracked.queries.items()
             if (last := self._evaluation.last_event(query_id)) is not None
             and has_ended(last.status)

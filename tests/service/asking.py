@@ -32,9 +32,9 @@ def of_sources(query_id: str, *sources: SourceState) -> QueryState:
     return QueryState(
         query_id=query_id,
         run_id=query_id,
-        name=query_id,
+        query=query_id,
         cluster="default",
-        observed_at_ms=0,
+        observed_at=0,
         sources=sources,
     )
 

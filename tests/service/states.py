@@ -41,9 +41,9 @@ def state(*sources: SourceState, **fields: Any) -> QueryState:
         **{
             "query_id": QUERY_ID,
             "run_id": RUN_ID,
-            "name": "orders",
+            "query": "orders",
             "cluster": "default",
-            "observed_at_ms": 1_000,
+            "observed_at": 1_000,
             "driver_seen_at_ms": 1_000,
             "sources": sources or (source({"orders": {0: 5}}),),
             **fields,

@@ -58,12 +58,12 @@ class CommitWindow:
         commits, ends, now_s = self.commits, self.ends, measure_time.now_s
         if not ends or now_s - ends[-1].at_s >= _ENDS_EVERY_S:
             ends = (*ends[1 - _ENDS :], Sample(now_s, _by_partition(topics)))
-        if state.processed_at_ms is not None and state.processed_at_ms != self.processed_at_ms:
-            at_s = min(now_s, measure_time.monotonic_s(state.processed_at_ms))
+        if state.processed_at is not None and state.processed_at != self.processed_at_ms:
+            at_s = min(now_s, measure_time.monotonic_s(state.processed_at))
             if commits:
                 at_s = max(at_s, commits[-1].at_s)
             commits = (*commits[1 - size :], Sample(at_s, _by_partition(topics)))
-        return CommitWindow(commits, ends, self.inherited, state.processed_at_ms)
+        return CommitWindow(commits, ends, self.inherited, state.processed_at)
 
     def judge(
         self, topics: Sequence[TopicLag], measure_time: MeasureTime, thresholds: Thresholds

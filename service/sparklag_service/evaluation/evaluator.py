@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,6 +18,7 @@ from sparklag_schemas import (
 )
 from sparklag_schemas.bounds import MAX_RATE, bounded, bounded_s
 from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.query_message import QueryMessage
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.burrow import CommitWindow, inherited_window
 from sparklag_service.evaluation.headroom import headroom_of
@@ -33,7 +33,7 @@ from sparklag_service.evaluation.rates import catch_up, rates_of
 from sparklag_service.evaluation.status import history_verdicts, query_status
 from sparklag_service.evaluation.trends import TopicTrends
 from sparklag_service.evaluation.verdict import Verdict
-from sparklag_service.tracking.query_state import QueryState, without_position
+from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Evaluator:
         `previous`: its last evaluation. `silent`: its driver has not reported for longer than a
         live one does; without a driver, its checkpoint or the group could not be read for so long.
         """
-        thresholds = self.thresholds_of(state.name, state.query_id)
+        thresholds = self.thresholds_of(state.query, state.query_id)
         last = previous.event if previous is not None else None
         before = previous.history if previous is not None else start_history(state, measure_time)
         since_s = max(0.0, measure_time.now_s - before.at_s)
@@ -118,13 +118,10 @@ class Evaluator:
         rates = rates_of(history)
         catch_up_s, catch_up_reason = catch_up(total_lag, rates, state.batch, status)
         event = LagEvent(
-            **_identity(state),
+            **query_fields(state),
             event_id=event_id,
-            batch_id=state.batch_id,
             cause=cause,
             measured_by=self.measured_by,
-            planned_batch_id=state.planned_batch_id,
-            activity=state.activity,
             status=status,
             status_since=_status_since(status, last, measure_time),
             reason=reason,
@@ -148,11 +145,7 @@ class Evaluator:
             usual_interval_s=_rounded(history.usual.interval_s),
             other_run_id=state.other_run_id,
             observation_offset=state.observation_offset,
-            processed_at=state.processed_at_ms,
             measured_at=_measured_at(state, last, measure_time),
-            batch=state.batch,
-            checkpoint_location=state.checkpoint_location,
-            exception=state.exception,
             topics=topics,
         )
         return EvaluatedQuery(event, history, window)
@@ -178,12 +171,12 @@ class Evaluator:
 
 
 def unknown_event(
-    state: QueryState, measured_by: str, now_ms: int, *, event_id: str, reason: str | None
+    message: QueryMessage, measured_by: str, now_ms: int, *, event_id: str, reason: str | None
 ) -> LagEvent:
     """The event of a query that cannot be evaluated: its identity, and no number, since any of them
     may be what went wrong."""
     return LagEvent(
-        **_identity(state),
+        **identity(message),
         event_id=event_id,
         cause="refresh",
         measured_by=measured_by,
@@ -196,20 +189,8 @@ def unknown_event(
 
 def without_numbers(event: LagEvent, reason: str) -> LagEvent:
     """The same event without what it measured."""
-    state, by, at_ms = without_position(event), event.measured_by, event.measured_at
-    return unknown_event(state, by, at_ms, event_id=event.event_id, reason=reason)
-
-
-def _identity(state: QueryState) -> dict[str, Any]:
-    """The fields of an event that say which query it is of."""
-    return {
-        "cluster": state.cluster,
-        "query_id": state.query_id,
-        "run_id": state.run_id,
-        "query": state.name,
-        "origin": state.origin,
-        "observed_at": state.observed_at_ms,
-    }
+    by, at_ms = event.measured_by, event.measured_at
+    return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 
 
 def _set_flags(topics: Sequence[TopicLag], trends: Mapping[SourceTopic, TopicTrends]) -> None:
@@ -231,7 +212,7 @@ def _rounded(number: float | None) -> float | None:
 
 def _measured_at(state: QueryState, last: LagEvent | None, measure_time: MeasureTime) -> int:
     """A version only rises, also where a clock was stepped back."""
-    if last is not None and last.observed_at == state.observed_at_ms:
+    if last is not None and last.observed_at == state.observed_at:
         return max(measure_time.now_ms, last.measured_at + 1)
     return measure_time.now_ms
 

@@ -112,7 +112,7 @@ def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
             at_s=measure_time.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms
         ),
         measure_time,
-        state.processed_at_ms,
+        state.processed_at,
         _duration_s(state.batch),
     )
 
@@ -266,7 +266,7 @@ def _is_behind(topics: Sequence[TopicLag], allowed_lag: int) -> bool:
 
 
 def _commit_key(state: QueryState) -> tuple[int | None, int | None]:
-    return _key(state.batch_id, state.processed_at_ms)
+    return _key(state.batch_id, state.processed_at)
 
 
 def _key(batch_id: int | None, processed_at_ms: int | None) -> tuple[int | None, int | None]:

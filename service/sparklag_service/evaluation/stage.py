@@ -80,7 +80,7 @@ class Evaluation:
     def _is_current(self, state: QueryState) -> bool:
         """Whether the query is still tracked, and was not measured in a newer state meanwhile."""
         last = self.last_event(state.query_id)
-        outdated = last is not None and last.observed_at > state.observed_at_ms
+        outdated = last is not None and last.observed_at > state.observed_at
         return state.query_id in self._tracked and not outdated
 
     def _evaluate(self, state: QueryState, measure_time: MeasureTime) -> None:

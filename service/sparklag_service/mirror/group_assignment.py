@@ -54,14 +54,14 @@ class MirrorPlan:
         # A consumer group is its own mirror.
         if not processed or traits_of(state.origin).commits_offsets:
             return None
-        group = self.group(state.name, state.query_id, cluster)
+        group = self.group(state.query, state.query_id, cluster)
         if group is None:
             return None
         return MirroredPosition(
             query_id=state.query_id,
-            name=state.name,
+            name=state.query,
             group=group,
-            observed_at_ms=state.observed_at_ms,
+            observed_at_ms=state.observed_at,
             offsets=minimum_offsets(processed),
             ended=state.ended,
         )

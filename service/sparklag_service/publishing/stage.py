@@ -90,7 +90,7 @@ class Publishing:
 
     def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
         """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
-        name = self._tracked.queries[query_id].name
+        name = self._tracked.queries[query_id].query
 
         async def write() -> None:
             if await self._write(query_id, name, None, []):

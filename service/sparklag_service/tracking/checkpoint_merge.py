@@ -9,7 +9,8 @@ read only every few seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sparklag_schemas import Observation
 from sparklag_schemas.enumerations import traits_of
@@ -30,8 +31,8 @@ def with_checkpoint(
     state = replace(
         current,
         # A driver reports the name; a checkpoint has only its location.
-        name=current.name if current.run_id is not None else current.name or observation.query,
-        observed_at_ms=max(observation.observed_at, current.observed_at_ms + 1),
+        query=current.query if current.run_id is not None else current.query or observation.query,
+        observed_at=max(observation.observed_at, current.observed_at + 1),
         checkpoint_location=observation.checkpoint_location or current.checkpoint_location,
         checkpoint_batch_id=observation.batch_id,
     )
@@ -47,7 +48,7 @@ def with_checkpoint(
             state,
             origin=observation.origin,
             batch_id=observation.batch_id,
-            processed_at_ms=observation.processed_at,
+            processed_at=observation.processed_at,
             batch=None,
             sources=_described(sources, current.sources),
         )
@@ -67,14 +68,12 @@ def with_newer_position(state: QueryState, current: QueryState) -> QueryState:
             sources=_described(current.sources, state.sources),
             origin=current.origin,
             batch_id=current.batch_id,
-            processed_at_ms=current.processed_at_ms,
+            processed_at=current.processed_at,
             batch=current.batch,
         )
     else:
         if state.batch_id is None and current.batch_id is not None:
-            state = replace(
-                state, batch_id=current.batch_id, processed_at_ms=current.processed_at_ms
-            )
+            state = replace(state, batch_id=current.batch_id, processed_at=current.processed_at)
         state = replace(
             state,
             batch=state.batch or current.batch,

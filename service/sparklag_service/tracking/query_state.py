@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from sparklag_schemas import (
-    Batch,
-    IsolationLevel,
-    LagEvent,
-    Observation,
-    TopicLag,
-)
+from msgspec import Struct
+
+from sparklag_schemas import IsolationLevel, LagEvent, TopicLag
 from sparklag_schemas.enumerations import traits_of
+from sparklag_schemas.query_message import QueryMessage
 
 
-@dataclass(frozen=True)
-class SourceState:
+class SourceState(Struct, frozen=True):
     """One source of a query: where it has read up to, by topic and partition."""
 
     source: int
@@ -46,31 +42,16 @@ class SourceState:
         return sorted({*positioned, *existing})
 
 
-@dataclass(frozen=True)
-class QueryState:
+class QueryState(QueryMessage, frozen=True, kw_only=True):
     """A query as its observations describe it. A new observation makes a new state."""
 
-    query_id: str
-    run_id: str | None
-    """None: no driver reports it."""
-    name: str | None
-    cluster: str
-    observed_at_ms: int
     sources: tuple[SourceState, ...]
-    origin: str = "listener"
-    """Where its position comes from."""
-    batch_id: int | None = None
-    planned_batch_id: int | None = None
-    """Later than `batch_id`; its sources' `planned` are of this batch."""
+    """Their `planned` are of the batch `planned_batch_id`, which is later than `batch_id`."""
     checkpoint_batch_id: int | None = None
     """The checkpoint's last completed batch. None: not read by this instance."""
     driver_seen_at_ms: int = 0
     """When its driver wrote its last message, by the driver's clock. 0: it never did."""
-    processed_at_ms: int | None = None
-    batch: Batch | None = None
-    checkpoint_location: str | None = None
     ended: bool = False
-    exception: str | None = None
     observation_offset: int | None = None
     run_seen_since_ms: int = 0
     """`driver_seen_at_ms` of this run's first message."""
@@ -79,7 +60,6 @@ class QueryState:
     """A past run that still runs beside this one."""
     other_run_at_ms: int = 0
     """`driver_seen_at_ms` when the other run was last seen: its own clock may differ."""
-    activity: str | None = None
     idle_at_ms: int = 0
     """When its driver last reported that it waits, by its clock. 0: never."""
     alone_since_ms: int | None = None
@@ -91,40 +71,34 @@ class QueryState:
         return any(source.processed is not None for source in self.sources)
 
 
-def without_position(message: Observation | LagEvent) -> QueryState:
+def identity(message: QueryMessage) -> dict[str, Any]:
+    """The fields that say which query it is of."""
+    return {name: getattr(message, name) for name in _IDENTITY}
+
+
+def query_fields(message: QueryMessage) -> dict[str, Any]:
+    """All that messages say of a query; the version is that of each kind of message."""
+    return {name: getattr(message, name) for name in _QUERY_FIELDS}
+
+
+_IDENTITY = ("cluster", "query_id", "run_id", "query", "origin", "observed_at")
+_QUERY_FIELDS = [name for name in QueryMessage.__struct_fields__ if name != "schema_version"]
+
+
+def without_position(message: QueryMessage) -> QueryState:
     """The state of a query whose position could not be tracked."""
-    return QueryState(
-        query_id=message.query_id,
-        run_id=message.run_id,
-        name=message.query,
-        cluster=message.cluster,
-        observed_at_ms=message.observed_at,
-        sources=(),
-        origin=message.origin,
-    )
+    return QueryState(**identity(message), sources=())
 
 
 def restored(event: LagEvent) -> QueryState:
     """The state that `event` was measured from."""
     return QueryState(
-        query_id=event.query_id,
-        run_id=event.run_id,
-        name=event.query,
-        cluster=event.cluster,
-        observed_at_ms=event.observed_at,
+        **query_fields(event),
         sources=_sources_of(event),
-        origin=event.origin,
-        batch_id=event.batch_id,
-        planned_batch_id=event.planned_batch_id,
         checkpoint_batch_id=event.batch_id if traits_of(event.origin).is_checkpoint else None,
         driver_seen_at_ms=event.observed_at if event.run_id is not None else 0,
-        processed_at_ms=event.processed_at,
-        batch=event.batch,
-        checkpoint_location=event.checkpoint_location,
         ended=event.status in ("FINISHED", "FAILED"),
-        exception=event.exception,
         observation_offset=event.observation_offset,
-        activity=event.activity,
         run_seen_since_ms=event.observed_at,
         past_runs=(event.other_run_id,) if event.other_run_id else (),
         other_run_id=event.other_run_id,

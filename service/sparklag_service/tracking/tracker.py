@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_schemas.enumerations import traits_of
 from sparklag_service.tracking.checkpoint_merge import with_checkpoint, with_newer_position
-from sparklag_service.tracking.query_state import QueryState, SourceState, restored
+from sparklag_service.tracking.query_state import QueryState, SourceState, query_fields, restored
 
 _RUNS_REMEMBERED = 4
 _OTHER_RUN_MS = 60_000
@@ -73,7 +75,7 @@ class Tracker:
         return (
             query_id
             for query_id, state in self.queries.items()
-            if state.observed_at_ms < seen_before_ms
+            if state.observed_at < seen_before_ms
             or (state.ended and not traits_of(state.origin).keeps_ended)
         )
 
@@ -95,28 +97,16 @@ class Tracker:
         )
 
     def _merged(self, observation: Observation, current: QueryState | None) -> QueryState:
-        sources = self._sources(observation)
+        is_checkpoint = traits_of(observation.origin).is_checkpoint
+        fields = query_fields(observation) | {"activity": _activity(observation, current)}
         state = QueryState(
-            query_id=observation.query_id,
-            run_id=observation.run_id,
-            name=observation.query,
-            cluster=observation.cluster,
-            observed_at_ms=observation.observed_at,
-            sources=sources,
-            origin=observation.origin,
-            batch_id=observation.batch_id,
-            planned_batch_id=observation.planned_batch_id,
+            **fields,
+            sources=self._sources(observation),
+            checkpoint_batch_id=observation.batch_id if is_checkpoint else None,
             driver_seen_at_ms=observation.observed_at if observation.run_id is not None else 0,
-            processed_at_ms=observation.processed_at,
-            batch=observation.batch,
-            checkpoint_location=observation.checkpoint_location,
-            activity=_activity(observation, current),
             idle_at_ms=_idle_at_ms(observation, current),
             ended=observation.cause == "terminated",
-            exception=observation.exception,
         )
-        if traits_of(observation.origin).is_checkpoint:
-            state = replace(state, checkpoint_batch_id=observation.batch_id)
         if current is None:
             return replace(state, run_seen_since_ms=state.driver_seen_at_ms)
         driver_seen_at_ms = max(state.driver_seen_at_ms, current.driver_seen_at_ms)
@@ -124,7 +114,7 @@ class Tracker:
         state = replace(
             state,
             # A version only rises, also where a clock was stepped back.
-            observed_at_ms=max(state.observed_at_ms, current.observed_at_ms + 1),
+            observed_at=max(state.observed_at, current.observed_at + 1),
             driver_seen_at_ms=driver_seen_at_ms,
             checkpoint_location=state.checkpoint_location or current.checkpoint_location,
             checkpoint_batch_id=current.checkpoint_batch_id,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, Observation, SourcePosition
 from sparklag_service.tracking.query_state import QueryState, restored
@@ -85,14 +85,14 @@ def test_a_query_is_known_by_its_checkpoint_alone() -> None:
     query = taken(seen(4, 50))
     assert at(query) == (4, 50, "checkpoint")
     assert query.run_id is None
-    assert query.name == "folder"
+    assert query.query == "folder"
 
 
 def test_a_batch_whose_event_was_dropped_is_seen_in_the_checkpoint() -> None:
     query = taken(spoken(4, 50), seen(5, 60))
     assert at(query) == (5, 60, "checkpoint")
     assert query.run_id == RUN_ID
-    assert query.name == "orders"
+    assert query.query == "orders"
 
 
 def test_of_one_batch_the_driver_knows_more() -> None:
@@ -135,7 +135,7 @@ def test_a_restart_without_data_is_where_the_checkpoint_says() -> None:
     assert query.run_id == OTHER_RUN
     assert query.sources[0].isolation_level == "read_committed"
     assert query.sources[0].topics == ("orders",)
-    assert query.name == "orders"
+    assert query.query == "orders"
 
 
 def test_the_first_look_after_a_start_gives_the_position() -> None:
@@ -289,7 +289,7 @@ def test_the_first_batch_is_in_flight_before_any_has_completed() -> None:
     ids=["checkpoint", "group"],
 )
 def test_what_nobody_speaks_of_survives_its_way_through_an_event(query: QueryState) -> None:
-    query = replace(query, run_seen_since_ms=query.observed_at_ms)
+    query = replace(query, run_seen_since_ms=query.observed_at)
     assert restored(evaluated(query, said({0: 70}, {0: 0}))) == query
 
 

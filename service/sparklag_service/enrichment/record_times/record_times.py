@@ -63,7 +63,7 @@ class RecordTimes:
         if all(source.cluster != self._alias for source in state.sources):
             return
         now_s = time.monotonic()
-        progress = (state.batch_id, state.processed_at_ms)
+        progress = (state.batch_id, state.processed_at)
         query = self._queries.get(state.query_id)
         if query is None:
             # It may have stood there for long before this instance started.

@@ -6,12 +6,12 @@ import logging
 import operator
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
+from msgspec.structs import replace
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import Address
