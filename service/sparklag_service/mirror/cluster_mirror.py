@@ -1,13 +1,13 @@
 """Commits to the groups of one Kafka cluster, by the coordinators of the groups.
 
-A coordinator first returns what its groups have committed: see `commit_decision`.
+A coordinator first returns what its groups have committed, which alone decides: see
+`commit_decision`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,20 +21,14 @@ from sparklag_kafka.brokers.group_offsets import (
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
 from sparklag_kafka.protocol.error_codes import NONE, UNKNOWN_GROUP
-from sparklag_kafka.protocol.offset_fetch import CommittedGroup
+from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, Offsets
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.intakes.group_offsets.cluster_failures import ClusterFailures
 from sparklag_service.intakes.group_offsets.commit_metadata import CommitMetadata
 from sparklag_service.mirror.commit_decision import decide_commit
-from sparklag_service.mirror.commit_results import (
-    CommitOutcome,
-    CommitSchedule,
-    commit_outcome,
-    group_outcome,
-)
+from sparklag_service.mirror.commit_results import CommitOutcome, commit_outcome, group_outcome
 from sparklag_service.mirror.group_assignment import GroupOwnership, MirroredPosition
 
 _GROUPS_PER_BATCH: Final = 100
@@ -42,7 +36,9 @@ _GROUPS_PER_BATCH: Final = 100
 _IN_FLIGHT: Final = 25
 """Commits on one connection: a broker executes them one by one, and the last one needs its response
 in time too."""
-_POSITIONS_PER_PAUSE: Final = 500
+
+_PositionsByGroup = Mapping[str, Sequence[MirroredPosition]]
+"""Several queries may want one group."""
 
 
 class ClusterMirror:
@@ -53,7 +49,6 @@ class ClusterMirror:
         self,
         alias: str,
         access: ClusterAccess,
-        interval_s: float,
         ownership: GroupOwnership,
         owns: Callable[[str], bool],
         counters: Counters,
@@ -64,32 +59,27 @@ class ClusterMirror:
         self._owns = owns
         self._counters = counters
         self._brokers = BrokerPool(access)
-        self._schedule = CommitSchedule(interval_s)
         self._coordinators: dict[str, int] = {}
-        self._failing_brokers: set[int] = set()
+        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
+        """The last responses of each coordinator."""
         self._commits = CoordinatorTasks("committing to groups of")
 
     async def start_commits(self, positions: Sequence[MirroredPosition]) -> None:
         """Start to commit what is due of these, which are all there are, on each coordinator that
         is not busy with earlier commits."""
-        self._retain(positions)
-        now_s = time.monotonic()
-        due = [
-            position
-            async for position in with_pauses(positions, _POSITIONS_PER_PAUSE)
-            if self._schedule.is_due(position, now_s)
-        ]
-        await self._find_coordinators(due)
-        for node_id in self._failing_brokers - set(self._coordinators.values()):
-            self.failures.discard(self.failures.broker(node_id))
-            self._failing_brokers.discard(node_id)
-        by_coordinator: dict[int, list[MirroredPosition]] = {}
-        for position in due:
-            coordinator = self._coordinators.get(position.group)
-            if coordinator is not None:
-                by_coordinator.setdefault(coordinator, []).append(position)
-        for node_id, led in by_coordinator.items():
-            self._commits.start(node_id, partial(self._commit_on, node_id, led))
+        by_group: dict[str, list[MirroredPosition]] = {}
+        for position in positions:
+            by_group.setdefault(position.group, []).append(position)
+        await self._find_coordinators(by_group)
+        by_coordinator: dict[int, dict[str, list[MirroredPosition]]] = {}
+        for group, node_id in self._coordinators.items():
+            by_coordinator.setdefault(node_id, {})[group] = by_group[group]
+        kept = {*map(self.failures.broker, by_coordinator), *map(self.failures.group, by_group)}
+        if by_group:
+            kept.add(self.failures.cluster)
+        self.failures.retain(kept)
+        for node_id, groups in by_coordinator.items():
+            self._commits.start(node_id, partial(self._commit_on, node_id, groups))
 
     async def wait(self) -> None:
         """Return when no commit is in flight."""
@@ -100,107 +90,95 @@ class ClusterMirror:
         await self._commits.aclose()
         await self._brokers.aclose()
 
-    def _retain(self, positions: Sequence[MirroredPosition]) -> None:
-        for group in self._schedule.retain(positions):
-            if self._schedule.reason(group) is None:
-                self.failures.discard(self.failures.group(group))
-            self._coordinators.pop(group, None)
-        if not positions:
-            self.failures.discard(*self.failures.reasons)
-
-    async def _find_coordinators(self, positions: Sequence[MirroredPosition]) -> None:
-        """Of the groups whose coordinators are unknown."""
-        by_group: dict[str, list[MirroredPosition]] = {}
-        for position in positions:
-            if position.group not in self._coordinators:
-                by_group.setdefault(position.group, []).append(position)
-        if not by_group:
+    async def _find_coordinators(self, groups: Collection[str]) -> None:
+        """Of those of the groups, which are all there are, whose coordinators are unknown."""
+        self._coordinators = {g: n for g, n in self._coordinators.items() if g in groups}
+        unknown = [group for group in groups if group not in self._coordinators]
+        if not unknown:
             return
         responded = False
-        async for group, node_id, error_code in find_coordinators(self._brokers, list(by_group)):
+        failing: dict[str, str] = {}
+        async for group, node_id, error_code in find_coordinators(self._brokers, unknown):
             responded = True
-            if not error_code:
+            if error_code:
+                self._record(group, group_outcome(error_code), failing)
+            else:
                 self._coordinators[group] = node_id
-                continue
-            for position in by_group[group]:
-                self._record_failure(position, group_outcome(error_code))
         if not responded:
             self._counters.mirror_failures += 1
             if self.failures.cluster not in self.failures.reasons:
                 reason = await self._brokers.explain_unreachable()
                 self.failures.add(self.failures.cluster, f"nothing is mirrored to it, {reason}")
             return
-        self._report(group for group in by_group if group not in self._coordinators)
+        self.failures.add_groups(failing)
         self.failures.recover(self.failures.cluster)
-        if self._failing_brokers or not self._brokers.brokers.keys() >= {
-            *self._coordinators.values()
-        }:
-            await self._brokers.refresh()
+        # A coordinator may have joined, or another address now has its node id.
+        await self._brokers.refresh()
 
-    async def _commit_on(self, node_id: int, positions: Sequence[MirroredPosition]) -> None:
+    async def _commit_on(self, node_id: int, by_group: _PositionsByGroup) -> None:
         connection = self._brokers.connection(node_id)
         if connection is None:
             # It has left the cluster, or has just joined.
-            self._forget_coordinators(positions)
+            self._forget_coordinators(by_group)
             return
         key = self.failures.broker(node_id)
+        previous, self._decoded[node_id] = self._decoded.get(node_id, {}), {}
         try:
-            for batch in by_count(positions, _GROUPS_PER_BATCH):
-                await self._commit_batch(connection, batch)
+            for groups in by_count(by_group, _GROUPS_PER_BATCH):
+                responses = await fetch_offsets(connection, groups, previous)
+                self._decoded[node_id] |= responses
+                committed = {g: c for response in responses.values() for g, c in response.items()}
+                await self._commit_batch(connection, by_group, committed)
         except KAFKA_FAILURES as error:
             reason = broker_error_text(node_id, error, self._brokers.timeout_s)
-            self.failures.add(key, f"{reason}; groups not mirrored: {len(positions)}")
+            self.failures.add(key, f"{reason}; groups not mirrored: {len(by_group)}")
             self._counters.mirror_failures += 1
-            self._failing_brokers.add(node_id)
-            self._forget_coordinators(positions)
+            self._forget_coordinators(by_group)
         else:
             self.failures.recover(key)
-            self._failing_brokers.discard(node_id)
 
     async def _commit_batch(
-        self, connection: BrokerConnection, positions: Sequence[MirroredPosition]
+        self,
+        connection: BrokerConnection,
+        by_group: _PositionsByGroup,
+        committed: Mapping[str, CommittedGroup],
     ) -> None:
-        requested_s = time.monotonic()
-        responses = await fetch_offsets(connection, list({p.group: None for p in positions}))
-        committed = {group: c for groups in responses.values() for group, c in groups.items()}
+        failing: dict[str, str] = {}
         commits: dict[str, tuple[MirroredPosition, Offsets]] = {}
-        for position in positions:
-            # Another query of the same group is next time's: it has to see this one's commit.
-            if position.group in committed and position.group not in commits:
-                offsets = self._decide(position, committed[position.group], requested_s)
-                if offsets:
-                    commits[position.group] = (position, offsets)
+        for group, current in committed.items():
+            for position in by_group.get(group, ()):
+                offsets = self._decide(position, current, failing)
+                # Another query of the same group is next time's: it has to see this one's commit.
+                if offsets and group not in commits:
+                    commits[group] = (position, offsets)
                 await asyncio.sleep(0)
-        try:
-            for chunk in by_count(commits.values(), _IN_FLIGHT):
-                results = await asyncio.gather(
-                    *(self._commit(connection, *commit, requested_s) for commit in chunk),
-                    return_exceptions=True,
-                )
-                for error in filter(None, results):
-                    raise error
-        finally:
-            self._report(committed)
+        for chunk in by_count(commits.values(), _IN_FLIGHT):
+            results = await asyncio.gather(
+                *(self._commit(connection, *commit, failing) for commit in chunk),
+                return_exceptions=True,
+            )
+            for error in filter(None, results):
+                raise error
+        for group in committed.keys() - failing.keys():
+            self.failures.recover(self.failures.group(group))
+        self.failures.add_groups(failing)
 
     def _decide(
-        self, position: MirroredPosition, committed: CommittedGroup, now_s: float
+        self, position: MirroredPosition, committed: CommittedGroup, failing: dict[str, str]
     ) -> Offsets:
         """What of the position is to be committed."""
         errors = [
             code for topic in committed.topics.values() for code in topic.error_codes.values()
         ]
         if committed.error_code not in (NONE, UNKNOWN_GROUP) or errors:
-            self._record_failure(position, group_outcome(committed.error_code or errors[0]))
+            outcome = group_outcome(committed.error_code or errors[0])
+            self._record(position.group, outcome, failing)
             return {}
-        renew = self._schedule.is_renewal_due(position, now_s)
-        decision = decide_commit(position, committed.topics, self._ownership, renew=renew)
+        decision = decide_commit(position, committed.topics, self._ownership)
         if decision.refused is not None:
-            self._record_failure(position, CommitOutcome(False, decision.refused, refused=True))
-        elif decision.superseded:
-            self._counters.mirror_superseded += 1
-            self._schedule.back_off(position, now_s, None)
-        elif not decision.offsets:
-            self._schedule.committed(position, now_s)
+            outcome = CommitOutcome(False, decision.refused, refused=True)
+            self._record(position.group, outcome, failing)
+        self._counters.mirror_superseded += decision.superseded
         return decision.offsets
 
     async def _commit(
@@ -208,43 +186,29 @@ class ClusterMirror:
         connection: BrokerConnection,
         position: MirroredPosition,
         offsets: Offsets,
-        now_s: float,
+        failing: dict[str, str],
     ) -> None:
         if not self._owns(position.query_id):
             return
         metadata = CommitMetadata(position.observed_at_ms, position.query_id).text
-        codes = await commit_offsets(connection, position.group, offsets, metadata)
-        outcome = commit_outcome(offsets, codes)
+        outcome = commit_outcome(
+            offsets, await commit_offsets(connection, position.group, offsets, metadata)
+        )
         self._counters.mirror_commits += outcome.committed
-        if outcome.reason is None:
-            renewed = self._schedule.is_renewal_due(position, now_s)
-            self._schedule.committed(position, now_s, renewed=renewed)
-        else:
-            self._record_failure(position, outcome)
+        self._record(position.group, outcome, failing)
 
-    def _record_failure(self, position: MirroredPosition, outcome: CommitOutcome) -> None:
-        now_s = time.monotonic()
+    def _record(self, group: str, outcome: CommitOutcome, failing: dict[str, str]) -> None:
+        """Count a failure, and add its reason."""
+        if outcome.reason is None:
+            return
+        failing.setdefault(group, outcome.reason)
         if outcome.moved:
-            self._coordinators.pop(position.group, None)
+            self._coordinators.pop(group, None)
         if outcome.refused:
             self._counters.mirror_refused += 1
-            self._schedule.back_off(position, now_s, outcome.reason)
-        elif outcome.reason is not None:
+        else:
             self._counters.mirror_failures += 1
-            retry_soon = outcome.retry_soon
-            self._schedule.failed(position, now_s, outcome.reason, retry_soon=retry_soon)
 
-    def _report(self, groups: Iterable[str]) -> None:
-        """Report why these are not committed to, or that they are again."""
-        failing: dict[str, str] = {}
+    def _forget_coordinators(self, groups: Collection[str]) -> None:
         for group in groups:
-            reason = self._schedule.reason(group)
-            if reason is None:
-                self.failures.recover(self.failures.group(group))
-            else:
-                failing[group] = reason
-        self.failures.add_groups(failing)
-
-    def _forget_coordinators(self, positions: Sequence[MirroredPosition]) -> None:
-        for position in positions:
-            self._coordinators.pop(position.group, None)
+            self._coordinators.pop(group, None)

@@ -7,12 +7,16 @@ group's coordinator has just returned, alone: what an instance remembers may be 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklag_kafka.protocol.offset_fetch import CommittedTopic
 from sparklag_schemas import Offsets
 from sparklag_service.intakes.group_offsets.commit_metadata import CommitMetadata, parse_metadata
 from sparklag_service.mirror.group_assignment import GroupOwnership, MirroredPosition
+
+_RENEW_AFTER_MS: Final = 3_600_000
+"""Offsets of a group without members expire after the brokers' `offsets.retention.minutes`: hardly
+any cluster has less than an hour."""
 
 
 class CommitDecision(NamedTuple):
@@ -29,10 +33,8 @@ def decide_commit(
     position: MirroredPosition,
     committed: Mapping[str, CommittedTopic],
     ownership: GroupOwnership,
-    *,
-    renew: bool,
 ) -> CommitDecision:
-    """`renew`: commit also what the group has already, before it expires."""
+    """What of `position` is to be committed to a group that has committed that."""
     metadata: dict[str, dict[int, CommitMetadata]] = {}
     for name, topic in committed.items():
         for number in topic.offsets:
@@ -53,26 +55,23 @@ def decide_commit(
             return CommitDecision({}, superseded=True)
         if ownership.live(others, position):
             return CommitDecision({}, _shared(position, owner, others, ownership))
-    return CommitDecision(_due(position, committed, metadata, renew=renew))
+    return CommitDecision(_due(position, committed, metadata))
 
 
 def _due(
     position: MirroredPosition,
     committed: Mapping[str, CommittedTopic],
     metadata: Mapping[str, Mapping[int, CommitMetadata]],
-    *,
-    renew: bool,
 ) -> Offsets:
     due: Offsets = {}
     for topic, offsets in position.offsets.items():
         for number, offset in offsets.items():
             parsed = metadata.get(topic, {}).get(number)
             if parsed is not None and parsed.query_id == position.query_id:
-                if committed[topic].offsets[number] == offset:
-                    if not renew:
-                        continue
-                elif parsed.observed_at_ms >= position.observed_at_ms:
-                    # Committed from this very observation.
+                is_equal = committed[topic].offsets[number] == offset
+                age_ms = position.observed_at_ms - parsed.observed_at_ms
+                # Without age it was committed from this very observation.
+                if age_ms < (_RENEW_AFTER_MS if is_equal else 1):
                     continue
             due.setdefault(topic, {})[number] = offset
     return due

@@ -54,7 +54,6 @@ class Mirror:
             ClusterMirror(
                 alias,
                 cluster.access,
-                self._interval_s,
                 GroupOwnership(self._plan, view, alias, silent_after_s),
                 owns,
                 counters,

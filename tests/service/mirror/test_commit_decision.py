@@ -14,11 +14,7 @@ from sparklag_service.intakes.group_offsets.commit_metadata import (
     parse_metadata,
 )
 from sparklag_service.mirror.commit_decision import CommitDecision, decide_commit
-from sparklag_service.mirror.commit_results import (
-    CommitSchedule,
-    commit_outcome,
-    group_outcome,
-)
+from sparklag_service.mirror.commit_results import commit_outcome, group_outcome
 from sparklag_service.mirror.group_assignment import (
     GroupOwnership,
     MirroredPosition,
@@ -30,6 +26,7 @@ from tests.service.pipelines import pipeline_of
 from tests.service.states import source, state
 
 ME, OTHER = "id-me", "id-other"
+HOUR_MS = 3_600_000
 
 
 def plan(*queries: str, **fields: Any) -> MirrorPlan:
@@ -116,7 +113,7 @@ def group(committed: Marked) -> dict[str, CommittedTopic]:
 
 
 def decided(
-    committed: Marked, *, others: str = "OK", heard_s: float = 0, renew: bool = False, **fields: Any
+    committed: Marked, *, others: str = "OK", heard_s: float = 0, **fields: Any
 ) -> CommitDecision:
     """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
     `others`, and was heard at `heard_s`."""
@@ -136,7 +133,7 @@ def decided(
             event = lag_event(query_id=query_id, query="orders", status=status)
             view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s))
     ownership = GroupOwnership(plan(), view, "default", 30.0)
-    return decide_commit(position, group(committed), ownership, renew=renew)
+    return decide_commit(position, group(committed), ownership)
 
 
 ALL: Offsets = {"t": {0: 5, 1: 5}}
@@ -155,13 +152,13 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
     [
         pytest.param({}, {"others": ""}, ALL, id="nothing was committed yet"),
         pytest.param(mine(0, 1), {}, {}, id="it is there"),
-        pytest.param(mine(0, 1), {"renew": True}, ALL, id="it would expire"),
+        pytest.param(mine(0, 1), {"observed_at_ms": 90 + HOUR_MS}, ALL, id="it would expire"),
         pytest.param(mine(0, 1, offset=4), {}, ALL, id="the query has moved on"),
         pytest.param(mine(0, 1, offset=9), {}, ALL, id="the query went back"),
         pytest.param(mine(0), {}, {"t": {1: 5}}, id="a partition is new"),
         pytest.param(mine(0, 1, 7, offset=4), {}, ALL, id="a partition is gone: it stays"),
         pytest.param(mine(0, 1, offset=9, at=100), {}, {}, id="of this very moment"),
-        pytest.param(mine(0, 1, offset=9, at=100), {"renew": True}, {}, id="nor renewed"),
+        pytest.param(mine(0, 1), {"observed_at_ms": 89 + HOUR_MS}, {}, id="not within the hour"),
         pytest.param(mine(0, at=100), {}, {"t": {1: 5}}, id="a partition failed"),
         pytest.param(theirs(0, 1), {"others": "STOP"}, ALL, id="of a query that is dead"),
         pytest.param(theirs(0, 1), {"others": ""}, ALL, id="of a query nobody knows"),
@@ -182,7 +179,7 @@ def test_what_a_group_says_decides_what_is_committed(
     ("committed", "fields"),
     [
         pytest.param(mine(0, 1, offset=9, at=101), {}, id="another instance is further"),
-        pytest.param(mine(7, at=101), {"renew": True}, id="in another partition"),
+        pytest.param(mine(7, at=101), {}, id="in another partition"),
         pytest.param(theirs(0), {"ended": True}, id="its successor has the group"),
         pytest.param(theirs(0), {"ended": True, "others": "STOP"}, id="which is dead too"),
         pytest.param({}, {"ended": True}, id="its successor is to have it"),
@@ -229,35 +226,6 @@ def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
     assert called.isprintable()
 
 
-def test_each_attempt_says_when_the_next_is_due() -> None:
-    schedule = CommitSchedule(interval_s=5.0)
-    at_5 = MirroredPosition(ME, "orders", "g", 100, {"t": {0: 5}})
-    at_6 = MirroredPosition(ME, "orders", "g", 101, {"t": {0: 6}})
-    assert schedule.is_due(at_5, 0)
-    schedule.committed(at_5, 0)
-    assert not schedule.is_due(at_5, 3_599)
-    assert schedule.is_due(at_6, 0)
-    assert schedule.is_due(at_5, 3_600)
-    # What moves does not renew what stands: that has an hour of its own.
-    schedule.committed(at_6, 1_800)
-    assert not schedule.is_renewal_due(at_6, 3_599)
-    assert schedule.is_renewal_due(at_6, 3_600)
-    schedule.committed(at_6, 3_600, renewed=True)
-    assert not schedule.is_renewal_due(at_6, 7_199)
-    schedule.failed(at_6, 4_000, "no such topic", retry_soon=False)
-    assert not schedule.is_due(at_6, 4_029)
-    assert schedule.is_due(at_6, 4_030)
-    assert schedule.is_due(at_5, 4_000)
-    schedule.failed(at_6, 4_000, "moved", retry_soon=True)
-    assert schedule.is_due(at_6, 4_000)
-    schedule.back_off(at_6, 4_000, "members")
-    assert not schedule.is_due(at_5, 4_029)
-    assert schedule.reason("g") == "members"
-    assert schedule.retain([at_6]) == []
-    assert schedule.retain([]) == ["g"]
-    assert schedule.reason("g") is None
-
-
 @pytest.mark.parametrize(
     ("codes", "committed", "reason"),
     [
@@ -300,23 +268,23 @@ def test_the_error_of_each_partition_is_said(
 
 
 @pytest.mark.parametrize(
-    ("code", "refused", "moved", "soon"),
+    ("code", "refused", "moved"),
     [
-        (22, True, False, False),
-        (27, True, False, False),
-        (69, True, False, False),
-        (30, False, False, False),
-        (14, False, False, True),
-        (15, False, True, True),
-        (16, False, True, True),
+        (22, True, False),
+        (27, True, False),
+        (69, True, False),
+        (30, False, False),
+        (14, False, False),
+        (15, False, True),
+        (16, False, True),
     ],
 )
 def test_a_coordinator_that_moved_is_looked_for_and_a_group_of_others_left_alone(
-    code: int, refused: bool, moved: bool, soon: bool
+    code: int, refused: bool, moved: bool
 ) -> None:
     outcome = group_outcome(code)
     assert outcome.reason is not None
-    assert (outcome.refused, outcome.moved, outcome.retry_soon) == (refused, moved, soon)
+    assert (outcome.refused, outcome.moved) == (refused, moved)
 
 
 async def test_without_patterns_there_is_no_mirror() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from sparklag_kafka.protocol.error_codes import (
@@ -78,3 +78,7 @@ class ClusterFailures:
         """It does not matter any more whether these fail."""
         for key in keys:
             self.reasons.pop(key, None)
+
+    def retain(self, keys: Container[str]) -> None:
+        """It does not matter any more whether others fail."""
+        self.discard(*(key for key in self.reasons if key not in keys))
