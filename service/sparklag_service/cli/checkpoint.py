@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_offsets.checkpoints import (
+    CheckpointPosition,
+    CheckpointStore,
+    SourceOffsets,
+    read_checkpoint,
+)
+from sparklag_offsets.checkpoints.lag import SourceLag, lag_of, topics_of
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.terminal import Config, Json, console, escape, print_json, table
 from sparklag_service.errors import ServiceError
-
-if TYPE_CHECKING:
-    from sparklag_offsets.checkpoints import CheckpointPosition, SourceOffsets
-    from sparklag_offsets.checkpoints.lag import SourceLag
 
 
 def checkpoint(
@@ -37,9 +41,6 @@ def checkpoint(
     json: Json = False,
 ) -> None:
     """Show the position of a query from its checkpoint, without the query."""
-    # The other commands start without all this.
-    from sparklag_offsets.checkpoints import CheckpointStore, read_checkpoint
-
     settings = load_settings(config=config)
     store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
     location = _single(store.find(path))
@@ -63,9 +64,6 @@ def _single(locations: list[str]) -> str:
 def _lags(
     position: CheckpointPosition, bootstrap_servers: str, settings: Settings
 ) -> list[SourceLag]:
-    from sparklag_kafka.brokers.log_bounds import read_bounds
-    from sparklag_offsets.checkpoints.lag import lag_of, topics_of
-
     quiet_client_logs()
     access = access_by_address(settings, bootstrap_servers)
     # The processed offsets are read by now: later ends can only be higher.

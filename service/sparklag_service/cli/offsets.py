@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_offsets.restore.comparison import compare
+from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
+from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.offset_store import OffsetStore
+from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
@@ -24,10 +29,6 @@ from sparklag_service.cli.terminal import (
     print_json,
     table,
 )
-
-if TYPE_CHECKING:
-    from sparklag_offsets.store.batch_record import BatchRecord
-    from sparklag_offsets.store.offset_store import OffsetStore
 
 app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
 
@@ -74,8 +75,6 @@ def diff(
 
     Exit code 0 when it is behind nowhere, 1 when it is, or a partition is in the first alone.
     """
-    from sparklag_offsets.restore.comparison import compare
-
     settings = _settings(config, store)
     compared = compare(*_run(settings, lambda opened: _find_both(opened, first, second, at)))
     if json:
@@ -120,8 +119,6 @@ def restore(
     With --json, nothing but that, for `.option("startingOffsets", …)`. A new checkpoint begins with
     it; an existing one ignores it.
     """
-    from sparklag_offsets.restore.restoration import RestoreOptions, from_store
-
     if on_deleted not in ("error", "earliest", "unchecked"):
         raise typer.BadParameter("it takes error, earliest or unchecked", param_hint="--on-deleted")
     settings = _settings(config, store)
@@ -159,9 +156,6 @@ def _settings(config: Path | None, store: str | None) -> Settings:
 
 def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) -> _Result:
     """What `read` reads of the store. Raises OffsetsError."""
-    # The other commands start without all this.
-    from sparklag_offsets.store.stores import open_store
-
     quiet_client_logs()
 
     async def run() -> _Result:
@@ -172,8 +166,6 @@ def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) 
 
 
 async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
-    from sparklag_offsets.restore.restoration import find_record
-
     return await find_record(store, query, _at_ms(at))
 
 
