@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparklag_schemas import TopicLag
-from sparklag_service.metrics.families import gauges, label_pairs, label_set
-from sparklag_service.metrics.scheme import NamedQuery, Scheme, as_group_reads, offset_sum
+from sparklag_service.metrics.families import gauges
+from sparklag_service.metrics.scheme import Labels, NamedQuery, Scheme, as_group_reads, offset_sum
 
 
-def _topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
+def _topics(query: NamedQuery) -> Iterable[tuple[Labels, TopicLag]]:
     for topic in as_group_reads(query.event):
         cluster = topic.cluster or ""
-        yield label_pairs(cluster_name=cluster, group=query.group, topic=topic.topic), topic
+        yield {"cluster_name": cluster, "group": query.group, "topic": topic.topic}, topic
 
 
 KAFKA_LAG_EXPORTER = Scheme(
@@ -40,38 +40,35 @@ KAFKA_LAG_EXPORTER = Scheme(
         ("lag", "lag", "The group's lag in a partition, in records."),
         ("lag_seconds", "time_lag_s", "Age of the first unprocessed record in a partition."),
     ),
-    lambda query: label_set(cluster_name=query.event.cluster, group=query.group),
+    lambda query: {"cluster_name": query.event.cluster, "group": query.group},
     _topics,
-    partition_end=f",{label_pairs(member_host='', consumer_id='', client_id='')}",
+    partition_end={"member_host": "", "consumer_id": "", "client_id": ""},
     log_partition=gauges(
         "kafka_partition_",
         ("latest_offset", "latest_offset", "End of a partition's log."),
         ("earliest_offset", "earliest_offset", "Start of a partition's log."),
     ),
-    log_labels=lambda cluster, topic: label_pairs(cluster_name=cluster, topic=topic),
+    log_labels=lambda cluster, topic: {"cluster_name": cluster, "topic": topic},
 )
 
 
 def kafka_exporter(only_cluster: str | None) -> Scheme:
     """Its scheme: of that cluster's topics, or, where that is None, of all with a label more."""
 
-    def of_cluster(cluster: str | None) -> dict[str, str]:
+    def of_cluster(cluster: str | None) -> Labels:
         return {} if only_cluster is not None else {"cluster": cluster or ""}
 
     def is_shown(cluster: str | None) -> bool:
         return only_cluster in (None, cluster)
 
-    def topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
+    def topics(query: NamedQuery) -> Iterable[tuple[Labels, TopicLag]]:
         for topic in as_group_reads(query.event):
             if is_shown(topic.cluster):
-                labels = of_cluster(topic.cluster)
-                yield (
-                    label_pairs(**labels, consumergroup=query.group, topic=topic.topic),
-                    topic,
-                )
+                labels = {**of_cluster(topic.cluster), "consumergroup": query.group}
+                yield {**labels, "topic": topic.topic}, topic
 
-    def log_labels(cluster: str, topic: str) -> str | None:
-        return label_pairs(**of_cluster(cluster), topic=topic) if is_shown(cluster) else None
+    def log_labels(cluster: str, topic: str) -> Labels | None:
+        return {**of_cluster(cluster), "topic": topic} if is_shown(cluster) else None
 
     return Scheme(
         (),
@@ -89,7 +86,7 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
             ),
             ("lag", "lag", "A group's lag in a partition, in records."),
         ),
-        lambda query: label_set(**of_cluster(query.event.cluster), consumergroup=query.group),
+        lambda query: {**of_cluster(query.event.cluster), "consumergroup": query.group},
         topics,
         log_topic=gauges(
             "kafka_topic_",

@@ -7,7 +7,7 @@ escape labels alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
@@ -19,14 +19,14 @@ Subject = TypeVar("Subject")
 _UNITS = ("seconds", "bytes", "ratio")
 
 
-def label_pairs(**labels: str) -> str:
+def label_pairs(labels: Mapping[str, str]) -> str:
     """`name="value"`, with commas between them; control characters and the like escaped."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 
-def label_set(**labels: str) -> str:
+def label_set(labels: Mapping[str, str]) -> str:
     """The pairs with braces around them."""
-    return f"{{{label_pairs(**labels)}}}"
+    return f"{{{label_pairs(labels)}}}"
 
 
 def _escaped(value: str) -> str:
@@ -99,7 +99,7 @@ class LabelledGauge(Family, Generic[Subject]):
         name, read, text = f"\n{self.name}", self.read, _text_of(self)
         return "".join(
             [
-                f"{name}{labels[:-1]},{label_pairs(**more)}}} {text(value)}"
+                f"{name}{labels[:-1]},{label_pairs(more)}}} {text(value)}"
                 for labels, subject in subjects
                 for more, value in read(subject)
             ]

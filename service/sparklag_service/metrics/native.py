@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 
 from sparklag_schemas import LagEvent, TopicLag
-from sparklag_service.metrics.families import (
-    Gauge,
-    LabelledGauge,
-    Number,
-    gauges,
-    label_pairs,
-    label_set,
-)
+from sparklag_service.metrics.families import Gauge, LabelledGauge, Number, gauges
 from sparklag_service.metrics.scheme import NamedQuery, Scheme
 
 
@@ -163,51 +155,20 @@ _PARTITION = gauges(
 )
 
 
-def query_labels(event: LagEvent) -> dict[str, str]:
-    """A query's labels."""
+def _query_labels(query: NamedQuery) -> dict[str, str]:
+    event = query.event
     return {"cluster": event.cluster, "query": event.display_name, "query_id": event.query_id}
 
 
-def topic_labels(event: LagEvent) -> Iterable[tuple[dict[str, str], TopicLag]]:
-    """What a query reads, with its labels: the source only where it reads a topic through two."""
-    for topic, source in _with_sources(event):
-        labels = {**query_labels(event), "cluster": topic.cluster or "", "topic": topic.topic}
-        yield labels if source is None else {**labels, "source": str(source)}, topic
+def _topics(query: NamedQuery) -> Iterable[tuple[dict[str, str], TopicLag]]:
+    """With a label `source` only where the query reads a topic through two."""
+    readers = Counter((topic.cluster, topic.topic) for topic in query.event.topics)
+    of_query = _query_labels(query)
+    for topic in query.event.topics:
+        labels = {**of_query, "cluster": topic.cluster or "", "topic": topic.topic}
+        if readers[topic.cluster, topic.topic] > 1:
+            labels["source"] = str(topic.source)
+        yield labels, topic
 
 
-def _with_sources(event: LagEvent) -> Iterable[tuple[TopicLag, int | None]]:
-    names = [(topic.cluster, topic.topic) for topic in event.topics]
-    if len(names) == len(set(names)):
-        return [(topic, None) for topic in event.topics]
-    readers = Counter(names)
-    return [
-        (topic, topic.source if readers[name] > 1 else None)
-        for name, topic in zip(names, event.topics, strict=True)
-    ]
-
-
-# Read with each event of a query, and nearly always what they were.
-@lru_cache(maxsize=16_384)
-def _query_set(cluster: str, query: str, query_id: str) -> str:
-    return label_set(cluster=cluster, query=query, query_id=query_id)
-
-
-@lru_cache(maxsize=16_384)
-def _topic_pairs(cluster: str, query: str, query_id: str, topic: str, source: int | None) -> str:
-    labels = {"cluster": cluster, "query": query, "query_id": query_id, "topic": topic}
-    return label_pairs(**labels) if source is None else label_pairs(**labels, source=str(source))
-
-
-def query_set(event: LagEvent) -> str:
-    """A query's labels as text, with braces."""
-    return _query_set(event.cluster, event.display_name, event.query_id)
-
-
-def _topics(query: NamedQuery) -> Iterable[tuple[str, TopicLag]]:
-    event = query.event
-    name, query_id = event.display_name, event.query_id
-    for topic, source in _with_sources(event):
-        yield _topic_pairs(topic.cluster or "", name, query_id, topic.topic, source), topic
-
-
-NATIVE = Scheme(_QUERY, _TOPIC, _PARTITION, lambda query: query_set(query.event), _topics)
+NATIVE = Scheme(_QUERY, _TOPIC, _PARTITION, _query_labels, _topics)

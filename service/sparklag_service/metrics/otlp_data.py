@@ -23,11 +23,11 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from sparklag_schemas import LagEvent, TopicLag
+from sparklag_schemas import TopicLag
 from sparklag_service import VERSION
 from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
-from sparklag_service.metrics.native import NATIVE, ages, query_labels, topic_labels
+from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.scheme import (
     NamedQuery,
     Selection,
@@ -118,9 +118,9 @@ def _metric(cluster: str | None, family: Family, points: Sequence[NumberDataPoin
 def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> Iterator[_Point]:
     # Topic after topic: a list of every partition would make Python's collector stop the service.
     for query in shown:
-        yield from _of_query(query.event, now_ms)
+        yield from _of_query(query, now_ms)
         if selection.topics:
-            yield from _of_topics(query.event, selection)
+            yield from _of_topics(query, selection)
             yield from _of_group(query, selection)
     if selection.partitions:
         for cluster, log in logs_of((query.event for query in shown), selection.takes_topic):
@@ -129,8 +129,9 @@ def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> I
                 yield from _known(cluster, _LOG_PARTITION, attributes, partition)
 
 
-def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
-    labels: Attributes = {**query_labels(event)}
+def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
+    event = query.event
+    labels: Attributes = {**NATIVE.query_labels(query)}
     for family in (*ages(now_ms), *NATIVE.query):
         if isinstance(family, LabelledGauge):
             for more, value in family.read(event):
@@ -139,8 +140,8 @@ def _of_query(event: LagEvent, now_ms: int) -> Iterator[_Point]:
             yield from _known(None, (family,), labels, event)
 
 
-def _of_topics(event: LagEvent, selection: Selection) -> Iterator[_Point]:
-    for labels, topic in topic_labels(event):
+def _of_topics(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
+    for labels, topic in NATIVE.topics(query):
         if selection.takes_topic(topic.topic):
             yield from _of_topic(None, NATIVE.topic, NATIVE.partition, {**labels}, topic, selection)
 

@@ -1,7 +1,7 @@
 """The series of every query that is shown, as text.
 
-Rendered in time slices, so that others have the loop in between; what is costly, the lines of the
-partitions, is cached. Two scrapes may render at once: what is cached is replaced whole.
+Rendered in time slices, so that others have the loop in between; templates of the partitions' lines
+are cached. Two scrapes may render at once: what is cached is replaced whole.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
-from sparklag_service.metrics.families import Family, Gauge, Number
-from sparklag_service.metrics.native import NATIVE, ages, query_set
+from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
+from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.scheme import NamedQuery, Scheme, Selection, logs_of
 
 _SLICE_S = 0.001
@@ -43,7 +41,7 @@ class QuerySeries:
         """
         time_slice = TimeSlice()
         shown = self._selection.shown(events, measured)
-        queries = [(query_set(query.event), query.event) for query in shown]
+        queries = [(label_set(NATIVE.query_labels(query)), query.event) for query in shown]
         families: list[Blocks] = [(age, [age.block(queries)]) for age in ages(now_ms)]
         for scheme in self._schemes:
             await time_slice.rest()
@@ -78,100 +76,53 @@ class SchemeText:
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme = scheme
         self._selection = selection
-        self._queries: dict[str, QueryText] = {}
-        self._log_topic = scheme.log_topic if selection.topics else ()
-        self._log_partition = scheme.log_partition if selection.partitions else ()
-        self._log_lines = PartitionLines(self._log_partition)
+        shows_partitions = selection.partitions
+        end = f",{label_pairs(scheme.partition_end)}" if scheme.partition_end else ""
+        self._lines = PartitionLines(scheme.partition if shows_partitions else (), end)
+        self._log_lines = PartitionLines(scheme.log_partition if shows_partitions else ())
 
     async def render(self, shown: Sequence[NamedQuery], time_slice: TimeSlice) -> list[Blocks]:
         """Each family with its blocks."""
-        texts: dict[str, QueryText] = {}
-        queries: list[_Rendered] = []
-        for query in shown:
-            query_id = query.event.query_id
-            text = self._queries.get(query_id) or QueryText(self._scheme, self._selection)
-            texts[query_id] = text
-            queries.append(await text.render(query, time_slice))
-            await time_slice.rest()
-        # The cache of a query goes with the query.
-        self._queries = texts
-        families: list[Blocks] = []
-        for blocks in self._levels(queries):
-            families.append(blocks)
-            await time_slice.rest()
-        return families + await self._logs(shown, time_slice)
-
-    def _levels(self, queries: Sequence[_Rendered]) -> Iterator[Blocks]:
-        scheme = self._scheme
-        for of_query in scheme.query:
-            yield of_query, [of_query.block([(query.labels, query.event) for query in queries])]
-        if self._selection.topics:
-            for of_topic in scheme.topic:
-                topics = chain.from_iterable(query.topics for query in queries)
-                yield of_topic, [of_topic.block(topics)]
-        if self._selection.partitions:
-            for index, family in enumerate(scheme.partition):
-                blocks = (query.partitions[index] for query in queries)
-                yield family, list(chain.from_iterable(blocks))
-
-    async def _logs(self, shown: Sequence[NamedQuery], time_slice: TimeSlice) -> list[Blocks]:
-        """Of each topic once, however many queries read it."""
-        if not self._log_topic and not self._log_partition:
-            return []
-        events = (query.event for query in shown)
-        logs = [
-            (labels, log)
-            for cluster, log in logs_of(events, self._selection.takes_topic)
-            if (labels := self._scheme.log_labels(cluster, log.topic)) is not None
-        ]
-        blocks = await self._log_lines.blocks(logs, time_slice)
-        topics = [(f"{{{labels}}}", log) for labels, log in logs]
-        families: list[Blocks] = [(family, [family.block(topics)]) for family in self._log_topic]
-        return families + list(zip(self._log_partition, blocks, strict=True))
-
-
-class _Rendered(NamedTuple):
-    """A query in one scheme."""
-
-    event: LagEvent
-    labels: str
-    """With braces."""
-    topics: Sequence[tuple[str, TopicLag]]
-    """Those that are shown, each with its labels, with braces."""
-    partitions: Sequence[Sequence[bytes]]
-    """Their blocks, by the scheme's families."""
-
-
-class QueryText:
-    """One query in one scheme. Its partitions' lines are made again where its event changed."""
-
-    def __init__(self, scheme: Scheme, selection: Selection) -> None:
-        self._scheme = scheme
-        self._selection = selection
-        # Not the event: it would stay until the next scrape, beside the one that replaced it.
-        self._cached: tuple[str, str, Sequence[Sequence[bytes]]] | None = None
-        """Id of the event, group, blocks."""
-        self._lines = PartitionLines(scheme.partition, scheme.partition_end)
-
-    async def render(self, query: NamedQuery, time_slice: TimeSlice) -> _Rendered:
-        """As of its event."""
-        labels = self._scheme.query_labels(query)
+        scheme, takes_topic = self._scheme, self._selection.takes_topic
+        queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
-        if self._selection.topics:
-            topics = [
-                (pairs, topic)
-                for pairs, topic in self._scheme.topics(query)
-                if self._selection.takes_topic(topic.topic)
+        for query in shown:
+            queries.append((label_set(scheme.query_labels(query)), query.event))
+            topics += [
+                (label_pairs(labels), topic)
+                for labels, topic in (scheme.topics(query) if self._selection.topics else ())
+                if takes_topic(topic.topic)
             ]
-        shown = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
-        blocks: Sequence[Sequence[bytes]] = ()
-        if self._selection.partitions:
-            key, cached = (query.event.event_id, query.group), self._cached
-            if cached is None or cached[:2] != key:
-                cached = (*key, await self._lines.blocks(topics, time_slice))
-                self._cached = cached
-            blocks = cached[2]
-        return _Rendered(query.event, labels, shown, blocks)
+            await time_slice.rest()
+        families: list[Blocks] = []
+        for family in scheme.query:
+            families.append((family, [family.block(queries)]))
+            await time_slice.rest()
+        families += await self._of_topics(topics, scheme.topic, self._lines, time_slice)
+        if not self._selection.topics or not (scheme.log_topic or scheme.log_partition):
+            return families
+        # Of each topic once, however many queries read it.
+        logs = [
+            (label_pairs(labels), log)
+            for cluster, log in logs_of((query.event for query in shown), takes_topic)
+            if (labels := scheme.log_labels(cluster, log.topic)) is not None
+        ]
+        return families + await self._of_topics(logs, scheme.log_topic, self._log_lines, time_slice)
+
+    async def _of_topics(
+        self,
+        topics: Sequence[tuple[str, TopicLag]],
+        of_topic: Sequence[Gauge[TopicLag]],
+        lines: PartitionLines,
+        time_slice: TimeSlice,
+    ) -> list[Blocks]:
+        """The families of topics with their label pairs, and those of their partitions."""
+        families: list[Blocks] = []
+        labelled = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
+        for family in of_topic:
+            families.append((family, [family.block(labelled)]))
+            await time_slice.rest()
+        return families + await lines.blocks(topics, time_slice)
 
 
 class PartitionLines:
@@ -185,8 +136,10 @@ class PartitionLines:
 
     async def blocks(
         self, topics: Iterable[tuple[str, TopicLag]], time_slice: TimeSlice
-    ) -> list[list[bytes]]:
-        """The blocks of each family, of topics with their label pairs."""
+    ) -> list[Blocks]:
+        """Each family with its blocks, of topics with their label pairs."""
+        if not self._families:
+            return []
         blocks: list[list[bytes]] = [[] for _ in self._families]
         chunks: dict[tuple[str, int], _ChunkLines] = {}
         for labels, topic in topics:
@@ -201,7 +154,7 @@ class PartitionLines:
                     of_family.append(block)
                 await time_slice.rest()
         self._chunks = chunks
-        return blocks
+        return list(zip(self._families, blocks, strict=True))
 
 
 class _ChunkLines:

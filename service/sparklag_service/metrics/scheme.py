@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -26,25 +26,26 @@ class NamedQuery:
     group: str
 
 
+Labels = dict[str, str]
+
+
 @dataclass(frozen=True)
 class Scheme:
-    """Families at each level, and the labels of each. Label pairs are text: see
-    `families.label_pairs`."""
+    """Families at each level, and the labels of each."""
 
     query: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...]
     topic: tuple[Gauge[TopicLag], ...]
     partition: tuple[Gauge[PartitionLag], ...]
-    query_labels: Callable[[NamedQuery], str]
-    """With braces."""
-    topics: Callable[[NamedQuery], Iterable[tuple[str, TopicLag]]]
-    """What the query reads, each with its label pairs."""
-    partition_end: str = ""
-    """Label pairs after the partition's, with a comma first."""
+    query_labels: Callable[[NamedQuery], Labels]
+    topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
+    """What the query reads, each with its labels."""
+    partition_end: Labels = field(default_factory=dict)
+    """Labels after the partition's."""
     log_topic: tuple[Gauge[TopicLag], ...] = ()
     """Of a topic: once, however many queries read it."""
     log_partition: tuple[Gauge[PartitionLag], ...] = ()
-    log_labels: Callable[[str, str], str | None] = lambda cluster, topic: None
-    """Label pairs of a topic by its cluster's alias and its name. None: it is not shown."""
+    log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
+    """By the topic's cluster's alias and its name. None: it is not shown."""
 
 
 class Selection:
