@@ -32,8 +32,8 @@ _FOLLOW_INTERVAL_S = 1.0
 """How often the locations that drivers report are compared with what is watched."""
 _LEAST_OF_INTERVAL = 0.8
 """Intervals differ, so that hundreds of checkpoints are not polled at the same time."""
-_MAX_BACKOFF = 12
-"""Intervals between polls of what cannot be read."""
+_BACKOFF = (1, 2, 4, 8, 12)
+"""Intervals between polls, by how often it could not be read; the last one repeats."""
 _IDENTIFY_AGAIN = 10
 """Find intervals between polls of another instance's checkpoint: it may hold a new query."""
 _CANCEL_AGAIN_S = 1.0
@@ -229,7 +229,7 @@ class _WatchedCheckpoint:
         else:
             self._update(result)
         interval_s = intake.settings.interval_s * random.uniform(_LEAST_OF_INTERVAL, 1.0)
-        return float(interval_s * min(2.0**self._failures, _MAX_BACKOFF))
+        return float(interval_s * _BACKOFF[min(self._failures, len(_BACKOFF) - 1)])
 
     def release(self) -> None:
         """Another instance polls it, or none."""

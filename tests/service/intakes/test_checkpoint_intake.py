@@ -373,6 +373,22 @@ async def test_a_folder_that_is_not_there_is_told_and_found_once_it_is(place: Pa
         await watching.is_well()
 
 
+async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> None:
+    missing = place / "missing"
+    async with Watching(locations=[str(missing)]).running() as watching:
+        await watching.fails(str(missing), "no such folder")
+        (checkpoint,) = watching.intake._watched.values()
+        checkpoint._failures = 100_000
+
+        async def failed_again() -> bool:
+            return checkpoint._failures > 100_000
+
+        await eventually(failed_again, "it is polled and fails again")
+        later = Checkpoint(missing).commit(1, 11)
+        await watching.tells(later, 1, 11)
+        await watching.is_well()
+
+
 async def test_a_checkpoint_that_is_deleted_is_told_of(place: Path) -> None:
     orders = Checkpoint(place / "orders").commit(0, 10)
     async with Watching(locations=[str(orders.folder)]).running() as watching:
