@@ -6,26 +6,25 @@ python -m sparklag_pipeline.demo [--seconds N]
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
-from types import FrameType
 from typing import Final
+from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
 
-from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_pipeline.demo.orders import QUERY_NAME
 from sparklag_pipeline.demo.processes import DemoProcesses
-from sparklag_pipeline.demo.screen import print_line, showing
+from sparklag_pipeline.demo.screen import Screen
 from sparklag_pipeline.demo.state import DemoState
-from sparklag_pipeline.demo.topics import follow_lag
+from sparklag_schemas import LagEvent, decode_lag_event
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -33,88 +32,75 @@ TICK_S: Final = 0.2
 FIRST_LAG_TIMEOUT_S: Final = 300.0  # a busy machine takes long to start Spark
 # What `--seconds` shows at least, on a machine where the start alone took that long.
 SHOWN_AT_LEAST_S: Final = 10.0
+_ANSWER_TIMEOUT_S: Final = 2.0
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# The service is on this machine, and a proxy of the environment elsewhere.
+_open_url: Final = build_opener(ProxyHandler({})).open
 
 
 class NoLagEvent(SparklagError):
-    """No lag of the query was read from `consumer-lag` in time."""
+    """The service answered with no lag of the query in time."""
 
 
-class DemoSignals:
-    """Records SIGINT, SIGTERM and SIGHUP. Those that come during the clean-up change nothing."""
-
-    def __init__(self) -> None:
-        self.received = False
-        self._interrupts = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._record)
-
-    @contextlib.contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """For blocking calls: inside, a signal raises KeyboardInterrupt."""
-        self._interrupts = True
-        try:
-            if self.received:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._interrupts = False
-
-    def _record(self, number: int, frame: FrameType | None) -> None:
-        self.received = True
-        if self._interrupts:
-            raise KeyboardInterrupt
-
-
-def run(arguments: argparse.Namespace, directory: Path, signals: DemoSignals) -> int:
+def run(arguments: argparse.Namespace, directory: Path) -> int:
     """The whole demo, its files in `directory`; the exit code."""
-    state = DemoState(
-        query=QUERY_NAME, started_at=time.monotonic(), since_ms=epoch_ms(), command=_own_command()
-    )
-    processes = DemoProcesses(state, directory, arguments.http_port)
-    console = Console(highlight=False)
+    state = DemoState(query=QUERY_NAME, started_at=time.monotonic(), since_ms=epoch_ms())
+    screen = Screen(Console(highlight=False), state.started_at)
+    processes = DemoProcesses(screen.report, directory, arguments.http_port)
     failure: SparklagError | None = None
     try:
-        with showing(state, console) as refresh, contextlib.suppress(KeyboardInterrupt):
-            with signals.interrupting():
-                for _ in processes.start():
-                    refresh()
-            asyncio.run(_watch(state, processes, refresh, signals, arguments.seconds))
+        for number in _SIGNALS:
+            signal.signal(number, signal.default_int_handler)
+        with screen.live:
+            processes.start()
+            _watch(state, processes, screen, arguments.seconds)
+    except KeyboardInterrupt:
+        pass
     except SparklagError as error:
         failure = error
     finally:
-        print_line(console, "ending everything ...")
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        screen.print("ending everything ...")
         processes.stop()
     if failure is not None:
-        print_line(console, f"the demo failed: {failure}")
-        print_line(console, f"its files are in {directory}")
+        screen.print(f"the demo failed: {failure}\nits files are in {directory}")
         return 1
-    print_line(console, state.summary())
+    screen.print(state.summary())
     return 0
 
 
-async def _watch(
-    state: DemoState,
-    processes: DemoProcesses,
-    refresh: Callable[[], None],
-    signals: DemoSignals,
-    seconds: float | None,
+def _watch(
+    state: DemoState, processes: DemoProcesses, screen: Screen, seconds: float | None
 ) -> None:
-    """Show the lag until a signal comes, or `seconds` after the start.
+    """Show the lag, until `seconds` after the start.
 
     Raises ProcessFailed when a process has died, NoLagEvent when no lag came.
     """
-    feed = asyncio.create_task(follow_lag(processes.broker.bootstrap_servers, state))
+    command, servers = _own_command(), processes.broker.bootstrap_servers
+    while not _is_over(state, seconds):
+        processes.poll()
+        url = f"{processes.http_url}/lag/{state.query}"
+        if processes.service_is_ready and (event := _read_lag(url)) is not None:
+            state.add(event, time.monotonic())
+        if state.event is not None:
+            addresses = {
+                "the lag, over REST": f"curl {url}",
+                "every REST call": f"{processes.http_url}/docs",
+                "the lag events": f"{command} tail --bootstrap-servers {servers}",
+            }
+            screen.show(state.event, epoch_ms(), addresses)
+        time.sleep(TICK_S)
+
+
+def _read_lag(url: str) -> LagEvent | None:
+    """The service's answer; None while it has none."""
     try:
-        while not signals.received and not _is_over(state, seconds):
-            if feed.done():
-                feed.result()
-            processes.poll()
-            refresh()
-            await asyncio.sleep(TICK_S)
-    finally:
-        feed.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await feed
+        with _open_url(url, timeout=_ANSWER_TIMEOUT_S) as answer:
+            return decode_lag_event(answer.read(MAX_MESSAGE_BYTES))
+    except (OSError, HTTPException):
+        return None
 
 
 def _is_over(state: DemoState, seconds: float | None) -> bool:
@@ -139,7 +125,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="sparklag demo",
         description="Start a Kafka broker, a producer, a PySpark query and the sparklag service on"
         " this machine, and watch the query's lag. Ctrl-C ends everything.",
-        epilog="Exit code: 0, or 1 where a part died or no lag event was read from consumer-lag.",
+        epilog="Exit code: 0, or 1 where a part died or the service answered with no lag.",
     )
     parser.add_argument(
         "--seconds",
@@ -159,17 +145,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag event came."""
+    """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag came."""
     arguments = _arguments(argv)
-    quiet_client_logs()
-    signals = DemoSignals()
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="sparklag-demo-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         sys.stderr.write(f"cannot keep files in {directory}: {error.strerror}\n")
         return 1
-    code = run(arguments, directory.resolve(), signals)
+    code = run(arguments, directory.resolve())
     if arguments.keep is None and code == 0:
         shutil.rmtree(directory, ignore_errors=True)
     return code

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_pipeline.demo.orders import RateWave
-from sparklag_pipeline.demo.state import DemoState
 from sparklag_pipeline.errors import ProcessFailed
 
 WAVE: Final = RateWave(low=100, high=2500, period_s=40)
@@ -31,39 +29,37 @@ _PORT_ATTEMPTS: Final = 3
 class DemoProcesses:
     """Broker, query, service and producer, with their files in `directory`.
 
-    Keeps the steps of `state` up to date.
+    What is started is passed to `report`, as a line.
     """
 
-    def __init__(self, state: DemoState, directory: Path, http_port: int) -> None:
+    def __init__(self, report: Callable[[str], None], directory: Path, http_port: int) -> None:
         self.broker = LocalKafka(directory=directory / "kafka")
-        self._state = state
+        self.service_is_ready = False
+        self._report = report
         self._directory = directory
         self._http_port = self._requested_http_port = http_port
         self._port_attempts = 0
         self._children: dict[str, ChildProcess] = {}
         self._log_starts: dict[str, int] = {}
 
-    def start(self) -> Iterator[None]:
-        """Start all but the producer; yields when a step has changed. Raises PipelineError.
+    @property
+    def http_url(self) -> str:
+        """The address of the service."""
+        return f"http://{HOST}:{self._http_port}"
+
+    def start(self) -> None:
+        """Start all but the producer. Raises PipelineError.
 
         The query takes some time after this to read its first orders.
         """
-        state = self._state
         find_java()
         # Downloaded beside the broker's own jars; the query waits for it.
         self._start("connector", "sparklag_pipeline.broker.maven")
-        for step, action in ((state.jars, kafka_jars), (state.broker, self.broker.start)):
-            step.begin(time.monotonic())
-            yield
-            try:
-                action()
-            except BaseException:
-                step.fail(time.monotonic())
-                raise
-            step.end(time.monotonic())
-            yield
-        state.bootstrap_servers = state.broker.note = self.broker.bootstrap_servers
-        state.spark.begin(time.monotonic(), "Spark starts")
+        self._report("Jars: Kafka, and Spark's connector for it")
+        kafka_jars()
+        self._report("Kafka: one broker on this machine")
+        self.broker.start()
+        self._report("Query: Spark starts")
         self._start_client(
             "query",
             "sparklag_pipeline.demo.order_totals",
@@ -72,29 +68,28 @@ class DemoProcesses:
             *("--trigger-interval", f"{TRIGGER_S} seconds"),
         )
         self._start_service()
-        yield
 
     def poll(self) -> None:
-        """Update the steps, and start the producer when it is time.
+        """Start the producer when it is time, and see whether the service is ready.
 
         Raises ProcessFailed, with the end of its log, for the first process that has died.
         """
-        state, now = self._state, time.monotonic()
-        self._require_alive(now)
-        query_runs = (self._directory / "checkpoint" / "metadata").exists()
+        self._require_alive()
         # Not before: a start of Spark may take long, and the lag of that time would hide the wave.
+        query_runs = (self._directory / "checkpoint" / "metadata").exists()
         if query_runs and "producer" not in self._children:
-            self._start_producer()
-        if state.producer.state == "busy" and self._has_logged("producer", "writing orders"):
-            state.producer.end(now)
-        # uvicorn's line, after the port is bound.
-        if state.service.state == "busy" and self._has_logged("service", "Started server process"):
-            state.service.end(now)
-        if state.spark.state == "busy":
-            if state.first_lag_s is not None:
-                state.spark.end(now, f"PySpark, reads at most {QUERY_RATE:,} orders/s")
-            elif query_runs:
-                state.spark.note = "runs its first batch, the slowest"
+            self._report(
+                f"Producer: {WAVE.low:,.0f} to {WAVE.high:,.0f} orders/s and back;"
+                f" the query reads at most {QUERY_RATE:,}/s"
+            )
+            self._start_client(
+                "producer",
+                "sparklag_pipeline.demo.order_producer",
+                *("--low", WAVE.low, "--high", WAVE.high, "--period", WAVE.period_s),
+            )
+        if not self.service_is_ready:
+            # uvicorn's line, after the port is bound.
+            self.service_is_ready = self._has_logged("service", "Started server process")
 
     def stop(self) -> None:
         """End all of them, the broker last. Bounded in time; idempotent."""
@@ -102,29 +97,14 @@ class DemoProcesses:
         self.broker.stop(_BROKER_STOP_S)
         self.broker.close()
 
-    def _require_alive(self, now: float) -> None:
-        state = self._state
+    def _require_alive(self) -> None:
         if not self._children["service"].is_alive() and self._has_lost_the_port():
             self._start_service()
-        for step, process in (
-            (state.broker, self.broker),
-            (state.producer, self._children.get("producer")),
-            (state.spark, self._children["query"]),
-            (state.service, self._children["service"]),
-        ):
-            if process is not None and not process.is_alive():
-                step.fail(now)
+        # The connector's download ends by itself.
+        others = (child for name, child in self._children.items() if name != "connector")
+        for process in (self.broker, *others):
+            if not process.is_alive():
                 raise ProcessFailed(process.describe_end())
-
-    def _start_producer(self) -> None:
-        self._state.producer.begin(
-            time.monotonic(), f"{WAVE.low:,.0f} to {WAVE.high:,.0f} orders/s and back"
-        )
-        self._start_client(
-            "producer",
-            "sparklag_pipeline.demo.order_producer",
-            *("--low", WAVE.low, "--high", WAVE.high, "--period", WAVE.period_s),
-        )
 
     def _start_service(self) -> None:
         note = ""
@@ -132,8 +112,7 @@ class DemoProcesses:
             self._http_port = free_port()
             note = f" (port {self._requested_http_port} is taken)"
         self._port_attempts += 1
-        url = self._state.http_url = f"http://{HOST}:{self._http_port}"
-        self._state.service.begin(time.monotonic(), url + note)
+        self._report(f"Service: {self.http_url}{note}")
         address = ("--http-host", HOST, "--http-port", self._http_port)
         self._start_client("service", "sparklag_service", "serve", *address)
 

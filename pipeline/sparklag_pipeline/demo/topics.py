@@ -1,27 +1,16 @@
-"""The demo's topics: created where they are missing; lag events read as any consumer would."""
+"""The demo's topics, created where they are missing."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Sequence
-from typing import Final
-
-from aiokafka import AIOKafkaConsumer
 
 from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_pipeline.demo.state import DemoState
 from sparklag_pipeline.errors import PipelineError
-from sparklag_schemas import decode_lag_event
-from sparklag_schemas.errors import ContractError
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
-
-LAG_TOPIC: Final = "consumer-lag"
-_RETRY_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -50,35 +39,3 @@ async def create_topics(bootstrap_servers: str, specs: Sequence[TopicSpec]) -> N
         raise PipelineError(f"cannot use Kafka at {cause}") from error
     for name in created:
         log.info("created topic %s", name)
-
-
-async def follow_lag(bootstrap_servers: str, state: DemoState, topic: str = LAG_TOPIC) -> None:
-    """Add every lag event of the topic to the state, from its beginning. Runs until cancelled.
-
-    Waits for the topic, which the service creates.
-    """
-    while True:
-        consumer = AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest"
-        )
-        try:
-            await consumer.start()
-            if consumer.assignment():
-                await _read(consumer, state)
-        except KAFKA_FAILURES as error:
-            log.debug("cannot read %s yet: %s", topic, error)
-        finally:
-            await consumer.stop()
-        await asyncio.sleep(_RETRY_S)
-
-
-async def _read(consumer: AIOKafkaConsumer, state: DemoState) -> None:
-    async for record in consumer:
-        if record.value is None:  # a tombstone
-            continue
-        try:
-            event = decode_lag_event(record.value)
-        except ContractError:
-            state.unreadable += 1
-        else:
-            state.add(event, time.monotonic())

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 import typer
+from rich.console import Group
 from rich.table import Table
 
 from sparklag_schemas import LagEvent, decode_lag_event
@@ -71,14 +72,17 @@ def lag(
     if json:
         typer.echo(ascii_json(document))
     else:
-        out = console(wrap=True)
-        out.print(_headline(event, now_ms))
-        out.print(_facts(event, now_ms))
-        out.print(_table(event, _SHOWN if not every_partition else None))
+        most = None if every_partition else _SHOWN
+        console(wrap=True).print(render(event, now_ms, most))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
         typer.echo(f"sparklag: {printable(event.display_name)}: {why}", err=True)
         raise typer.Exit(1)
+
+
+def render(event: LagEvent, now_ms: int, most: int | None = _SHOWN) -> Group:
+    """The query's lag, the facts that explain it, and its partitions: `most` of them, or all."""
+    return Group(_headline(event, now_ms), _facts(event, now_ms), _table(event, most))
 
 
 def _headline(event: LagEvent, now_ms: int) -> str:

@@ -139,7 +139,7 @@ def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path
 
     for demo in (one, two):
         assert demo.process.returncode == 0, demo.output
-        assert "lag events of 'orders' read from consumer-lag" in demo.output
+        assert "lag events of 'orders' read over REST" in demo.output
         assert "by partition 0:" in demo.output
         demo.await_nothing_left()
     taken = [f"port {port} is taken" in demo.output for demo in (one, two)]
