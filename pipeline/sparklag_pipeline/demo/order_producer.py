@@ -25,8 +25,8 @@ from sparklag_pipeline.demo.orders import (
     BUSIEST_CUSTOMER,
     ORDER_PARTITIONS,
     ORDERS_TOPIC,
-    OrderPartitioner,
-    RateWave,
+    orders_per_second,
+    partition_of,
     random_order,
 )
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
@@ -55,23 +55,18 @@ async def produce(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     topic, bootstrap_servers = arguments.topic, arguments.bootstrap_servers
-    await create_topics(bootstrap_servers, [demo_topic(topic, arguments.partitions)])
+    await create_topics(bootstrap_servers, [demo_topic(topic, ORDER_PARTITIONS)])
     access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
-    producer = AIOKafkaProducer(
-        **client_options(access),
-        partitioner=OrderPartitioner(),
-        linger_ms=20,
-        compression_type="lz4",
-    )
+    producer = AIOKafkaProducer(**client_options(access), linger_ms=20, compression_type="lz4")
     try:
         await producer.start()
+        partitions = len(await producer.partitions_for(topic))
     except KAFKA_FAILURES as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
     log.info("writing orders to topic %s", topic)
-    sender = _OrderSender(producer, topic)
-    wave = RateWave(arguments.low, arguments.high, arguments.period)
+    sender = _OrderSender(producer, topic, partitions)
     try:
-        await _follow(wave, sender, stop)
+        await _send_orders(sender, stop)
     finally:
         try:
             await asyncio.wait_for(producer.stop(), FLUSH_TIMEOUT_S)
@@ -80,16 +75,17 @@ async def produce(arguments: argparse.Namespace) -> None:
     log.info("sent %d orders, %d failed", sender.acknowledged, sender.failed)
 
 
-async def _follow(wave: RateWave, sender: _OrderSender, stop: asyncio.Event) -> None:
-    start = report_at = time.monotonic()
-    skipped, reported = 0.0, 0
+async def _send_orders(sender: _OrderSender, stop: asyncio.Event) -> None:
+    start = last = report_at = time.monotonic()
+    owed, reported = 0.0, 0
     while not stop.is_set():
-        elapsed = time.monotonic() - start
-        rate = wave.rate(elapsed)
-        due = wave.records_until(elapsed) - skipped - sender.sent
-        skipped += max(0.0, due - rate * MAX_OVERDUE_S)
-        for _ in range(int(min(due, rate * MAX_OVERDUE_S))):
+        now = time.monotonic()
+        rate = orders_per_second(now - start)
+        owed += rate * min(now - last, MAX_OVERDUE_S)
+        last = now
+        while owed >= 1:
             await sender.send()
+            owed -= 1
         if (seconds := time.monotonic() - report_at) >= REPORT_S:
             log.info(
                 "%d orders acknowledged, %.0f/s (the wave is at %.0f/s), %d failed",
@@ -106,9 +102,10 @@ async def _follow(wave: RateWave, sender: _OrderSender, stop: asyncio.Event) -> 
 class _OrderSender:
     """Sends random orders, and counts what Kafka has acknowledged."""
 
-    def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
+    def __init__(self, producer: AIOKafkaProducer, topic: str, partitions: int) -> None:
         self._producer = producer
         self._topic = topic
+        self._partitions = partitions
         self._chance = random.Random()
         self.sent = 0
         self.acknowledged = 0
@@ -117,7 +114,10 @@ class _OrderSender:
     async def send(self) -> None:
         order = random_order(self._chance, number=self.sent, now_ms=epoch_ms())
         future = await self._producer.send(
-            self._topic, msgspec.json.encode(order), key=order.customer.encode()
+            self._topic,
+            msgspec.json.encode(order),
+            key=order.customer.encode(),
+            partition=partition_of(order.customer, self._partitions),
         )
         future.add_done_callback(self._count)
         self.sent += 1
@@ -138,18 +138,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
     parser.add_argument("--topic", default=ORDERS_TOPIC, help="created where it is missing")
-    parser.add_argument(
-        "--partitions", type=int, default=ORDER_PARTITIONS, help="of a topic that is created"
-    )
-    parser.add_argument("--low", type=float, default=100.0, help="orders per second, lowest")
-    parser.add_argument("--high", type=float, default=3000.0, help="orders per second, highest")
-    parser.add_argument("--period", type=float, default=40.0, help="seconds from low to low")
-    arguments = parser.parse_args(argv)
-    if not 0 <= arguments.low <= arguments.high:
-        parser.error("--low must be at least 0 and at most --high")
-    if arguments.period <= 0 or arguments.partitions < 1:
-        parser.error("--period and --partitions must be above 0")
-    return arguments
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 import msgspec
-from aiokafka.partitioner import murmur2
 
 ORDERS_TOPIC: Final = "orders"
 QUERY_NAME: Final = "orders"
@@ -17,6 +15,10 @@ ORDER_PARTITIONS: Final = 4
 BUSIEST_CUSTOMER: Final = "acme"
 BUSIEST_SHARE: Final = 0.4
 CUSTOMERS: Final = tuple(f"customer-{number:02}" for number in range(1, 41))
+LOWEST_RATE: Final = 100
+HIGHEST_RATE: Final = 2500
+"""Orders a second."""
+PERIOD_S: Final = 40
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -29,47 +31,22 @@ class Order(msgspec.Struct, frozen=True):
     """Epoch milliseconds."""
 
 
-@dataclass(frozen=True)
-class OrderPartitioner:
-    """Gives the busiest customer the first partition for itself; the others share the rest.
+def partition_of(customer: str, partitions: int) -> int:
+    """The first is the busiest customer's alone; the others share the rest.
 
     So one heavy key does not delay the orders of the others, and each customer's stay in order:
-    the same key always gets the same partition. The hash is the Java client's, which is the same
-    in every process (Python's own is not). A single partition is shared by all.
+    the hash is the same in every process (Python's own is not). A single partition is shared by
+    all.
     """
-
-    busiest: bytes = BUSIEST_CUSTOMER.encode()
-
-    def __call__(self, key: bytes, partitions: Sequence[int], available: Sequence[int]) -> int:
-        """aiokafka's contract: one of `partitions`, which are all of the topic's, sorted.
-
-        `available` is ignored: a key would move while a partition has no leader.
-        """
-        first, *others = partitions
-        if key == self.busiest or not others:
-            return first
-        hashed: int = murmur2(key) & 0x7FFFFFFF
-        return others[hashed % len(others)]
+    if customer == BUSIEST_CUSTOMER or partitions == 1:
+        return 0
+    return 1 + crc32(customer.encode()) % (partitions - 1)
 
 
-@dataclass(frozen=True)
-class RateWave:
-    """A rate that swings between `low` and `high` (records per second), from `low` at time 0."""
-
-    low: float
-    high: float
-    period_s: float
-
-    def rate(self, elapsed_s: float) -> float:
-        """Records per second."""
-        phase = 2 * math.pi * elapsed_s / self.period_s
-        return self.low + (self.high - self.low) * (1 - math.cos(phase)) / 2
-
-    def records_until(self, elapsed_s: float) -> float:
-        """How many records are due by then: the integral of `rate` from 0."""
-        omega = 2 * math.pi / self.period_s
-        swing = elapsed_s / 2 - math.sin(omega * elapsed_s) / (2 * omega)
-        return self.low * elapsed_s + (self.high - self.low) * swing
+def orders_per_second(elapsed_s: float) -> float:
+    """A wave: from the lowest rate at time 0 to the highest, and back."""
+    phase = 2 * math.pi * elapsed_s / PERIOD_S
+    return LOWEST_RATE + (HIGHEST_RATE - LOWEST_RATE) * (1 - math.cos(phase)) / 2
 
 
 def random_order(chance: random.Random, *, number: int, now_ms: int) -> Order:

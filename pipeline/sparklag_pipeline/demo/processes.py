@@ -12,11 +12,10 @@ from sparklag_pipeline.broker.child_process import ChildProcess, free_port, is_f
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.broker.maven import kafka_jars
-from sparklag_pipeline.demo.orders import RateWave
+from sparklag_pipeline.demo.orders import HIGHEST_RATE, LOWEST_RATE
 from sparklag_pipeline.errors import ProcessFailed
 
-WAVE: Final = RateWave(low=100, high=2500, period_s=40)
-# Between the wave's ends: when orders come faster than this the lag rises, else it falls.
+# Between the lowest and the highest rate: when orders come faster the lag rises, else it falls.
 TRIGGER_S: Final = 2
 MAX_OFFSETS_PER_TRIGGER: Final = 4000
 QUERY_RATE: Final = MAX_OFFSETS_PER_TRIGGER // TRIGGER_S
@@ -79,14 +78,10 @@ class DemoProcesses:
         query_runs = (self._directory / "checkpoint" / "metadata").exists()
         if query_runs and "producer" not in self._children:
             self._report(
-                f"Producer: {WAVE.low:,.0f} to {WAVE.high:,.0f} orders/s and back;"
+                f"Producer: {LOWEST_RATE:,} to {HIGHEST_RATE:,} orders/s;"
                 f" the query reads at most {QUERY_RATE:,}/s"
             )
-            self._start_client(
-                "producer",
-                "sparklag_pipeline.demo.order_producer",
-                *("--low", WAVE.low, "--high", WAVE.high, "--period", WAVE.period_s),
-            )
+            self._start_client("producer", "sparklag_pipeline.demo.order_producer")
         if not self.service_is_ready:
             # uvicorn's line, after the port is bound.
             self.service_is_ready = self._has_logged("service", "Started server process")

@@ -56,7 +56,7 @@ def lag_picture(event: LagEvent, now_ms: int, addresses: dict[str, str]) -> Rend
     table.add_column()
     for title, address in addresses.items():
         table.add_row(title, address)
-    return Group(Text(), render(event, now_ms), Text(), table, _HINT)
+    return Group(render(event, now_ms), Text(), table, _HINT)
 
 
 def plain_line(event: LagEvent) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -169,10 +170,12 @@ def _ctrl_c_ends_it(directory: Path, port: str) -> None:
         pytest.fail(f"this machine gives out no pty, which a terminal needs: {error}")
     demo = _Demo(directory, "--http-port", port, terminal=theirs)
     os.close(theirs)
+    reader = ThreadPoolExecutor(1)
+    output = reader.submit(_read_to_the_end, ours)
     try:
-        demo.await_batches(2)
+        demo.await_batches(4)
         os.write(ours, b"\x03")
-        shown = _read_to_the_end(ours)
+        shown = output.result(END_TIMEOUT_S)
         assert demo.process.wait(END_TIMEOUT_S) == 0, shown
         demo.await_nothing_left()
         assert "Ctrl-C ends everything" in shown
@@ -181,6 +184,7 @@ def _ctrl_c_ends_it(directory: Path, port: str) -> None:
     finally:
         demo.process.kill()
         demo.process.wait()
+        reader.shutdown()
         os.close(ours)
 
 

@@ -18,9 +18,9 @@ from sparklag_pipeline.demo.orders import BUSIEST_CUSTOMER
 from tests.waiting import DEADLINE_S, wait_for
 
 
-def _producer(kafka: LocalKafka, topic: str, tmp_path: Path, *more: str) -> ChildProcess:
+def _producer(kafka: LocalKafka, topic: str, tmp_path: Path) -> ChildProcess:
     command = [sys.executable, "-m", "sparklag_pipeline.demo.order_producer"]
-    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic, *more]
+    command += ["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic]
     return ChildProcess("the producer", command, log_path=tmp_path / "producer.log")
 
 
@@ -53,7 +53,7 @@ def _read(kafka: LocalKafka, topic: str, count: int) -> list[tuple[int, str, dic
 def test_orders_are_where_the_partitioner_says_and_a_signal_ends_it_cleanly(
     kafka: LocalKafka, topic_name: str, tmp_path: Path, end: signal.Signals
 ) -> None:
-    producer = _producer(kafka, topic_name, tmp_path, "--low", "200", "--high", "200")
+    producer = _producer(kafka, topic_name, tmp_path)
     producer.start()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     try:
