@@ -10,7 +10,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
@@ -54,45 +53,9 @@ def as_json(reports: Sequence[QueryReport], since_ms: int, until_ms: int) -> str
 
 
 def _document(report: QueryReport) -> dict[str, Any]:
-    trend, capacity = report.trend, report.capacity
-    return {
-        "cluster": report.cluster,
-        "query_id": report.query_id,
-        "query": report.query,
-        "share_within_target": report.share_within_target,
-        "known_s": report.known_s,
-        "within_target_s": report.within_target_s,
-        "episodes": [
-            {
-                "from": episode.from_ms,
-                "to": episode.to_ms,
-                "duration_s": episode.duration_s,
-                "max_lag": episode.max_lag,
-                "max_time_lag_s": episode.max_time_lag_s,
-            }
-            for episode in report.episodes
-        ],
-        "longest_episode_s": report.longest_episode_s,
-        "lag": report.lag and asdict(report.lag),
-        "time_lag_s": report.time_lag_s and asdict(report.time_lag_s),
-        "produced": report.produced,
-        "processed": report.processed,
-        "worst_partitions": msgspec.to_builtins(report.worst),
-        "trend": trend
-        and {
-            "direction": trend.direction,
-            "records_per_hour": trend.slope,
-            "tau": trend.tau,
-            "p_value": trend.p_value,
-        },
-        "capacity": {
-            "peak_input_rate": capacity.peak_input_rate,
-            "batch_rate": capacity.batch_rate,
-            "utilisation": capacity.utilisation,
-            "passed_at": capacity.passed_at_ms,
-            "reason": capacity.reason,
-        },
-    }
+    document: dict[str, Any] = msgspec.to_builtins(report)
+    del document["minutes"]  # those are the charts'
+    return document
 
 
 def as_csv(reports: Sequence[QueryReport]) -> str:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from sparklag_pipeline.report.windows import RolledWindow
 
@@ -31,18 +32,13 @@ FARTHEST_DAYS: Final = 365
 _ALWAYS_BUSY_SHARE: Final = 0.03
 
 
-@dataclass(frozen=True)
-class Trend:
-    """Of a series: its direction, slope and intercept, and the test's tau and p (two-sided)."""
+class Trend(Struct, frozen=True, rename={"slope": "records_per_hour"}):
+    """Of a series: its direction and slope, and the test's tau and p (two-sided)."""
 
     direction: Direction
     slope: float
-    intercept: float
     tau: float
     p_value: float
-
-    def at(self, x: float) -> float:
-        return self.intercept + self.slope * x
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
@@ -65,8 +61,7 @@ def trend(points: Sequence[tuple[float, float]]) -> Trend | None:
     direction: Direction = "steady"
     if p_value < SIGNIFICANCE and slope != 0:
         direction = "rising" if slope > 0 else "falling"
-    intercept = median(y - slope * x for x, y in points)
-    return Trend(direction, slope, intercept, balance / len(slopes), p_value)
+    return Trend(direction, slope, balance / len(slopes), p_value)
 
 
 def _p_value(balance: int, values: Sequence[float]) -> float:
@@ -80,8 +75,7 @@ def _p_value(balance: int, values: Sequence[float]) -> float:
     return math.erfc(z / math.sqrt(2))
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(Struct, frozen=True, rename={"passed_at_ms": "passed_at"}):
     """Rates in records a second. `reason` is why `passed_at_ms` is None."""
 
     peak_input_rate: float | None = None
@@ -125,14 +119,16 @@ def _passed_at(
     inputs: Sequence[tuple[int, float]], batch_rate: float
 ) -> tuple[int | None, str | None]:
     end_ms = inputs[-1][0] + HOUR_MS
-    line = trend([((at_ms - end_ms) / HOUR_MS, rate) for at_ms, rate in inputs])
+    points = [((at_ms - end_ms) / HOUR_MS, rate) for at_ms, rate in inputs]
+    line = trend(points)
     if line is None:
         return None, f"{len(inputs)} hours are known: it takes {MIN_POINTS}"
-    if line.at(0) >= batch_rate:
+    rate_at_end = median(rate - line.slope * x for x, rate in points)
+    if rate_at_end >= batch_rate:
         return end_ms, None
     if line.direction != "rising":
         return None, f"the input rate is {line.direction}"
-    hours = (batch_rate - line.at(0)) / line.slope
+    hours = (batch_rate - rate_at_end) / line.slope
     if hours > FARTHEST_DAYS * 24:
         return None, f"not within {FARTHEST_DAYS} days at this slope"
     return end_ms + round(hours * HOUR_MS), None

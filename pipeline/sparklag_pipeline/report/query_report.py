@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from sparklag_pipeline.report.outlook import HOUR_MS, Capacity, Trend, capacity, trend
 from sparklag_pipeline.report.windows import RolledWindow, WorstPartition
@@ -21,8 +22,7 @@ _MARKS: Final = (0.50, 0.95, 0.99)
 _Number = TypeVar("_Number", int, float)
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Of a number over time: for that share of the time it was at most so high.
 
     Combined from minutes, of which p50, p95, p99 and the maximum are known: each percentile is an
@@ -35,31 +35,29 @@ class Spread:
     max: float
 
 
-@dataclass(frozen=True)
-class Episode:
+class Episode(Struct, rename={"from_ms": "from", "to_ms": "to"}):
     """From the start of the first minute that missed to the end of the last; epoch milliseconds."""
 
     from_ms: int
     to_ms: int
+    duration_s: float
+    """In whole minutes: not how many seconds of them missed the target."""
     max_lag: int | None
     max_time_lag_s: float | None
 
-    @property
-    def duration_s(self) -> float:
-        """In whole minutes: not how many seconds of them missed the target."""
-        return (self.to_ms - self.from_ms) / 1000
 
-
-@dataclass(frozen=True)
-class QueryReport:
+class QueryReport(Struct, frozen=True, rename={"worst": "worst_partitions"}):
     """One query over the requested time. Unknown values are None."""
 
     cluster: str
     query_id: str
     query: str | None
+    share_within_target: float | None
+    """Of the time in which the lag was known, 0 to 1."""
     known_s: float
     within_target_s: float
-    episodes: tuple[Episode, ...]
+    episodes: list[Episode]
+    longest_episode_s: float | None
     lag: Spread | None
     time_lag_s: Spread | None
     produced: int | None
@@ -70,15 +68,6 @@ class QueryReport:
     capacity: Capacity
     minutes: tuple[RolledWindow, ...]
     """In order."""
-
-    @property
-    def share_within_target(self) -> float | None:
-        """Of the time in which the lag was known, 0 to 1."""
-        return self.within_target_s / self.known_s if self.known_s > 0 else None
-
-    @property
-    def longest_episode_s(self) -> float | None:
-        return max((episode.duration_s for episode in self.episodes), default=None)
 
     @property
     def display_name(self) -> str:
@@ -115,13 +104,18 @@ def _report(minutes: Sequence[RolledWindow], hours: Sequence[RolledWindow]) -> Q
     p95_of_hours = [
         (hour.start_ms / HOUR_MS, hour.lag[1]) for hour in hours if hour.lag is not None
     ]
+    known_s = sum(window.known_s for window in minutes)
+    within_target_s = sum(window.within_target_s for window in minutes)
+    missed = episodes(minutes, MINUTE_MS)
     return QueryReport(
         cluster=newest.cluster,
         query_id=newest.query_id,
         query=newest.query,
-        known_s=sum(window.known_s for window in minutes),
-        within_target_s=sum(window.within_target_s for window in minutes),
-        episodes=tuple(episodes(minutes, MINUTE_MS)),
+        share_within_target=within_target_s / known_s if known_s > 0 else None,
+        known_s=known_s,
+        within_target_s=within_target_s,
+        episodes=missed,
+        longest_episode_s=max((episode.duration_s for episode in missed), default=None),
         lag=spread([(window.lag, window.known_s) for window in minutes]),
         time_lag_s=spread([(window.time_lag_s, window.known_s) for window in minutes]),
         produced=_sum(window.produced for window in minutes),
@@ -140,21 +134,15 @@ def episodes(windows: Iterable[RolledWindow], step_ms: int) -> list[Episode]:
     for window in windows:
         if window.known_s <= window.within_target_s:
             continue
-        episode = Episode(
-            window.start_ms,
-            window.start_ms + step_ms,
-            None if window.lag is None else round(window.lag[-1]),
-            None if window.time_lag_s is None else window.time_lag_s[-1],
-        )
-        if joined and joined[-1].to_ms == window.start_ms:
-            last = joined.pop()
-            episode = replace(
-                episode,
-                from_ms=last.from_ms,
-                max_lag=_max(last.max_lag, episode.max_lag),
-                max_time_lag_s=_max(last.max_time_lag_s, episode.max_time_lag_s),
-            )
-        joined.append(episode)
+        if not joined or joined[-1].to_ms != window.start_ms:
+            joined.append(Episode(window.start_ms, window.start_ms, 0.0, None, None))
+        episode = joined[-1]
+        episode.to_ms += step_ms
+        episode.duration_s += step_ms / 1000
+        if window.lag is not None:
+            episode.max_lag = _max(episode.max_lag, round(window.lag[-1]))
+        if window.time_lag_s is not None:
+            episode.max_time_lag_s = _max(episode.max_time_lag_s, window.time_lag_s[-1])
     return joined
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from sparklag_pipeline.report.document import CSV_COLUMNS, as_csv, as_json
