@@ -19,6 +19,7 @@ STOP_POLL_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 _LOCAL: Final = {
+    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -31,7 +32,6 @@ def build_session(
     settings: Mapping[str, str],
     local: Mapping[str, str],
     jars: Callable[[], Sequence[Path]],
-    ui: bool = False,
     log_level: str = "WARN",
 ) -> SparkSession:
     """A session with `settings`; without spark-submit, with `local` and `jars` too.
@@ -41,8 +41,7 @@ def build_session(
     options = {"spark.sql.session.timeZone": "UTC", **settings}
     # spark-submit has started the JVM, with its jars and its master.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        options |= {**_LOCAL, "spark.ui.enabled": str(ui).lower()}
-        options |= {"spark.jars": ",".join(map(str, jars())), **local}
+        options |= {**_LOCAL, "spark.jars": ",".join(map(str, jars())), **local}
     builder = SparkSession.builder.appName(name)
     for key, value in options.items():
         builder = builder.config(key, value)

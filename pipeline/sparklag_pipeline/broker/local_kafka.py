@@ -103,7 +103,6 @@ class LocalKafka(ChildProcess, Startable):
         format_args: Sequence[str] = (),
         advertised: str | None = None,
         directory: Path | None = None,
-        cache_dir: Path | None = None,
         joins: LocalKafka | None = None,
         node_id: int = CONTROLLER_ID,
     ) -> None:
@@ -128,7 +127,6 @@ class LocalKafka(ChildProcess, Startable):
             *format_args,
         ]
         self._advertised = advertised
-        self._cache_dir = cache_dir
         # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
         self._cluster_id: str = uuid.uuid4().hex[:22] if joins is None else joins._cluster_id
         self._ports: Ports | None = None
@@ -187,7 +185,7 @@ class LocalKafka(ChildProcess, Startable):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _start_once(self, deadline: float, log_start: int) -> None:
-        jars = kafka_jars(self._cache_dir)
+        jars = kafka_jars()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
         java = [

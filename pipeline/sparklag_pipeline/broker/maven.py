@@ -70,30 +70,29 @@ class Module:
         return ":".join(part for part in (self.organisation, self.name, self.revision) if part)
 
 
-def kafka_jars(cache_dir: Path | None = None) -> list[Path]:
+def kafka_jars() -> list[Path]:
     """The class path of a Kafka broker. Raises JavaMissing, DownloadFailed."""
     return resolve_jars(
         [
             Module("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
             # Without a binding the broker logs nothing at all.
             Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-        ],
-        cache_dir=cache_dir,
+        ]
     )
 
 
-def spark_kafka_jars(cache_dir: Path | None = None) -> list[Path]:
+def spark_kafka_jars() -> list[Path]:
     """Spark's Kafka connector for the installed pyspark, for `spark.jars`, without what Spark has
     itself. Raises JavaMissing, DownloadFailed."""
-    return _spark_module_jars("spark-sql-kafka-0-10", cache_dir)
+    return _spark_module_jars("spark-sql-kafka-0-10")
 
 
-def spark_avro_jars(cache_dir: Path | None = None) -> list[Path]:
+def spark_avro_jars() -> list[Path]:
     """The same of Spark's module for Avro."""
-    return _spark_module_jars("spark-avro", cache_dir)
+    return _spark_module_jars("spark-avro")
 
 
-def table_format_jars(table_format: str, cache_dir: Path | None = None) -> list[Path]:
+def table_format_jars(table_format: str) -> list[Path]:
     """The same of the `delta` or `iceberg` runtime; none for `parquet`."""
     if table_format not in _TABLE_FORMATS:
         return []
@@ -107,12 +106,12 @@ def table_format_jars(table_format: str, cache_dir: Path | None = None) -> list[
     else:
         name = f"iceberg-spark-runtime-{minor}_{scala}"
         module = Module("org.apache.iceberg", name, revision)
-    return _jars_beside_spark(module, cache_dir)
+    return _jars_beside_spark(module)
 
 
-def _spark_module_jars(name: str, cache_dir: Path | None) -> list[Path]:
+def _spark_module_jars(name: str) -> list[Path]:
     version, scala = _spark_and_scala()
-    return _jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version), cache_dir)
+    return _jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
 
 
 def _spark_and_scala() -> tuple[str, str]:
@@ -120,7 +119,7 @@ def _spark_and_scala() -> tuple[str, str]:
     return version, "2.12" if version.startswith("3.") else "2.13"
 
 
-def _jars_beside_spark(module: Module, cache_dir: Path | None) -> list[Path]:
+def _jars_beside_spark(module: Module) -> list[Path]:
     present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in _spark_jars_dir().glob("*.jar")}
     return resolve_jars(
         [module],
@@ -128,7 +127,6 @@ def _jars_beside_spark(module: Module, cache_dir: Path | None) -> list[Path]:
             Module("org.apache.hadoop", "hadoop-client-.*"),
             *(Module(".*", re.escape(name)) for name in sorted(present)),
         ],
-        cache_dir=cache_dir,
     )
 
 
@@ -143,13 +141,12 @@ def resolve_jars(
     *,
     excluding: Iterable[Module] = (),
     cache_dir: Path | None = None,
-    ivy_settings: Path | None = None,
 ) -> list[Path]:
     """The jars of `modules` with their dependencies, or their archives, sorted by name. From the
     cache where they are there.
 
-    `ivy_settings` is an Ivy settings file, for another repository than the public one. Safe in
-    several processes at once: one downloads, the others wait. Raises JavaMissing, DownloadFailed.
+    Safe in several processes at once: one downloads, the others wait. Raises JavaMissing,
+    DownloadFailed.
     """
     cache = cache_dir or default_cache_dir()
     description = _ivy_file(modules, excluding)
@@ -160,38 +157,29 @@ def resolve_jars(
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(target.with_name(f"{target.name}.lock")):
                 if not any(target.glob("*")):
-                    _fetch(modules, description, target, ivy_settings)
+                    _fetch(modules, description, target)
         except OSError as error:
             raise DownloadFailed(f"cannot keep jars in {cache}: {error}") from error
     return sorted(target.glob("*"))
 
 
-def _fetch(
-    modules: Sequence[Module], description: str, target: Path, ivy_settings: Path | None
-) -> None:
+def _fetch(modules: Sequence[Module], description: str, target: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=".fetching-", dir=target.parent))
     try:
         jars = scratch / "jars"
         jars.mkdir()
         (scratch / "ivy.xml").write_text(description)
         # A cache of its own: Ivy does not lock a shared one, and would keep every jar twice.
-        _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy", ivy_settings)
+        _run_ivy(modules, scratch / "ivy.xml", jars, scratch / "ivy")
         # Only a complete set ever has the final name, even if the machine stops half way.
         jars.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run_ivy(
-    modules: Sequence[Module],
-    description: Path,
-    jars: Path,
-    ivy_cache: Path,
-    ivy_settings: Path | None,
-) -> None:
+def _run_ivy(modules: Sequence[Module], description: Path, jars: Path, ivy_cache: Path) -> None:
     names = ", ".join(map(str, modules))
     command = [str(find_java()), *_IVY_OPTIONS, "-jar", str(_ivy_jar())]
-    command += ["-settings", str(ivy_settings)] if ivy_settings else []
     command += ["-ivy", str(description), "-confs", "default", "-cache", str(ivy_cache)]
     # No filter by artifact type: some jars are published as "bundle" and would be missing.
     command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]

@@ -87,7 +87,7 @@ def build(spark: SparkSession, arguments: argparse.Namespace) -> DataStreamWrite
     )
 
 
-def build_session(*, ui: bool = False) -> SparkSession:
+def build_session() -> SparkSession:
     """A small local session with the Kafka connector; under spark-submit, the given one.
 
     Raises JavaMissing, DownloadFailed.
@@ -106,7 +106,6 @@ def build_session(*, ui: bool = False) -> SparkSession:
             "spark.driver.extraJavaOptions": _JVM_OPTIONS,
         },
         jars=spark_kafka_jars,
-        ui=ui,
     )
 
 
@@ -149,7 +148,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--max-offsets-per-trigger", type=int, help="records in a batch at most; all if not given"
     )
     parser.add_argument("--trigger-interval", default="2 seconds", help="between batches' starts")
-    parser.add_argument("--ui", action="store_true", help="Spark's own pages, on its own port")
     return parser.parse_args(argv)
 
 
@@ -159,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     arguments = _arguments(argv)
     try:
-        spark = build_session(ui=arguments.ui)
+        spark = build_session()
         try:
             run(spark, arguments)
         finally:

@@ -42,9 +42,7 @@ _ROLL_UPS: Final = tuple(rollups.STEPS_S)
 log = logging.getLogger(__name__)
 
 
-def build_session(
-    tables: Tables, *, avro: bool = False, driver_memory: str = "2g", ui: bool = False
-) -> SparkSession:
+def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
     """A local session with what the tables, and values in Avro, need; under spark-submit, the given
     one.
 
@@ -61,7 +59,7 @@ def build_session(
         },
         local={
             "spark.master": "local[*]",
-            "spark.driver.memory": driver_memory,
+            "spark.driver.memory": "2g",
             "spark.sql.shuffle.partitions": "4",
             # Pauses do not matter here; on few cores a concurrent collector costs more.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
@@ -71,7 +69,6 @@ def build_session(
             *table_format_jars(tables.format),
             *(spark_avro_jars() if avro else ()),
         ],
-        ui=ui,
     )
 
 
@@ -187,8 +184,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--lateness", default="5 minutes", help="how late an event may be and be rolled up still"
     )
     parser.add_argument("--config", type=Path, help="sparklag.toml: Kafka's security, thresholds")
-    parser.add_argument("--driver-memory", default="2g", help="of a local session")
-    parser.add_argument("--ui", action="store_true", help="Spark's own pages, on its own port")
     return parser.parse_args(argv)
 
 
@@ -212,12 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         overrides = {name: getattr(arguments, name) for name in ("bootstrap_servers", "lag_topic")}
         settings = load_settings(config=arguments.config, overrides=overrides).resolved()
         tables = open_tables(arguments.format, arguments.output)
-        spark = build_session(
-            tables,
-            avro=settings.registry.url is not None,
-            driver_memory=arguments.driver_memory,
-            ui=arguments.ui,
-        )
+        spark = build_session(tables, avro=settings.registry.url is not None)
         try:
             run(spark, settings, tables, arguments)
         finally:
