@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
@@ -27,7 +28,6 @@ from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_listener.stats import Stats
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, ResolvedSettings, Settings, decode_lag_event
 from sparklag_schemas.headers import lag_event_headers

@@ -25,6 +25,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, ms, print_table, say
 from benchmarks.loop_stall import longest_stall
@@ -34,7 +35,6 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.settings import ClusterAccess

@@ -26,9 +26,9 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, in_turn, print_table, say, times
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.lag_history import build_session, create_tables

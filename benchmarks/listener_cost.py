@@ -22,13 +22,13 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from tests.local_kafka import LocalKafka
 
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.events.query_events import QueryEvent
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.topics import TopicSpec
 

@@ -22,11 +22,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of

@@ -20,11 +20,11 @@ from typing import Any, Final
 import fastavro
 import msgspec
 from aiokafka import AIOKafkaProducer
+from tests.local_kafka import LocalKafka
 from tests.schema_registry import SchemaRegistryServer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
 from sparklag_kafka.clients.client_options import client_options
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
 from sparklag_schemas.avro.schema import schema_of

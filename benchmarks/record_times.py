@@ -19,6 +19,7 @@ from unittest.mock import patch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
@@ -26,7 +27,6 @@ from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.metadata import Address
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms

@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import service_process
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms

@@ -28,12 +28,12 @@ from aiokafka import AIOKafkaProducer
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, ms, print_table, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import (
     LagEvent,

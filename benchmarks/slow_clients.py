@@ -22,12 +22,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.live_stream import is_ready, lag_event
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of
 

@@ -21,12 +21,12 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 from pyspark.sql import SparkSession
+from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
 from sparklag_listener import observe
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
 from sparklag_schemas.timestamps import epoch_ms

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from tests.child_processes import Startable, freeze, thaw
 from tests.waiting import wait_until_up
 
 _START_S: Final = 180.0
@@ -48,12 +49,12 @@ class AnsweringServer(Startable):
     def freeze(self) -> None:
         """Hold it: connections stay open, and nothing is answered until `thaw`."""
         assert self._process is not None
-        self._process.freeze()
+        freeze(self._process)
 
     def thaw(self) -> None:
         """Let it go on."""
         assert self._process is not None
-        self._process.thaw()
+        thaw(self._process)
 
     def close(self) -> None:
         """Idempotent."""

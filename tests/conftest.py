@@ -14,7 +14,6 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.certificates import Certificates, make_certificates
 from tests.databases.mariadb import MariaDBServer
 from tests.databases.mongo_protocol import MongoProtocolServer
@@ -23,6 +22,7 @@ from tests.databases.server import DatabaseServer
 from tests.debian_packages import ProgramsMissing
 from tests.deploy.programs import Programs, prometheus_programs
 from tests.hdfs_cluster import HdfsCluster
+from tests.local_kafka import LocalKafka
 from tests.loop_guard import blocking_steps
 from tests.s3_server import S3Server
 from tests.schema_registry import SchemaRegistryServer

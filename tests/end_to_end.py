@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, decode_lag_event
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

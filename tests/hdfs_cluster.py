@@ -12,9 +12,10 @@ from pathlib import Path
 from subprocess import STDOUT, run
 from typing import Any, Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, stop_all
+from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, stop_all
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, resolve_jars
+from tests.child_processes import Startable, freeze, thaw
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0
@@ -72,12 +73,12 @@ class HdfsCluster(Startable):
     def freeze(self) -> None:
         """Hold it: connections stay open, and nothing is answered until `thaw`."""
         for node in self._nodes:
-            node.freeze()
+            freeze(node)
 
     def thaw(self) -> None:
         """Let it go on."""
         for node in self._nodes:
-            node.thaw()
+            thaw(node)
 
     def close(self) -> None:
         """Idempotent."""

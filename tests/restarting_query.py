@@ -12,9 +12,9 @@ from typing import Any
 
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.stores import open_store
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.drivers.restarting import NAME
 from tests.end_to_end import Topics, process
+from tests.local_kafka import LocalKafka
 
 
 class RestartingQuery:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyspark
 
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, stop_all
+from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, stop_all
+from tests.child_processes import Startable
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0

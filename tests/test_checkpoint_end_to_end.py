@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

@@ -22,10 +22,10 @@ from sparklag_offsets.checkpoints import (
     normal_location,
     read_checkpoint,
 )
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Offsets
 from tests.hdfs_cluster import HdfsCluster
 from tests.listener.drivers import build_session, read_kafka
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

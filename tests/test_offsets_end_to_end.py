@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.databases.postgresql import PostgreSQLServer
 from tests.drivers.restarting import NAME
 from tests.end_to_end import START_S, Topics, answer, service
+from tests.local_kafka import LocalKafka
 from tests.restarting_query import RestartingQuery
 from tests.second_client import SecondClient
 from tests.waiting import wait_for

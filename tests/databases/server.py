@@ -17,10 +17,10 @@ from urllib.parse import quote
 from sparklag_pipeline.broker.child_process import (
     STOP_TIMEOUT_S,
     ChildProcess,
-    Startable,
     free_port,
     log_end,
 )
+from tests.child_processes import Startable, freeze, thaw
 from tests.processes import descendants, process_is_gone, signal_all
 from tests.waiting import wait_for, wait_until_up
 
@@ -115,7 +115,7 @@ class DatabaseServer(Startable):
             return
         self._before_end()
         # Frozen it starts nothing that would not be seen.
-        self._process.freeze()
+        freeze(self._process)
         started = descendants(self._process.pid)
         self._process.kill()
         self._is_frozen = False
@@ -126,14 +126,14 @@ class DatabaseServer(Startable):
         """Hold it: connections stay open, and nothing is answered until `thaw`."""
         assert self._process is not None
         self._is_frozen = True
-        self._process.freeze()
+        freeze(self._process)
         signal_all(descendants(self._process.pid), signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on."""
         assert self._process is not None
         signal_all(descendants(self._process.pid), signal.SIGCONT)
-        self._process.thaw()
+        thaw(self._process)
         self._is_frozen = False
 
     def is_ready(self) -> bool:

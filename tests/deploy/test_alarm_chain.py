@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import Webhook, alertmanager
 from tests.deploy.watched_service import scraping, serving
 from tests.end_to_end import START_S, Topics, answer, process
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

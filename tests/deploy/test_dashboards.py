@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy import dashboards
 from tests.deploy.manifests import ADAPTER, KEDA, adapter_query, document, triggers
 from tests.deploy.played_queries import played_queries
@@ -20,6 +19,7 @@ from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer
 from tests.deploy.watched_service import scraping, serving
 from tests.end_to_end import Topics
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

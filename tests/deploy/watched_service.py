@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.deploy.manifests import DEPLOY, RULES, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer, prometheus
 from tests.end_to_end import Topics, service
+from tests.local_kafka import LocalKafka
 
 
 def serving(

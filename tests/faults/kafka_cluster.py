@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
+from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
 _REPLICATED: Final = {

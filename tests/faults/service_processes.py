@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx
 
 from sparklag_pipeline.broker.child_process import ChildProcess, stop_all
+from tests.child_processes import freeze, thaw
 from tests.waiting import wait_for
 
 READY_S: Final = 240.0
@@ -96,10 +97,10 @@ class ServiceProcess:
         self._process.stop()
 
     def freeze(self) -> None:
-        self._process.freeze()
+        freeze(self._process)
 
     def thaw(self) -> None:
-        self._process.thaw()
+        thaw(self._process)
 
 
 class ServiceGroup:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, scene
 from tests.faults.toxiproxy import Proxy, Toxiproxy
 from tests.faults.truth import Clock
+from tests.local_kafka import LocalKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.report import Row
 from tests.faults.scene import HEARTBEAT_S, OWN_PARTITIONS, RECOVERY_S, Scene, scene
 from tests.faults.spark_driver import START_S, Checkpoint, Query, SparkDriver
 from tests.faults.toxiproxy import Toxiproxy
+from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
 pytestmark = [

@@ -10,12 +10,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.databases.postgresql import PostgreSQLServer
 from tests.end_to_end import START_S, Checkpoint, Topics
 from tests.faults.report import Row
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
+from tests.local_kafka import LocalKafka
 from tests.restarting_query import RestartingQuery
 from tests.second_client import SecondClient
 from tests.waiting import wait_for

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.clock import SteppedClock
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, Scene, scene
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
 from tests.faults.truth import Clock
+from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, Scene, scene
+from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(900)]

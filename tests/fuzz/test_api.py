@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import StoreSettings
 from sparklag_service.instance_state import InstanceState
+from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, settings_for

@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaConnectionError
 
 from sparklag_kafka.clients import consumer as consumer_module
 from sparklag_kafka.clients.consumer import ContractConsumer
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.waiting import DEADLINE_S, holds

@@ -6,8 +6,8 @@ import pytest
 
 from sparklag_kafka.brokers.group_offsets import commit_offsets
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas.settings import ClusterAccess
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.groups import metadata_of
 

@@ -11,8 +11,8 @@ import pytest
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, broker_error_text, error_text
 from sparklag_kafka.protocol.metadata import MetadataRequest
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterAccess
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 
 

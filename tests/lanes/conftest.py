@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation
 from tests.lanes.driver_process import LaneProcess, running
 from tests.lanes.lanes import LANES, Lane
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.listener.drivers import build_session, read_kafka, start_query
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 
 

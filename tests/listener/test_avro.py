@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.schema_files import declared
 from tests.listener.publishing.test_publisher import publishing_with
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from sparklag_listener import ObserverHandle, observe
 from sparklag_listener.driver_pipeline import DriverPipeline
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.waiting import wait_for

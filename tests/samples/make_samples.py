@@ -24,8 +24,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.broker.maven import spark_kafka_jars
+from tests.local_kafka import LocalKafka
 
 DEADLINE_S = 120.0
 SCENARIOS: list[Callable[[Maker], None]] = []

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, Settings, decode_lag_event, encode
 from sparklag_schemas.topics import key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
+from tests.local_kafka import LocalKafka
 from tests.loop_guard import own_work
 from tests.second_client import SecondClient
 from tests.service.live.live_server import LiveServer, live_server

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
+from tests.local_kafka import LocalKafka
 from tests.waiting import eventually
 
 NODE_ID = 2

@@ -7,9 +7,9 @@ import logging
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import lag_event, observation, position, seen
 from tests.second_client import SecondClient

@@ -17,7 +17,6 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from sparklag_kafka.clients.client_options import client_options, connection_problem
 from sparklag_listener.publishing.publisher import OffsetsPublisher
 from sparklag_listener.stats import Stats
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     KafkaSettings,
     MirrorSettings,
@@ -30,6 +29,7 @@ from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.setup import diagnose
 from tests.certificates import Certificates, server_context_of
+from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, Observation, decode_lag_event, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.view.view import Entry
+from tests.local_kafka import LocalKafka
 from tests.messages import lag_event, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

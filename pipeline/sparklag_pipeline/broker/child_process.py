@@ -12,47 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final
 
 from sparklag_pipeline.errors import ProcessFailed
 
 STOP_TIMEOUT_S: Final = 8.0
 _FRAME: Final = re.compile(r"\s+(at [\w.$/<>]+\(|\.\.\. \d+ more)")
 _EXEC_WITH_PARENT: Final = Path(__file__).with_name("exec_with_parent.py")
-
-_Self = TypeVar("_Self", bound="Startable")
-
-
-class Startable(ABC):
-    """A context manager: started on entry; closed on exit, and where the start fails."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Return once it can be used."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop it and remove what it owns. Idempotent."""
-
-    def __enter__(self: _Self) -> _Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class ChildProcess:
@@ -125,19 +93,6 @@ class ChildProcess:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def freeze(self) -> None:
-        """SIGSTOP: until `thaw`, connections stay open and nothing is answered."""
-        if self._process is None:
-            return
-        self.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):
-            # Its threads do not all stop at once.
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self.send_signal(signal.SIGCONT)
-
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended within `timeout_s`."""
         if self._process is None:
@@ -153,7 +108,7 @@ class ChildProcess:
         if self._process is None or self._is_swept:
             return
         self.send_signal(signal.SIGTERM)
-        self.thaw()  # a frozen process sees no SIGTERM
+        self.send_signal(signal.SIGCONT)  # a frozen process sees no SIGTERM
         if not self.wait(timeout_s):
             self.kill()
         self._kill_session()

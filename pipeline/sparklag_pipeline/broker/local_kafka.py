@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sparklag_kafka.brokers.blocking_probe import broker_answers
-from sparklag_pipeline.broker.child_process import ChildProcess, Startable, free_ports, log_end
+from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, log_end
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_pipeline.errors import BrokerFailed
@@ -41,6 +38,10 @@ rootLogger.appenderRef.console.ref = CONSOLE
 # A small node that starts and answers quickly: it holds one replica of everything, and few
 # partitions.
 _PROPERTIES: Final = {
+    "process.roles": "broker,controller",
+    "node.id": str(CONTROLLER_ID),
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "INTERNAL",
     "num.partitions": "1",
@@ -59,13 +60,6 @@ _PROPERTIES: Final = {
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }
-# Logins on the client listener, by the users that formatting the storage has created.
-_SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-_SCRAM_PROPERTIES: Final = {
-    "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.client.scram-sha-256.sasl.jaas.config": _SCRAM_LOGIN,
-    "listener.name.client.scram-sha-512.sasl.jaas.config": _SCRAM_LOGIN,
-}
 
 
 class Ports(NamedTuple):
@@ -74,61 +68,24 @@ class Ports(NamedTuple):
     controller: int
 
 
-class LocalKafka(ChildProcess, Startable):
+class LocalKafka(ChildProcess):
     """One Kafka node, broker and controller, on free loopback ports.
 
-    With `joins` it is one more broker, `node_id`, of the cluster of that started node, which stays
-    the controller.
+    `stop` and `kill` keep ports and data, so that `start` brings back the same broker; the next
+    one with the `directory` continues from its data. It dies with its owner (see ChildProcess).
 
-    As a context manager it is started on entry; on exit it is stopped and its data are removed.
-    `stop` and `kill` keep ports and data, so that `start` and `restart` bring back the same
-    broker. It dies with its owner (see ChildProcess).
-
-    The client listener is `bootstrap_servers`, with `security_protocol`; a second one,
-    `internal_servers`, is always PLAINTEXT, so that a test may administer a secured broker.
-    `scram_users` (name to password) may log in by SCRAM-SHA-256 and SCRAM-SHA-512.
-    `properties` override the broker's own; listener settings go by `listener.name.client.`.
-    `format_args` are passed to Kafka's storage tool. A `directory` that is given keeps
-    configuration, data and log, and the next broker with it continues from them; the default is a
-    temporary one. `advertised` is the host:port clients are sent to, for a proxy in between.
+    The client listener is `bootstrap_servers`; a second one, `internal_servers`, is always
+    PLAINTEXT, so that a test may administer a secured broker.
     """
 
-    def __init__(
-        self,
-        *,
-        properties: Mapping[str, str] | None = None,
-        auto_create_topics: bool = False,
-        security_protocol: str = "PLAINTEXT",
-        scram_users: Mapping[str, str] | None = None,
-        format_args: Sequence[str] = (),
-        advertised: str | None = None,
-        directory: Path | None = None,
-        joins: LocalKafka | None = None,
-        node_id: int = CONTROLLER_ID,
-    ) -> None:
-        if (joins is None) != (node_id == CONTROLLER_ID):
-            raise ValueError(f"node {CONTROLLER_ID} is the controller, and the others join it")
-        self._owns_directory = directory is None
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklag-kafka-"))
-        super().__init__("the Kafka broker", [], log_path=self.directory / "broker.log")
-        self._joins = joins
-        self._node_id = node_id
-        self._properties = {"auto.create.topics.enable": str(auto_create_topics).lower()}
-        if scram_users:
-            self._properties |= _SCRAM_PROPERTIES
-        self._properties |= properties or {}
-        self._security_protocol = security_protocol
-        self._format_args = [
-            *(
-                f"--add-scram={mechanism}=[name={name},password={password}]"
-                for name, password in (scram_users or {}).items()
-                for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-            ),
-            *format_args,
-        ]
-        self._advertised = advertised
+    _format_args: Sequence[str] = ()
+    """Passed to Kafka's storage tool."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
+        self.directory = directory
         # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
-        self._cluster_id: str = uuid.uuid4().hex[:22] if joins is None else joins._cluster_id
+        self._cluster_id: str = uuid.uuid4().hex[:22]
         self._ports: Ports | None = None
 
     @property
@@ -172,18 +129,6 @@ class LocalKafka(ChildProcess, Startable):
                     raise
                 self._ports = None
 
-    def restart(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Stop it if it runs, and start it on the same ports and data."""
-        self.stop()
-        self.start(timeout_s)
-
-    def close(self) -> None:
-        """Stop it, and remove the directory if it is temporary. Idempotent."""
-        self.stop()
-        atexit.unregister(self.close)
-        if self._owns_directory:
-            shutil.rmtree(self.directory, ignore_errors=True)
-
     def _start_once(self, deadline: float, log_start: int) -> None:
         jars = kafka_jars()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -200,7 +145,6 @@ class LocalKafka(ChildProcess, Startable):
         else:
             self._format(java, configuration, max(1.0, deadline - time.monotonic()))
         self._command = [*java, "kafka.Kafka", str(configuration)]
-        atexit.register(self.close)
         super().start()
         # It may answer at one listener and then end because the port of another is taken: only
         # this line of the log means that all are open.
@@ -215,29 +159,23 @@ class LocalKafka(ChildProcess, Startable):
                 raise BrokerFailed(f"the Kafka broker does not answer:\n{self.log_end()}")
             time.sleep(0.1)
 
+    def _properties(self) -> dict[str, str]:
+        """Of the node's configuration."""
+        listeners = f"CLIENT://{self.bootstrap_servers},INTERNAL://{self.internal_servers}"
+        controller = f"{HOST}:{self.ports.controller}"
+        return {
+            **_PROPERTIES,
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
+            "listeners": f"{listeners},CONTROLLER://{controller}",
+            "advertised.listeners": listeners,
+            "log.dirs": str(self.directory / "data"),
+        }
+
     def _write_configuration(self) -> Path:
         (self.directory / "log4j2.properties").write_text(_LOG4J)
-        internal = f"INTERNAL://{self.internal_servers}"
-        listeners = [f"CLIENT://{self.bootstrap_servers}", internal]
-        advertised = self._advertised or self.bootstrap_servers
-        controller = f"{HOST}:{(self._joins or self).ports.controller}"
-        if self._joins is None:
-            listeners.append(f"CONTROLLER://{controller}")
-        properties = {
-            **_PROPERTIES,
-            "process.roles": "broker,controller" if self._joins is None else "broker",
-            "node.id": str(self._node_id),
-            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
-            "listeners": ",".join(listeners),
-            "advertised.listeners": f"CLIENT://{advertised},{internal}",
-            "listener.security.protocol.map": (
-                f"CLIENT:{self._security_protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
-            ),
-            "log.dirs": str(self.directory / "data"),
-            **self._properties,
-        }
         path = self.directory / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        lines = (f"{name}={value}\n" for name, value in self._properties().items())
+        path.write_text("".join(lines))
         return path
 
     def _format(self, java: Sequence[str], configuration: Path, timeout_s: float) -> None:

@@ -32,7 +32,7 @@ class DemoProcesses:
     """
 
     def __init__(self, report: Callable[[str], None], directory: Path, http_port: int) -> None:
-        self.broker = LocalKafka(directory=directory / "kafka")
+        self.broker = LocalKafka(directory / "kafka")
         self.service_is_ready = False
         self._report = report
         self._directory = directory
@@ -90,7 +90,6 @@ class DemoProcesses:
         """End all of them, the broker last. Bounded in time; idempotent."""
         stop_all(list(self._children.values()), _CLIENTS_STOP_S)
         self.broker.stop(_BROKER_STOP_S)
-        self.broker.close()
 
     def _require_alive(self) -> None:
         if not self._children["service"].is_alive() and self._has_lost_the_port():

@@ -12,10 +12,10 @@ import pytest
 
 from sparklag_listener.publishing.publisher import _MAX_PAUSE_S, OffsetsPublisher
 from sparklag_listener.stats import Stats
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings, Observation, Settings, decode_observation
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import observation, position
 from tests.second_client import SecondClient

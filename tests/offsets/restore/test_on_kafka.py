@@ -23,10 +23,10 @@ from sparklag_offsets.errors import (
 )
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Observation, Offsets, Settings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.databases.server import HOST
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.offsets.checkpoints.folders import SAMPLES
 from tests.offsets.store.batches import source, told

@@ -12,6 +12,7 @@ import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.errors import ProcessFailed
+from tests.child_processes import freeze
 from tests.processes import process_is_gone
 from tests.waiting import DEADLINE_S, wait_for
 
@@ -55,7 +56,7 @@ def test_a_frozen_one_ends_by_being_asked(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('ready', flush=True); import time; time.sleep(600)")
     child.start()
     _first_line(child)
-    child.freeze()
+    freeze(child)
 
     child.stop(timeout_s=DEADLINE_S)
 

@@ -20,8 +20,9 @@ from confluent_kafka.cimpl import NewTopic
 from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker import local_kafka
 from sparklag_pipeline.broker.child_process import free_ports
-from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports
+from sparklag_pipeline.broker.local_kafka import Ports
 from sparklag_pipeline.errors import BrokerFailed
+from tests.local_kafka import LocalKafka
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
 
@@ -148,7 +149,7 @@ def test_it_is_gone_when_its_owner_is(end: signal.Signals) -> None:
     program = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from sparklag_pipeline.broker.local_kafka import LocalKafka, Ports
+from tests.local_kafka import LocalKafka
 with LocalKafka() as broker:
     print(broker.pid, broker.directory, flush=True)
     time.sleep(600)

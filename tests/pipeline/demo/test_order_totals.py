@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.demo import order_totals
 from sparklag_pipeline.demo.orders import Order
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.spark_cluster import SPARK_SUBMIT
 from tests.waiting import wait_for
 

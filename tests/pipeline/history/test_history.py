@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.local_kafka import LocalKafka
+from tests.local_kafka import LocalKafka
 from tests.pipeline import history_cases as cases
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import LagEvent, RegistrySettings, Settings, decode_observation, encode
 from sparklag_schemas.formats import MessageFormats
+from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient

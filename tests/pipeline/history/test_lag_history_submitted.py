@@ -10,11 +10,11 @@ import pyarrow.dataset  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.history import lag_history
 from sparklag_schemas import encode
 from tests.certificates import Certificates
+from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.spark_cluster import SparkCluster

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
+from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient

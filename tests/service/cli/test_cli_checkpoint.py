@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
+from tests.local_kafka import LocalKafka
 from tests.offsets.checkpoints.folders import SAMPLES, Checkpoint
 from tests.second_client import SecondClient
 from tests.service.cli.test_cli import refused, sparklag

@@ -8,9 +8,9 @@ import time
 import pytest
 from aiokafka.structs import TopicPartition
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
 from sparklag_service.enrichment.enricher import Enricher
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.asking import (
     enriching,

@@ -16,11 +16,11 @@ from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker

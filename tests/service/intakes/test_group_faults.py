@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import KafkaSettings, Observation
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import moved, seen
 from tests.second_client import SecondClient

@@ -9,9 +9,9 @@ import pytest
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
 from tests.service.groups import commit, member, watching

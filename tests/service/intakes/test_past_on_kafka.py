@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     GroupSettings,
     LagEvent,
@@ -19,6 +18,7 @@ from sparklag_schemas import (
     TimeLagSettings,
 )
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import CheckpointSettings, GroupSettings, LagEvent, Settings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.messages import observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

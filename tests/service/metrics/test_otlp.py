@@ -15,7 +15,6 @@ import pytest
 from benchmarks.service_process import service_process
 
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings
 from sparklag_schemas.topics import TopicSpec, key_of
@@ -25,6 +24,7 @@ from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import QUERY_ID, lag_event, seen
 from tests.second_client import SecondClient

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.metrics.exposition import Exposition
+from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import ClusterSettings
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import moved, position, seen
 from tests.second_client import SecondClient

@@ -10,7 +10,6 @@ import httpx
 import msgspec
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import (
     ClusterSettings,
     GroupSettings,
@@ -21,6 +20,7 @@ from sparklag_schemas import (
     decode_lag_event,
 )
 from sparklag_service.rest.app import create_app
+from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for

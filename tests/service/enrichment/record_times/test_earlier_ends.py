@@ -10,13 +10,13 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.clients.client_options import TrustedBrokers, connection_options
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset
 from sparklag_service.enrichment.record_times.earlier_ends import AGES_S, look_up
 from sparklag_service.enrichment.record_times.lagging import Lagging
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import sampling, standing, write_batches
 from tests.service.second_broker import frozen, place, second_broker

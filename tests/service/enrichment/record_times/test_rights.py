@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import sampling, standing, write_batches

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import Address
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
@@ -24,6 +23,7 @@ from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import ByteBudget
 from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.enrichment.record_times.sampling import (
     first_times,

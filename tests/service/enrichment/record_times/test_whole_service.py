@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.timestamps import epoch_ms
+from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
