@@ -36,7 +36,6 @@ from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05
-REPORT_S: Final = 5.0
 # Orders that are more overdue than this are skipped: a burst after a pause would be no wave.
 MAX_OVERDUE_S: Final = 1.0
 FLUSH_TIMEOUT_S: Final = 3.0
@@ -76,25 +75,15 @@ async def produce(arguments: argparse.Namespace) -> None:
 
 
 async def _send_orders(sender: _OrderSender, stop: asyncio.Event) -> None:
-    start = last = report_at = time.monotonic()
-    owed, reported = 0.0, 0
+    start = last = time.monotonic()
+    owed = 0.0
     while not stop.is_set():
         now = time.monotonic()
-        rate = orders_per_second(now - start)
-        owed += rate * min(now - last, MAX_OVERDUE_S)
+        owed += orders_per_second(now - start) * min(now - last, MAX_OVERDUE_S)
         last = now
         while owed >= 1:
             await sender.send()
             owed -= 1
-        if (seconds := time.monotonic() - report_at) >= REPORT_S:
-            log.info(
-                "%d orders acknowledged, %.0f/s (the wave is at %.0f/s), %d failed",
-                sender.acknowledged,
-                (sender.acknowledged - reported) / seconds,
-                rate,
-                sender.failed,
-            )
-            report_at, reported = time.monotonic(), sender.acknowledged
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(stop.wait(), TICK_S)
 
