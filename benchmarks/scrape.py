@@ -142,7 +142,7 @@ async def _ours(
     keep: bool,
 ) -> None:
     for event in events:
-        pipeline.view.put(Entry(event, b"", time.monotonic()))
+        pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
     for taken in (samples, again):
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         answer = await exposition.render("", "")
@@ -193,14 +193,14 @@ async def _held(exposition: Exposition, pipeline: Pipeline, *, full: bool) -> li
             number += 1
             document = documents[number % len(documents)]
             event = decode_lag_event(document)
-            pipeline.view.put(Entry(event, document, time.monotonic()))
+            pipeline.view.put(Entry(event, document, time.monotonic(), 0, 0))
             await asyncio.sleep(1 / len(documents))
 
     held: list[float] = []
     feeding = asyncio.create_task(feed())
     for _ in range(_ROUNDS):
         for event in _events(random.randrange(1_000), full=full):
-            pipeline.view.put(Entry(event, b"", time.monotonic()))
+            pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
             # Others have their turns, as where events come one by one.
             await asyncio.sleep(0)
         async with longest_stall() as stall:

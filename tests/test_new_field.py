@@ -57,7 +57,7 @@ event = evaluated(state(), said({0: 70}))
 
 async def answered():
     pipeline = pipeline_of(Settings())
-    pipeline.view.put(Entry(event, encode(event), 0.0))
+    pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
     transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
     async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
         return (await client.get("/lag/orders")).json()

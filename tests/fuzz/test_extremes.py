@@ -39,7 +39,7 @@ def goes_all_the_way(follower: Follower) -> None:
         assert events.decode(encode(event)) == event
         row = row_of(event)
         assert next(iter(unpack(pack(row)))).measured_at_ms == row.measured_at_ms
-        assert View().put(Entry(event, encode(event), time.monotonic()))
+        assert View().put(Entry(event, encode(event), time.monotonic(), 0, 0))
         assert page.rows([event], epoch_ms())
         assert scrape(event).samples
 

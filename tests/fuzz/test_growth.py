@@ -100,7 +100,7 @@ def show(written: bytes) -> None:
     event = JsonDecoder(LagEvent).decode(written)
     LIMITS.check(event, event.measured_at)
     event = redacted(event)
-    View().put(Entry(event, written, 0.0))
+    View().put(Entry(event, written, 0.0, 0, 0))
     pack(row_of(event))
     page.rows([event], event.measured_at)
     text_of(QuerySeries(scrape_settings()), [event])

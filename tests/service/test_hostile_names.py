@@ -102,7 +102,7 @@ def test_in_a_log_line(name: str) -> None:
 @each
 async def test_in_a_label(name: str) -> None:
     pipeline = pipeline_of(settings())
-    pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic()))
+    pipeline.view.put(Entry(hostile_event(name), b"", time.monotonic(), 0, 0))
     answer = await Exposition(InstanceState(pipeline)).render("", "")
     text = b"".join(answer.chunks).decode()
     assert is_harmless(text)

@@ -48,7 +48,7 @@ def event_of_tomorrow() -> LagEvent:
 
 def test_the_view_has_the_event_and_its_document() -> None:
     event, view = event_of_tomorrow(), View()
-    assert view.put(Entry(event, encode(event), 0.0))
+    assert view.put(Entry(event, encode(event), 0.0, 0, 0))
     (entry,) = view.find("orders")
     assert {name: getattr(entry.event, name) for name in WORDS} == WORDS
     assert {name: json.loads(entry.document)[name] for name in WORDS} == WORDS
@@ -56,7 +56,7 @@ def test_the_view_has_the_event_and_its_document() -> None:
 
 async def test_metrics_have_them_as_labels() -> None:
     pipeline = pipeline_of(settings())
-    pipeline.view.put(Entry(event_of_tomorrow(), b"", time.monotonic()))
+    pipeline.view.put(Entry(event_of_tomorrow(), b"", time.monotonic(), 0, 0))
     answer = await Exposition(InstanceState(pipeline)).render("", "")
     text = b"".join(answer.chunks).decode()
     assert 'status="DREAMING"' in text

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
-from sparklag_schemas import LagEvent, Settings
+from sparklag_schemas import Settings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.archive import Archive
 from sparklag_service.history.page import HistoryPage, TimeRange, points
 from sparklag_service.history.rows import row_of
-from sparklag_service.view.feed import Arrival, starts_over
+from sparklag_service.view.feed import Arrival
+from sparklag_service.view.view import Entry
 
 _MB: Final = 1024 * 1024
 _FINEST_HEARTBEATS: Final = 1.5
@@ -33,8 +34,6 @@ class History:
             settings.history.memory_mb * _MB, finest_s * 1000, max(self.keep_ms, finest_s * 1000)
         )
         self._counters = counters
-        self._partitions: dict[str, int] = {}
-        """By query: which has its events."""
         self.complete_since_ms: dict[int, int] = {}
         """By partition."""
         self.ends: dict[int, int] = {}
@@ -42,33 +41,25 @@ class History:
         only the last minute of that, and perhaps not the time before an outage."""
         self.forgotten_ms: dict[str, int] = {}
         """By query: the time of its tombstone."""
-        self._last: dict[int, int] = {}
         self.refill_needed = asyncio.Event()
 
-    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
         now_ms = epoch_ms()
-        for partition in self.ends.keys() - starts.keys():
+        for partition in self.ends.keys() - ends.keys():
             del self.ends[partition]
-        for partition, start in starts.items():
-            if starts_over(self._last.get(partition), start, ends.get(partition, 0)):
-                self.ends[partition] = ends.get(partition, start)
-                self.complete_since_ms[partition] = now_ms
-                self._last[partition] = start - 1
-                self.refill_needed.set()
+        for partition, start in restarted.items():
+            self.ends[partition] = ends.get(partition, start)
+            self.complete_since_ms[partition] = now_ms
+            self.refill_needed.set()
 
     def arrived(self, arrival: Arrival) -> None:
         """See Follower."""
-        partition, event = arrival.partition, arrival.event
-        if arrival.offset <= self._last.get(partition, -1):
-            return
-        self._last[partition] = arrival.offset
+        event = arrival.event
         if event is None:
             self.archive.forget(arrival.query_id)
             self.forget_before(arrival.query_id, arrival.at_ms)
-            self._partitions.pop(arrival.query_id, None)
             return
-        self._partitions[arrival.query_id] = partition
         if not self.archive.add(arrival.query_id, row_of(event), epoch_ms()):
             self._counters.history_left_out += 1
 
@@ -79,20 +70,13 @@ class History:
             del self.forgotten_ms[next(iter(self.forgotten_ms))]
         self.archive.forget_before(query_id, at_ms)
 
-    def page(self, event: LagEvent, wanted: TimeRange, now_ms: int) -> HistoryPage:
-        """The totals of the query whose newest event that is."""
+    def page(self, entry: Entry, wanted: TimeRange, now_ms: int) -> HistoryPage:
+        """The totals of the query whose entry in the view that is."""
+        event = entry.event
         wanted = wanted.aligned(self.archive.resolution, now_ms)
         rows = self.archive.rows(event.query_id, now_ms)
-        partition = self._partitions.get(event.query_id)
-        reason, complete_since_ms = None, now_ms
-        if partition is not None:
-            complete_since_ms = self.complete_since_ms.get(partition, now_ms)
-        if not rows:
-            reason = (
-                "no event of it has come since the service began"
-                if partition is None
-                else "there are more queries than history.memory_mb has room for"
-            )
+        complete_since_ms = self.complete_since_ms.get(entry.partition, now_ms)
+        full = "there are more queries than history.memory_mb has room for"
         return HistoryPage(
             query_id=event.query_id,
             query=event.query,
@@ -100,6 +84,6 @@ class History:
             until=wanted.until_ms,
             step_s=wanted.step_ms / 1000,
             complete_since=max(now_ms - self.keep_ms, complete_since_ms),
-            reason=reason,
+            reason=None if rows else full,
             points=points(rows, wanted),
         )

@@ -48,9 +48,8 @@ class LiveHub:
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
         self._shared = SharedChunks(self._ring)
-        self._newest: dict[str, tuple[int, int]] = {}
-        """Partition and offset of each query's newest event."""
         self._tombstones: dict[str, tuple[int, int]] = {}
+        """Partition and offset."""
         self._readers: dict[str | None, set[Reader]] = {}
         """By the query they want; None: all."""
         self._changed: set[str] = set()
@@ -59,26 +58,24 @@ class LiveHub:
         self.reading = 0
         """How many readers there are."""
 
-    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
-        self._ring.begin(starts, ends)
+        self._ring.begin(restarted)
 
     def arrived(self, arrival: Arrival) -> None:
         """See Follower."""
         query_id, partition, offset = arrival.query_id, arrival.partition, arrival.offset
         if arrival.event is None:
             body = sse.forgotten(query_id)
-            self._newest.pop(query_id, None)
             self._tombstones[query_id] = (partition, offset)
             if len(self._tombstones) > _TOMBSTONES:
                 del self._tombstones[next(iter(self._tombstones))]
         else:
             body = sse.lag(arrival.document)
-            self._newest[query_id] = (partition, offset)
             self._tombstones.pop(query_id, None)
-        if self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None):
-            self._changed.add(query_id)
-            self._wake.set()
+        self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
+        self._changed.add(query_id)
+        self._wake.set()
 
     @contextmanager
     def reader(
@@ -175,12 +172,14 @@ class LiveHub:
             newest = self._ring.offsets
             # A reader that has seen more read another topic, or an instance ahead of this one.
             since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NOTHING_SEEN)}
-        forgotten = _later(self._tombstones, since) if query_id is None else []
+        forgotten: list[str] = []
+        if query_id is None:
+            forgotten = [i for i, place in self._tombstones.items() if _is_later(*place, since)]
         return chain([sse.gap(last_id, reason)], self._state(query_id, since, forgotten))
 
     def _partition_of(self, query_id: str | None) -> int | None:
-        position = self._newest.get(query_id) if query_id is not None else None
-        return position[0] if position is not None else None
+        entry = self._view.get(query_id) if query_id is not None else None
+        return entry.partition if entry is not None else None
 
     def _state(
         self, query_id: str | None, since: Mapping[int, int], forgotten: list[str]
@@ -188,10 +187,15 @@ class LiveHub:
         """The newest event of every query that changed after those offsets. The last one carries
         the id: a reader that loses its connection before begins again."""
         if query_id is not None:
-            position = self._newest.get(query_id)
-            after = {} if position is None else {position[0]: position[1]}
+            entry = self._view.get(query_id)
+            after = {} if entry is None else {entry.partition: entry.offset}
             return self._state_frames(forgotten, [query_id], after)
-        return self._state_frames(forgotten, _later(self._newest, since), self._ring.offsets)
+        changed = [
+            entry.event.query_id
+            for entry in self._view
+            if _is_later(entry.partition, entry.offset, since)
+        ]
+        return self._state_frames(forgotten, changed, self._ring.offsets)
 
     def _state_frames(
         self, forgotten: list[str], changed: list[str], after: Mapping[int, int]
@@ -208,9 +212,5 @@ class LiveHub:
         yield sse.with_id(sse.format_id(after), held or b"\n")
 
 
-def _later(positions: Mapping[str, tuple[int, int]], since: Mapping[int, int]) -> list[str]:
-    return [
-        query_id
-        for query_id, (partition, offset) in positions.items()
-        if offset > since.get(partition, sse.NOTHING_SEEN)
-    ]
+def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:
+    return offset > since.get(partition, sse.NOTHING_SEEN)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sparklag_service.live.sse import NOTHING_SEEN, format_id
-from sparklag_service.view.feed import starts_over
 
 _OVERHEAD_BYTES = 400
 """What Python takes for a frame beside its bytes, about."""
@@ -64,21 +63,16 @@ class Ring:
         """How far the topic was read: partition, last offset."""
         return {number: partition.last for number, partition in self._partitions.items()}
 
-    def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """The topic is read from `starts` on, and ends at `ends` now. Where reading starts over,
-        no reader can resume from before."""
-        for partition, start in starts.items():
-            last = self.offsets.get(partition)
-            if starts_over(last, start, ends.get(partition, 0)):
-                self._partitions[partition] = _PartitionFrames(start - 1)
+    def begin(self, restarted: Mapping[int, int]) -> None:
+        """Reading of these partitions starts over: no reader can resume from before."""
+        for partition, start in restarted.items():
+            self._partitions[partition] = _PartitionFrames(start - 1)
 
     def put(
         self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool
-    ) -> bool:
-        """Take a frame in, unless it is here already."""
+    ) -> None:
+        """Take a frame in."""
         of_partition = self._partitions.setdefault(partition, _PartitionFrames(offset - 1))
-        if offset <= of_partition.last:
-            return False
         of_partition.add(offset, self.end)
         frame = Frame(query_id, partition, offset, body, is_last, format_id(self.offsets))
         self._numbers_of_query.setdefault(query_id, deque()).append(self.end)
@@ -87,7 +81,6 @@ class Ring:
         # The newest stays, however large it is: somebody is about to read it.
         while self.held_bytes > self._max_bytes and len(self._frames) > 1:
             self._drop_oldest()
-        return True
 
     def reaches(self, since: Mapping[int, int], partition: int | None) -> bool:
         """Whether every frame after those offsets is still here; of one partition, or of all."""

@@ -70,11 +70,11 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """By name or by id, from memory. A step without a measurement has no point, and is not
         0."""
-        event = problems.find_query(view, query).event
+        entry = problems.find_query(view, query)
         now_ms = epoch_ms()
         try:
             wanted = time_range(since, until, step, now_ms)
         except ValueError as error:
             raise problems.invalid_parameter(str(error)) from error
-        page = backend.history.page(event, wanted, now_ms)
+        page = backend.history.page(entry, wanted, now_ms)
         return Response(msgspec.json.encode(page), media_type=JSON)

@@ -29,37 +29,45 @@ class Arrival(NamedTuple):
 class Follower(Protocol):
     """Called on the view's task: it must return at once."""
 
-    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Reading begins at `starts`; the log ends at `ends`: partition to offset. Called at the
-        start, and again after each failure, from an earlier offset."""
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Reading begins; the log ends at `ends`: partition to offset. `restarted`: where it begins
+        in the partitions in which it does not go on after the last record that was read: there was
+        none, or something is left out, or another topic has the name now."""
 
     def arrived(self, arrival: Arrival) -> None:
         """A record that the view has taken; outdated events are left out."""
 
 
-def starts_over(last: int | None, start: int, end: int) -> bool:
-    """Whether reading a partition from `start` on, up to `end`, does not go on after offset `last`:
-    it was not read before, or something is left out, or another topic has the name now."""
-    return last is None or start > last + 1 or end <= last
-
-
 class Feed:
-    """Dispatches in order, synchronously. A follower that fails is counted, and logged once."""
+    """Dispatches in order, synchronously, each record once. A follower that fails is counted, and
+    logged once."""
 
     def __init__(self, counters: Counters, *followers: Follower) -> None:
         self._counters = counters
         self._followers = followers
+        self._last: dict[int, int] = {}
+        """By partition: the offset that was read last."""
 
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """See Follower."""
+        """Reading begins at `starts`, at the start and again after each failure, perhaps from an
+        earlier offset; the log ends at `ends`: partition to offset."""
+        restarted = {}
+        for partition, start in starts.items():
+            last = self._last.get(partition)
+            if last is None or start > last + 1 or ends.get(partition, 0) <= last:
+                restarted[partition] = start
+                self._last[partition] = start - 1
         for follower in self._followers:
             try:
-                follower.began(starts, ends)
+                follower.began(restarted, ends)
             except Exception:  # the view goes on
                 self._failed(follower)
 
     def dispatch(self, arrival: Arrival) -> None:
-        """See Follower."""
+        """Hand a record on that the view has taken, unless it was read before."""
+        if arrival.offset <= self._last.get(arrival.partition, -1):
+            return
+        self._last[arrival.partition] = arrival.offset
         for follower in self._followers:
             try:
                 follower.arrived(arrival)

@@ -24,6 +24,8 @@ class Entry:
     """Its JSON: what REST answers with."""
     received_s: float
     """When it was read (`time.monotonic()`)."""
+    partition: int
+    offset: int
 
 
 class View:

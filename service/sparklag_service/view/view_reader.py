@@ -197,8 +197,9 @@ class ViewReader:
                 self._records.refuse(record, WrongPlace("its key is not its query's id"))
                 return
             event, document = shown(event, record.value)
+            entry = Entry(event, document, time.monotonic(), record.partition, record.offset)
             try:
-                is_newest = self._view.put(Entry(event, document, time.monotonic()))
+                is_newest = self._view.put(entry)
             except OverLimit as error:
                 self._records.refuse(record, error)
                 return

@@ -110,7 +110,8 @@ class LiveServer:
     def show(self, event: LagEvent, partition: int = 0) -> bytes:
         """The event is read from the next offset of the partition; its document."""
         document = encode(event)
-        self.pipeline.view.put(Entry(event, document, 0.0))
+        offset = self._offsets.get(partition, 0)
+        self.pipeline.view.put(Entry(event, document, 0.0, partition, offset))
         self._arrive(event.query_id, partition, event, document)
         return document
 

@@ -53,7 +53,7 @@ def showing(wanted: Settings, *events: LagEvent) -> Pipeline:
 
 
 def show(pipeline: Pipeline, event: LagEvent) -> None:
-    pipeline.view.put(Entry(event, b"", time.monotonic()))
+    pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
 
 
 def promtool_says(promtool: Path, text: bytes) -> list[str]:

@@ -45,7 +45,7 @@ def pushing_to(
     wanted = {"otlp": {"endpoint": endpoint, "interval_s": interval_s}, "metrics": metrics}
     pipeline = pipeline_of(msgspec.convert(wanted, Settings))
     for event in events:
-        pipeline.view.put(Entry(event, b"", time.monotonic()))
+        pipeline.view.put(Entry(event, b"", time.monotonic(), 0, 0))
         pipeline.tracked.tracker.adopt(event)
     return pipeline
 
@@ -127,7 +127,7 @@ async def test_only_what_this_instance_measures_is_pushed_and_only_while_it_does
     with Collector() as collector:
         pipeline = pushing_to(collector.endpoint, lag_event(query_id="mine", query="mine"))
         other = lag_event(query_id="other", query="other")
-        pipeline.view.put(Entry(other, b"", time.monotonic()))
+        pipeline.view.put(Entry(other, b"", time.monotonic(), 0, 0))
         async with pushing(pipeline):
             await holds(collector.points, "a push")
             pipeline.tracked.tracker.forget("mine")

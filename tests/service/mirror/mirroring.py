@@ -54,7 +54,7 @@ class Mirroring:
         """Some instance has published a query's lag."""
         event = lag_event(query_id=observed.query_id, query=observed.query, status=status)
         self.view.remove(observed.query_id)
-        self.view.put(Entry(event, encode(event), 0.0))
+        self.view.put(Entry(event, encode(event), 0.0, 0, 0))
 
     async def fails(self, text: str) -> str:
         """The reason with `text` in it."""

@@ -131,7 +131,7 @@ def decided(
     for query_id, status in ((ME, "OK"), (OTHER, others)):
         if status:
             event = lag_event(query_id=query_id, query="orders", status=status)
-            view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s))
+            view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s, 0, 0))
     ownership = GroupOwnership(plan(), view, "default", 30.0)
     return decide_commit(position, group(committed), ownership)
 
@@ -219,7 +219,7 @@ def test_of_many_queries_that_share_a_group_a_few_are_named() -> None:
     view = View()
     ids = [f"id-{number}" for number in range(5)]
     for query_id in ids:
-        view.put(Entry(lag_event(query_id=query_id, query="x" * 1_000 + "\n"), b"", 0))
+        view.put(Entry(lag_event(query_id=query_id, query="x" * 1_000 + "\n"), b"", 0, 0, 0))
     called = GroupOwnership(plan(), view, "default", 30).describe(ids)
     assert called.endswith("(id-2) and 2 more")
     assert len(called) < 400

@@ -35,7 +35,7 @@ async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
 def show(pipeline: Pipeline, **fields: Any) -> bytes:
     event = lag_event(**fields)
     document = encode(event)
-    pipeline.view.put(Entry(event, document, event.measured_at))
+    pipeline.view.put(Entry(event, document, event.measured_at, 0, 0))
     return document
 
 

@@ -16,7 +16,7 @@ from tests.messages import lag_event
 class Broken:
     """A follower that fails with everything."""
 
-    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         raise RuntimeError("at the beginning")
 
     def arrived(self, arrival: Arrival) -> None:
@@ -27,11 +27,11 @@ class Recorder:
     """One that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.starts: Mapping[int, int] = {}
+        self.restarted: Mapping[int, int] = {}
         self.offsets: list[int] = []
 
-    def began(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        self.starts = starts
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self.restarted = restarted
 
     def arrived(self, arrival: Arrival) -> None:
         self.offsets.append(arrival.offset)
@@ -46,6 +46,34 @@ def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from
     event = lag_event()
     for offset in (3, 4):
         feed.dispatch(Arrival("a", 0, offset, 0, event, encode(event)))
-    assert (recorder.starts, recorder.offsets) == ({0: 3}, [3, 4])
+    assert (recorder.restarted, recorder.offsets) == ({0: 3}, [3, 4])
     assert counters.followers_failed == 3
     assert len(logged(caplog)) == 1
+
+
+def read(feed: Feed, *offsets: int) -> None:
+    event = lag_event()
+    for offset in offsets:
+        feed.dispatch(Arrival("a", 0, offset, 0, event, encode(event)))
+
+
+def test_what_is_read_again_after_a_failure_is_handed_on_once() -> None:
+    recorder = Recorder()
+    feed = Feed(Counters(), recorder)
+    feed.begin({0: 0}, {0: 0})
+    read(feed, *range(10))
+    feed.begin({0: 5}, {0: 10})
+    read(feed, *range(5, 11))
+    assert (recorder.restarted, recorder.offsets) == ({}, [*range(11)])
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (50, 60)])
+def test_another_topic_of_that_name_and_a_gap_between_two_readings_start_over(
+    start: int, end: int
+) -> None:
+    recorder = Recorder()
+    feed = Feed(Counters(), recorder)
+    read(feed, *range(10))
+    feed.begin({0: start, 1: 0}, {0: end, 1: 0})
+    read(feed, start)
+    assert (recorder.restarted, recorder.offsets) == ({0: start, 1: 0}, [*range(10), start])

@@ -15,7 +15,7 @@ from tests.messages import QUERY_ID, lag_event
 
 def entry(**fields: Any) -> Entry:
     event = lag_event(**fields)
-    return Entry(event, encode(event), event.measured_at)
+    return Entry(event, encode(event), event.measured_at, 0, 0)
 
 
 def test_a_query_is_found_by_id_and_by_name() -> None:
@@ -74,7 +74,7 @@ def test_a_nameless_query_is_found_by_its_id() -> None:
 
 
 def sized(query_id: str, size: int, status: Status = "OK") -> Entry:
-    return Entry(lag_event(query_id=query_id, query=None, status=status), b" " * size, 0.0)
+    return Entry(lag_event(query_id=query_id, query=None, status=status), b" " * size, 0.0, 0, 0)
 
 
 def test_beyond_the_limit_a_new_query_is_refused_and_the_known_ones_stay() -> None:
