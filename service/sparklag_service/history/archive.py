@@ -37,6 +37,9 @@ class _Series:
     def all_rows(self) -> Iterator[Row]:
         return unpack(self.older + self.rows)
 
+    def replace(self, rows: Iterable[Row]) -> None:
+        self.rows, self.older = bytearray(b"".join(map(pack, rows))), bytearray()
+
 
 class Archive:
     """Rows by query id."""
@@ -50,11 +53,12 @@ class Archive:
         self._max_rows = [int(_SLACK * each.max_rows()) for each in self._resolutions]
         self._level = 0
         self._series: dict[str, _Series] = {}
-        self._next_thinned: Iterator[str] = iter(())
-        self.held_bytes = 0
+        self._others: Iterator[str] = iter(())
 
-    def __len__(self) -> int:
-        return len(self._series)
+    @property
+    def held_bytes(self) -> int:
+        """Of memory, summed up at each call."""
+        return sum(series.held_bytes() for series in self._series.values())
 
     @property
     def resolution(self) -> Resolution:
@@ -69,9 +73,8 @@ class Archive:
         if series is None:
             return False
         self._append(series, series.older if older else series.rows, row, now_ms)
-        if len(series.older) + len(series.rows) > self._max_rows[self._level] * ROW_BYTES:
-            self._thin(series, now_ms)
-        self._shrink(now_ms)
+        self._thin_if_long(series, now_ms)
+        self._thin_another(now_ms)
         return True
 
     def join(self, query_id: str, now_ms: int) -> None:
@@ -82,16 +85,14 @@ class Archive:
 
     def forget(self, query_id: str) -> None:
         """All of its rows."""
-        series = self._series.pop(query_id, None)
-        if series is not None:
-            self.held_bytes -= series.held_bytes()
+        self._series.pop(query_id, None)
 
     def forget_before(self, query_id: str, at_ms: int) -> None:
         """Its rows from before that time."""
         series = self._series.get(query_id)
         if series is not None:
             rows = (row for row in series.all_rows() if row.measured_at_ms >= at_ms)
-            self._replace(series, rows)
+            series.replace(rows)
 
     def rows(self, query_id: str, now_ms: int) -> list[Row]:
         """The query's, from the oldest on."""
@@ -108,12 +109,10 @@ class Archive:
             if self._bytes_of(len(self._series) + 1, len(self._resolutions) - 1) > self._max_bytes:
                 return None
             series = self._series[query_id] = _Series()
-            self.held_bytes += series.held_bytes()
             self._level = max(self._level, self._level_for(len(self._series)))
         return series
 
     def _append(self, series: _Series, buffer: bytearray, row: Row, now_ms: int) -> None:
-        self.held_bytes -= series.held_bytes()
         if buffer:
             (last,) = unpack(buffer[-ROW_BYTES:])
             width_ms = self.resolution.width_ms(now_ms - row.measured_at_ms)
@@ -121,29 +120,21 @@ class Archive:
                 row = last.joined(row)
                 del buffer[-ROW_BYTES:]
         buffer += pack(row)
-        self.held_bytes += series.held_bytes()
 
     def _thin(self, series: _Series, now_ms: int) -> None:
-        self._replace(series, self.resolution.thinned(series.all_rows(), now_ms))
+        series.replace(self.resolution.thinned(series.all_rows(), now_ms))
 
-    def _replace(self, series: _Series, rows: Iterable[Row]) -> None:
-        self.held_bytes -= series.held_bytes()
-        series.rows, series.older = bytearray(b"".join(map(pack, rows))), bytearray()
-        self.held_bytes += series.held_bytes()
+    def _thin_if_long(self, series: _Series, now_ms: int) -> None:
+        if len(series.older) + len(series.rows) > self._max_rows[self._level] * ROW_BYTES:
+            self._thin(series, now_ms)
 
-    def _shrink(self, now_ms: int) -> None:
-        """Thin other queries, round robin: they may be as fine as fewer queries could be."""
-        # Twice round, and each is as short as it must be.
-        for _ in range(2 * len(self._series) + 2):
-            if self.held_bytes <= self._max_bytes:
-                return
-            query_id = next(self._next_thinned, None)
-            if query_id is None:
-                self._next_thinned = iter(list(self._series))
-                continue
-            series = self._series.get(query_id)
-            if series is not None:
-                self._thin(series, now_ms)
+    def _thin_another(self, now_ms: int) -> None:
+        """Each query in turn: one without new events may be as fine as fewer queries could be."""
+        query_id = next(self._others, None)
+        if query_id is None:
+            self._others = iter(list(self._series))
+        elif query_id in self._series:
+            self._thin_if_long(self._series[query_id], now_ms)
 
     def _level_for(self, queries: int) -> int:
         for level in range(len(self._resolutions)):
