@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from async_timeout import timeout
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,7 +15,6 @@ from sparklag_offsets.errors import Deadlock, StoreError
 from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import Retention
 from sparklag_offsets.store.sql import schema
-from sparklag_offsets.store.sql.deadline import DriverConnections, deadline
 from sparklag_offsets.store.sql.engine import errors_translated, make_engine
 from sparklag_offsets.store.sql.tables import (
     MAX_NAME,
@@ -47,7 +47,6 @@ class SqlStore:
     def __init__(self, url: str, *, create: bool) -> None:
         self.shown = shown_url(url)
         self._engine = make_engine(url, self.shown, create=create)
-        self._connections = DriverConnections(self._engine)
         self._keys: dict[str, tuple[int, str | None]] = {}
         """Key and name of the queries that are stored."""
 
@@ -150,10 +149,7 @@ class SqlStore:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
         with errors_translated(self.shown):
-            async with (
-                deadline(_TIMEOUT_S, self._connections.abort),
-                self._engine.begin() as connection,
-            ):
+            async with timeout(_TIMEOUT_S), self._engine.begin() as connection:
                 yield connection
 
     async def _list_queries(
