@@ -57,21 +57,9 @@ class CheckpointFiles(Protocol):
         """`metadata`, `offsets/5`: at most MAX_FILE_BYTES. Raises FileNotFoundError,
         MalformedCheckpoint."""
 
-    def explain_absence(self) -> str:
-        """Why there is no checkpoint at the location: one clause."""
-
 
 def file_too_long(name: str) -> MalformedCheckpoint:
     """The error for a file of more than MAX_FILE_BYTES."""
     return MalformedCheckpoint(
         f"{name} has more than {MAX_FILE_BYTES:,} bytes, and Spark writes no file so long"
     )
-
-
-def explain_missing_metadata(names: set[str]) -> str:
-    """Why a folder with these entries is not a checkpoint."""
-    if not names:
-        return "the folder is empty"
-    if names & {"offsets", "commits"}:
-        return "there is no metadata beside offsets and commits: it is not whole, or being deleted"
-    return "this is not the checkpoint of a query: there is no metadata, offsets or commits"

@@ -15,7 +15,6 @@ from sparklag_offsets.checkpoints.files import (
     FileInfo,
     Listing,
     Log,
-    explain_missing_metadata,
     file_too_long,
 )
 from sparklag_offsets.checkpoints.location import fixed_prefix, match_folders
@@ -118,17 +117,6 @@ class LocalFiles:
             if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
                 raise FileNotFoundError(name) from error
             raise _away(self.location, error) from error
-
-    def explain_absence(self) -> str:
-        try:
-            names = set(os.listdir(self.location))
-        except FileNotFoundError:
-            return "no such folder"
-        except NotADirectoryError:
-            return "this is a file, and a checkpoint is a folder"
-        except OSError as error:
-            raise _away(self.location, error) from error
-        return explain_missing_metadata(names)
 
 
 @dataclass(frozen=True)

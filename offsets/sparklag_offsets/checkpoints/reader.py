@@ -277,10 +277,13 @@ class CheckpointReader:
         try:
             content = self._files.read("metadata")
         except FileNotFoundError:
-            reason = self._files.explain_absence()
             if self._snapshot is None:
-                raise CheckpointNotFound(f"{self.location}: {reason}") from None
+                raise CheckpointNotFound(
+                    f"{self.location}: there is no checkpoint here: it would be a folder with the"
+                    " file metadata"
+                ) from None
             raise CheckpointGone(
-                f"{self.location}: the checkpoint was deleted, or is being deleted ({reason})"
+                f"{self.location}: the checkpoint was deleted, or is being deleted: its file"
+                " metadata is missing"
             ) from None
         return parse_metadata(content, f"{self.location}/metadata")

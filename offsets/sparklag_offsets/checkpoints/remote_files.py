@@ -14,7 +14,6 @@ from sparklag_offsets.checkpoints.files import (
     FileInfo,
     Listing,
     Log,
-    explain_missing_metadata,
     file_too_long,
 )
 from sparklag_offsets.checkpoints.filesystems import close_connections, open_filesystem
@@ -150,7 +149,12 @@ class RemoteFiles:
 
     def list_log(self, log: Log) -> Listing:
         files = {}
-        for entry in self._entries(log):
+        path = f"{self._root()}/{log}"
+        try:
+            entries = self._store.list_folder(self.location, self._deadline_s, path)
+        except FileNotFoundError:
+            entries = []
+        for entry in entries:
             batch_id = parse_batch_id(_name(entry))
             if batch_id is not None and entry.get("type") == "file":
                 files[batch_id] = _file_info(entry)
@@ -165,17 +169,6 @@ class RemoteFiles:
 
     def read(self, name: str) -> bytes:
         return self._store.read(self.location, self._deadline_s, f"{self._root()}/{name}")
-
-    def explain_absence(self) -> str:
-        names = {_name(entry) for entry in self._entries("")}
-        return explain_missing_metadata(names) if names else "no such folder, or an empty one"
-
-    def _entries(self, folder: str) -> list[dict[str, Any]]:
-        path = f"{self._root()}/{folder}" if folder else self._root()
-        try:
-            return self._store.list_folder(self.location, self._deadline_s, path)
-        except FileNotFoundError:
-            return []
 
     def _root(self) -> str:
         if self._path is None:

@@ -71,9 +71,9 @@ def test_a_checkpoint_is_followed_until_it_is_deleted(hdfs: HdfsCluster, folder:
 def test_what_cannot_be_read_is_one_line_each(hdfs: HdfsCluster, folder: str) -> None:
     store = CheckpointStore(hdfs.storage(), 60.0)
     location = f"hdfs://{folder}/cps"
-    with pytest.raises(CheckpointNotFound, match=f"^{location}/no: no such folder"):
+    with pytest.raises(CheckpointNotFound, match=f"^{location}/no: there is no checkpoint here"):
         read_checkpoint(store, f"{location}/no")
-    with pytest.raises(CheckpointNotFound, match=f"^{location}: this is not the checkpoint"):
+    with pytest.raises(CheckpointNotFound, match=f"^{location}: there is no checkpoint here"):
         read_checkpoint(store, location)
     with pytest.raises(CheckpointNotFound, match=re.escape(f"{location}/x*: no checkpoint")):
         store.find(f"{location}/x*")

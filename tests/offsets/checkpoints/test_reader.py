@@ -368,7 +368,7 @@ def test_a_checkpoint_that_is_being_deleted_never_goes_back(checkpoint: Checkpoi
         reader.poll()
     shutil.rmtree(checkpoint.folder)
     for _ in range(2):
-        with pytest.raises(CheckpointGone, match="no such folder"):
+        with pytest.raises(CheckpointGone, match="the checkpoint was deleted"):
             reader.poll()
     checkpoint.create()
     checkpoint.run(0, at(77))
@@ -434,16 +434,13 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "metadata").write_text('{"id":')
-    for name, expected in {
-        "missing": "no such folder",
-        "empty": "the folder is empty",
-        "other": "this is not the checkpoint of a query",
-        "logs": "there is no metadata beside offsets and commits",
-        "file": "this is a file",
-    }.items():
-        with pytest.raises(CheckpointNotFound, match=f"^{tmp_path}/{name}: {expected}") as caught:
+    for name in ("missing", "empty", "other", "logs", "file"):
+        with pytest.raises(CheckpointNotFound) as caught:
             read_checkpoint(store, str(tmp_path / name))
-        assert "\n" not in str(caught.value)
+        assert str(caught.value) == (
+            f"{tmp_path}/{name}: there is no checkpoint here: it would be a folder with the file"
+            " metadata"
+        )
     with pytest.raises(MalformedCheckpoint, match="/broken/metadata holds no query id"):
         read_checkpoint(store, str(tmp_path / "broken"))
 

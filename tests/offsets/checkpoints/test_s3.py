@@ -205,9 +205,9 @@ def test_what_is_not_there_is_one_line_each(bucket: Bucket, store: CheckpointSto
         read_checkpoint(store, "s3://no-such-lake/cp")
     with pytest.raises(CheckpointAway, match=r"^s3://no-such-lake/\*: there is no such bucket"):
         store.find("s3a://no-such-lake/*")
-    with pytest.raises(CheckpointNotFound, match=f"^{root}/no: no such folder, or an empty one"):
+    with pytest.raises(CheckpointNotFound, match=f"^{root}/no: there is no checkpoint here"):
         read_checkpoint(store, f"{root}/no")
-    with pytest.raises(CheckpointNotFound, match=f"^{root}/cps: this is not the checkpoint"):
+    with pytest.raises(CheckpointNotFound, match=f"^{root}/cps: there is no checkpoint here"):
         read_checkpoint(store, f"{root}/cps")
     with pytest.raises(CheckpointNotFound, match=r"/cps/x\*: no checkpoint matches"):
         store.find(f"{root}/cps/x*")
@@ -219,7 +219,7 @@ def test_keys_that_stand_for_folders_are_no_files(bucket: Bucket, store: Checkpo
         bucket.write(key, b"")
     assert store.find(f"s3://{bucket.name}/cps/*") == [location]
     assert read_checkpoint(store, location).batch_id == 1
-    with pytest.raises(CheckpointNotFound, match="/empty: no such folder, or an empty one"):
+    with pytest.raises(CheckpointNotFound, match="/empty: there is no checkpoint here"):
         read_checkpoint(store, f"s3://{bucket.name}/empty")
 
 

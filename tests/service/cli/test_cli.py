@@ -172,7 +172,7 @@ def test_check_looks_at_the_checkpoints_that_are_to_be_watched(
     )
     assert found.returncode == 1
     assert f"ok  may read checkpoints {there}" in found.stdout
-    assert f"BAD checkpoints: {missing}: no such folder" in found.stdout
+    assert f"BAD checkpoints: {missing}: there is no checkpoint here" in found.stdout
 
 
 def test_topics_are_created_once_and_check_says_when_they_are_missing(

@@ -138,9 +138,9 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None
     future = Checkpoint(tmp_path / "future")
     future.write("offsets/0", b"v9\n{}\n0")
     for path, said in {
-        "no": "no such folder",
-        "empty": "the folder is empty",
-        "other": "this is not the checkpoint of a query",
+        "no": "there is no checkpoint here",
+        "empty": "there is no checkpoint here",
+        "other": "there is no checkpoint here",
         "broken": "/offsets/0: the line of source 0 is cut off",
         "future": "/offsets/0 has format v9",
         "x*": "no checkpoint matches",

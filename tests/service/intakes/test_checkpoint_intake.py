@@ -325,7 +325,7 @@ async def test_a_pipe_or_a_file_of_any_size_is_passed_over_by_itself(place: Path
         file.truncate(256 * 1024 * 1024)
     locations = [str(one.folder) for one in (pipe, large, orders)]
     async with Watching(locations=locations, timeout_s=30).running() as watching:
-        await watching.fails(str(pipe.folder), "no metadata")
+        await watching.fails(str(pipe.folder), "there is no checkpoint here")
         await watching.fails(str(large.folder), "more than 33,554,432 bytes")
         await watching.tells(orders, 0, 10)
         orders.commit(1, 20)
@@ -366,7 +366,7 @@ async def test_a_folder_that_is_not_there_is_told_and_found_once_it_is(place: Pa
     missing = place / "missing"
     settings = {"locations": [str(missing), str(orders.folder)]}
     async with Watching(**settings).running() as watching:
-        await watching.fails(str(missing), "no such folder")
+        await watching.fails(str(missing), "there is no checkpoint here")
         await watching.tells(orders, 0, 10)
         later = Checkpoint(missing).commit(1, 11)
         await watching.tells(later, 1, 11)
@@ -376,7 +376,7 @@ async def test_a_folder_that_is_not_there_is_told_and_found_once_it_is(place: Pa
 async def test_a_folder_that_was_missing_for_weeks_is_found_too(place: Path) -> None:
     missing = place / "missing"
     async with Watching(locations=[str(missing)]).running() as watching:
-        await watching.fails(str(missing), "no such folder")
+        await watching.fails(str(missing), "there is no checkpoint here")
         (checkpoint,) = watching.intake._watched.values()
         checkpoint._failures = 100_000
 
