@@ -101,8 +101,8 @@ bench: setup ## The figures of benchmarks/, as ratios to the bare work in the sa
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
 
 schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
-	$(BIN)/python -m sparklag_schemas.documents
-	$(BIN)/python scripts/reference_pages.py
+	$(BIN)/python -m scripts.schema_documents
+	$(BIN)/python -m scripts.reference_pages
 
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)

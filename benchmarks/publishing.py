@@ -20,6 +20,7 @@ from typing import Any, Final
 import fastavro
 import msgspec
 from aiokafka import AIOKafkaProducer
+from scripts.message_examples import example
 from tests.local_kafka import LocalKafka
 from tests.schema_registry import SchemaRegistryServer
 
@@ -30,7 +31,6 @@ from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
-from sparklag_schemas.message_examples import example
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import key_of, own_topics
 from sparklag_service.counters import Counters

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_schemas.documents import FOLDER as DOCUMENTS
-from sparklag_schemas.documents import documents
+from scripts.schema_documents import FOLDER as DOCUMENTS
+from scripts.schema_documents import documents
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"

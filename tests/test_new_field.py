@@ -30,10 +30,10 @@ import httpx
 from msgspec.structs import replace
 
 from scripts.reference_pages import pages
+from scripts.schema_documents import json_schema
 from sparklag_schemas import LagEvent, PartitionRecord, Settings, decode_lag_event, encode
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import converted
-from sparklag_schemas.documents import json_schema
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.publishing.cadence import partition_changed
 from sparklag_service.publishing.partition_publisher import PartitionChanges

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from scripts.message_examples import MessageType
 
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
-from sparklag_schemas.message_examples import MessageType
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.history.rows import pack, row_of, unpack

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from scripts.message_examples import MessageType, example_value
 
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
@@ -27,7 +28,6 @@ from sparklag_schemas.avro import codec as avro_codec
 from sparklag_schemas.avro.schema import parse_schema, schema_of
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsError
-from sparklag_schemas.message_examples import MessageType, example_value
 from sparklag_schemas.settings_reading import load_settings
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited

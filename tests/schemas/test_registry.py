@@ -16,10 +16,11 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.message_examples import MessageType, example
+from scripts.schema_documents import MESSAGES
 
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.schema_files import declared
-from sparklag_schemas.documents import MESSAGES
 from sparklag_schemas.errors import (
     ContractError,
     IncompatibleSchema,
@@ -29,7 +30,6 @@ from sparklag_schemas.errors import (
     UnsupportedVersion,
 )
 from sparklag_schemas.formats import MessageFormats, MessageReader, MessageWriter
-from sparklag_schemas.message_examples import MessageType, example
 from tests.certificates import Certificates
 from tests.messages import lag_event, observation
 from tests.registry_proxy import PASSWORD, USER, RegistryProxy

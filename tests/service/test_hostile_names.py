@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from msgspec import inspect
 from rich.console import Console
+from scripts.message_examples import example_value
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.message_examples import example_value
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.documents import components
 from sparklag_service import VERSION
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
+
+
+def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
+    """Schemas by name of the types and their parts. They refer to each other by the template, in
+    which `{name}` stands for the name."""
+    _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
+    for component in by_name.values():
+        # Python before 3.13 keeps the indentation of docstrings.
+        component["description"] = " ".join(component["description"].split())
+    return dict(by_name)
 
 
 def ref(name: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """JSON Schema of the messages and AsyncAPI of the topics, made from the types and `avro/*.avsc`.
 
-`python -m sparklag_schemas.documents` writes them beside this file; a test holds them to the code.
+`python -m scripts.schema_documents` writes them; a test holds them to the code.
 """
 
 from __future__ import annotations
@@ -11,37 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
+from scripts.message_examples import MessageType, example_headers, example_value, file_stem
 
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.codec import AVRO, JSON
 from sparklag_schemas.enumerations import SCHEMA_VERSION
 from sparklag_schemas.headers import LAG_EVENT_TYPE, OBSERVATION_TYPE, PARTITION_TYPE
 from sparklag_schemas.lag_event import LagEvent
-from sparklag_schemas.message_examples import (
-    MessageType,
-    example_headers,
-    example_value,
-    file_stem,
-)
 from sparklag_schemas.observation import Observation
 from sparklag_schemas.partition_record import PartitionRecord
 from sparklag_schemas.topics import TopicSpec, lag_topic, offsets_topic
+from sparklag_service.rest.openapi import components
 
-FOLDER: Final = Path(__file__).parent / "documents"
+FOLDER: Final = Path(__file__).parents[1] / "schemas" / "sparklag_schemas" / "documents"
 
 MESSAGES: Final[Sequence[MessageType]] = (Observation, LagEvent, PartitionRecord)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
-    """Schemas by name of the types and their parts. They refer to each other by the template, in
-    which `{name}` stands for the name."""
-    _, by_name = msgspec.json.schema_components(types, ref_template=ref_template)
-    for component in by_name.values():
-        # Python before 3.13 keeps the indentation of docstrings.
-        component["description"] = " ".join(component["description"].split())
-    return dict(by_name)
 
 
 def json_schema(message: MessageType) -> dict[str, Any]:
