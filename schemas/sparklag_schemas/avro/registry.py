@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
@@ -21,7 +20,6 @@ from sparklag_schemas.errors import (
 )
 from sparklag_schemas.settings import RegistrySettings
 
-_log = logging.getLogger("sparklag")
 _FAILURE_S: Final = 2.0
 """For so long a failure is repeated without a request."""
 _MISSING_S: Final = 60.0
@@ -30,15 +28,6 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _ANYTHING: Final = "anything"
 _NO_SUCH_PATH: Final = (-1, _NOT_FOUND)
-
-_MORE_THAN: Final = {
-    "BACKWARD": {"BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"},
-    "BACKWARD_TRANSITIVE": {"FULL_TRANSITIVE"},
-    "FORWARD": {"FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"},
-    "FORWARD_TRANSITIVE": {"FULL_TRANSITIVE"},
-    "FULL": {"FULL_TRANSITIVE"},
-}
-"""The levels that include another one."""
 
 Result = TypeVar("Result")
 
@@ -142,7 +131,11 @@ class SchemaRegistry:
                 f"schema {schema.name} is not registered under subject {subject}, and"
                 " registry.register = false: register it with `sparklag topics create`"
             )
-        self._set_compatibility(client, subject)
+        if self._settings.register:
+            level = self._call(lambda: client.get_compatibility(subject), none_if_missing=True)
+            if level is None:
+                wanted = self._settings.compatibility
+                self._call(lambda: client.set_compatibility(subject, wanted))
         if schema_id is None:
             offered = Schema(schema.text, "AVRO")
             schema_id = self._call(lambda: client.register_schema(subject, offered))
@@ -155,20 +148,6 @@ class SchemaRegistry:
             lambda: client.lookup_schema(subject, offered), none_if_missing=True
         )
         return None if registered is None else registered.schema_id
-
-    def _set_compatibility(self, client: SchemaRegistryClient, subject: str) -> None:
-        """Set the configured level where the subject has none; warn where it has another."""
-        wanted = self._settings.compatibility
-        level = self._call(lambda: client.get_compatibility(subject), none_if_missing=True)
-        if level is None and self._settings.register:
-            self._call(lambda: client.set_compatibility(subject, wanted))
-        elif wanted not in (level, "NONE") and level not in _MORE_THAN.get(wanted, ()):
-            _log.warning(
-                "subject %s has compatibility %s, wanted is %s: newer schemas may break readers",
-                subject,
-                level or "of the registry's default",
-                wanted,
-            )
 
     def _fetch(self, client: SchemaRegistryClient, schema_id: int) -> AvroSchema:
         schema = self._call(lambda: client.get_schema(schema_id), none_if_missing=True)
