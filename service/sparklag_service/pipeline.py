@@ -104,7 +104,6 @@ class Pipeline:
                 self.view,
                 self.tracked.queries,
                 assignment.owns,
-                settings.silent_after_s,
                 counters,
             )
         self.ownership = Ownership(

@@ -35,19 +35,18 @@ def decide_commit(
     ownership: GroupOwnership,
 ) -> CommitDecision:
     """What of `position` is to be committed to a group that has committed that."""
-    metadata: dict[str, dict[int, CommitMetadata]] = {}
+    metadata: dict[tuple[str, int], CommitMetadata] = {}
     for name, topic in committed.items():
         for number in topic.offsets:
             parsed = parse_metadata(topic.metadata.get(number, ""))
             if parsed is None:
                 return CommitDecision({}, _foreign(name, number))
-            metadata.setdefault(name, {})[number] = parsed
-    every = [parsed for by_partition in metadata.values() for parsed in by_partition.values()]
-    own = [parsed for parsed in every if parsed.query_id == position.query_id]
+            metadata[name, number] = parsed
+    own = [parsed for parsed in metadata.values() if parsed.query_id == position.query_id]
     if own and max(own).observed_at_ms > position.observed_at_ms:
         return CommitDecision({}, superseded=True)
     # Several queries may have committed: a successor need not read every partition.
-    owner = max(every).query_id if every else None
+    owner = max(metadata.values()).query_id if metadata else None
     if owner != position.query_id:
         others = ownership.live(ownership.rivals(position), position) if owner is None else [owner]
         if others and (position.ended or ownership.has_ended(position.query_id)):
@@ -61,12 +60,12 @@ def decide_commit(
 def _due(
     position: MirroredPosition,
     committed: Mapping[str, CommittedTopic],
-    metadata: Mapping[str, Mapping[int, CommitMetadata]],
+    metadata: Mapping[tuple[str, int], CommitMetadata],
 ) -> Offsets:
     due: Offsets = {}
     for topic, offsets in position.offsets.items():
         for number, offset in offsets.items():
-            parsed = metadata.get(topic, {}).get(number)
+            parsed = metadata.get((topic, number))
             if parsed is not None and parsed.query_id == position.query_id:
                 is_equal = committed[topic].offsets[number] == offset
                 age_ms = position.observed_at_ms - parsed.observed_at_ms

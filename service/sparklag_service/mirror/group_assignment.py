@@ -8,15 +8,14 @@ from functools import lru_cache
 from typing import Final
 
 from sparklag_offsets.restore.comparison import minimum_offsets
-from sparklag_schemas import LagEvent, MirrorSettings, Offsets, Status
+from sparklag_schemas import LagEvent, MirrorSettings, Offsets
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.printable import first_few, printable
 from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.view.view import View
+from sparklag_service.view.view import View, has_ended
 
 _CACHED: Final = 16_384
-_ENDED: Final[frozenset[Status]] = frozenset({"STOP", "FINISHED", "FAILED"})
 _MAX_SHOWN: Final = 100
 """Characters of a name, or an id."""
 
@@ -87,7 +86,7 @@ class GroupOwnership:
         live = []
         for query_id in query_ids:
             entry = self._view.get(query_id)
-            if entry is None or entry.event.status in _ENDED:
+            if entry is None or has_ended(entry.event.status):
                 continue
             if own is None or own.received_s - entry.received_s <= self._silent_after_s:
                 live.append(query_id)
@@ -96,7 +95,7 @@ class GroupOwnership:
     def has_ended(self, query_id: str) -> bool:
         """Whether a query is known to run no more."""
         entry = self._view.get(query_id)
-        return entry is not None and entry.event.status in _ENDED
+        return entry is not None and has_ended(entry.event.status)
 
     def rivals(self, position: MirroredPosition) -> list[str]:
         """The ids of other queries that are mirrored to the same group, as they share its name.

@@ -33,8 +33,7 @@ _SHUTDOWN_SHARE: Final = 0.2
 
 class Mirror:
     """Commits while `run` runs, and once more at its end. `queries`: those that this instance
-    tracks; `owns`: whether it owns a query; a query without an event for `silent_after_s` is dead.
-    Create it on its loop. Raises SettingsError."""
+    tracks; `owns`: whether it owns a query. Create it on its loop. Raises SettingsError."""
 
     def __init__(
         self,
@@ -42,7 +41,6 @@ class Mirror:
         view: View,
         queries: Mapping[str, QueryState],
         owns: Callable[[str], bool],
-        silent_after_s: float,
         counters: Counters,
     ) -> None:
         self._interval_s = settings.mirror.interval_s
@@ -54,7 +52,7 @@ class Mirror:
             ClusterMirror(
                 alias,
                 cluster.access,
-                GroupOwnership(self._plan, view, alias, silent_after_s),
+                GroupOwnership(self._plan, view, alias, settings.silent_after_s),
                 owns,
                 counters,
             )

@@ -28,7 +28,12 @@ _REMOTE: Final = "the reason is shown on the service's own machine, and in its l
 def create_app(backend: Backend) -> FastAPI:
     """The application that answers from `backend`'s view."""
     # Its files come from the wheel: many clusters have no way to a content network.
-    app = FastAPIOffline(title="sparklag", version=VERSION, redoc_url=None)
+    app = FastAPIOffline(
+        title="sparklag",
+        description="Consumer lag of Spark Structured Streaming queries.",
+        version=VERSION,
+        redoc_url=None,
+    )
     # A redirect would lead to the Host of the request.
     app.router.redirect_slashes = False
     settings = backend.settings

@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from sparklag_schemas import LagEvent
-from sparklag_service import VERSION
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
 
@@ -52,33 +50,28 @@ _NO_NUL = "^[^\\u0000]*$"
 
 def document(app: FastAPI) -> dict[str, Any]:
     """Of all routes, with the messages' own schemas."""
-    if app.openapi_schema is None:
-        openapi = get_openapi(
-            title="sparklag",
-            version=VERSION,
-            description="Consumer lag of Spark Structured Streaming queries.",
-            routes=app.routes,
-        )
-        schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
-        types = (LagEvent, HistoryPage, problems.ProblemDocument)
-        schemas.update(components(types, "#/components/schemas/{name}"))
-        schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
-        schemas["LagPage"] = {
-            "type": "object",
-            "required": ["queries", "next_cursor"],
-            "properties": {
-                "queries": {"type": "array", "items": ref("LagSummary")},
-                "next_cursor": {"type": ["string", "null"]},
-            },
-        }
-        for item in openapi["paths"].values():
-            for operation in item.values():
-                for parameter in operation.get("parameters", []):
-                    for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
-                        if schema.get("type") == "string":
-                            schema.setdefault("pattern", _NO_NUL)
-        app.openapi_schema = openapi
-    return app.openapi_schema
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    openapi = FastAPI.openapi(app)
+    schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
+    types = (LagEvent, HistoryPage, problems.ProblemDocument)
+    schemas.update(components(types, "#/components/schemas/{name}"))
+    schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
+    schemas["LagPage"] = {
+        "type": "object",
+        "required": ["queries", "next_cursor"],
+        "properties": {
+            "queries": {"type": "array", "items": ref("LagSummary")},
+            "next_cursor": {"type": ["string", "null"]},
+        },
+    }
+    for item in openapi["paths"].values():
+        for operation in item.values():
+            for parameter in operation.get("parameters", []):
+                for schema in parameter["schema"].get("anyOf", [parameter["schema"]]):
+                    if schema.get("type") == "string":
+                        schema.setdefault("pattern", _NO_NUL)
+    return openapi
 
 
 def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,6 @@ class Mirroring:
             self.view,
             self.tracker.queries,
             lambda query_id: self.kept,
-            settings.heartbeat_s,
             self.counters,
         )
 
