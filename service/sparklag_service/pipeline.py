@@ -26,7 +26,7 @@ from sparklag_service.mirror.mirror import Mirror
 from sparklag_service.ownership import Assignment, Ownership
 from sparklag_service.publishing.own_topics import OwnTopics
 from sparklag_service.publishing.stage import Publishing
-from sparklag_service.recording.store_recorder import make_recorder
+from sparklag_service.recording.store_recorder import StoreRecorder
 from sparklag_service.supervision import Supervisor
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
@@ -58,7 +58,10 @@ class Pipeline:
             SourceContext(settings, self.queue, assignment.watches, self.tracked.queries),
             self.supervisor,
         )
-        self.recording = make_recorder(settings, measured_by, counters, formats)
+        self.recording: StoreRecorder | None = None
+        """None without a store. With an embedded service the driver records by itself."""
+        if settings.store.url is not None and measured_by == "service":
+            self.recording = StoreRecorder(settings, settings.store.url, counters, formats)
 
         # The last stage first: each is given what takes its results.
         self.enricher = Enricher(settings, self.tracked.failures)

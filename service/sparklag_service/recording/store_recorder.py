@@ -18,7 +18,7 @@ from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
-from sparklag_schemas import MeasuredBy, Observation, ResolvedSettings, Settings
+from sparklag_schemas import Observation, ResolvedSettings, Settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -35,7 +35,8 @@ _LEAVE_S: Final = 2.0
 
 class StoreRecorder:
     """Records that are committed in the group are in the store. An instance that cannot reach its
-    store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it."""
+    store leaves the group after aiokafka's `max_poll_interval_ms`: another one may reach it. Raises
+    UnusableStore."""
 
     def __init__(
         self,
@@ -156,21 +157,6 @@ class StoreRecorder:
 def store_group(settings: Settings) -> str:
     """The consumer group that reads `processed-offsets` for the store."""
     return f"{settings.group_id}-store"
-
-
-def make_recorder(
-    settings: ResolvedSettings,
-    measured_by: MeasuredBy,
-    counters: Counters,
-    formats: MessageFormats,
-) -> StoreRecorder | None:
-    """None without a store. With an embedded service the driver records by itself.
-
-    Raises UnusableStore.
-    """
-    if settings.store.url is None or measured_by == "embedded":
-        return None
-    return StoreRecorder(settings, settings.store.url, counters, formats)
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
