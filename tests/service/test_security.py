@@ -33,6 +33,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
+from tests.service.groups import metadata_of
 from tests.waiting import DEADLINE_S, eventually, holds
 
 pytestmark = pytest.mark.kafka
@@ -161,12 +162,18 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
 ) -> None:
     settings = granted_settings(scram_kafka, internal)
     assert all(f.ok for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers)))
+    # What is tried leaves nothing behind.
+    assert await metadata_of(scram_kafka.internal_servers, settings.group_id) == {}
+    for topic in (settings.offsets_topic, settings.lag_topic):
+        assert await asyncio.to_thread(internal.read_all, topic) == []
     elsewhere = settings_for(
         scram_kafka.bootstrap_servers, kafka=login("sparklag"), create_topics=False
     )
     for topic in (elsewhere.offsets_topic, elsewhere.lag_topic):
         internal.create(topic, 1)
         grant(scram_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    # It allows to read what the group has committed, and not to commit.
+    grant(scram_kafka, ResourceType.GROUP, elsewhere.group_id, AclOperation.DESCRIBE)
     bad = [
         f.text
         for f in await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers))

@@ -1,72 +1,65 @@
-"""What a user may do with topics and groups: each right is tried, and nothing is written."""
+"""What a user may do with topics and groups.
+
+Each right is tried with a partition that cannot exist: Kafka checks the right first, so nothing is
+written.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.errors import KafkaUnavailable
-from sparklag_kafka.protocol.error_codes import TOPIC_FORBIDDEN
-from sparklag_schemas import ResolvedSettings
+from sparklag_kafka.protocol.error_codes import GROUP_FORBIDDEN, TOPIC_FORBIDDEN
 
 _NO_SUCH_PARTITION: Final = 2**31 - 2
 _PRODUCE_TIMEOUT_MS: Final = 5_000
-_FETCH_TIMEOUT_MS: Final = 1_000
 
 
 async def may_write(pool: BrokerPool, topic: str) -> bool:
     """Raises KafkaUnavailable."""
-    # Kafka checks the right before the partition: a write to a partition that cannot exist shows
-    # whether the right is there, and writes nothing.
     request = ProduceRequest(
         transactional_id=None,
         required_acks=1,
         timeout=_PRODUCE_TIMEOUT_MS,
         topics=[(topic, [(_NO_SUCH_PARTITION, b"")])],
     )
+    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+
+
+async def may_read(pool: BrokerPool, topic: str) -> bool:
+    """Raises KafkaUnavailable."""
+    request = FetchRequest(
+        max_wait_time=0,
+        min_bytes=0,
+        max_bytes=1,
+        isolation_level=0,
+        topics=[(topic, [(_NO_SUCH_PARTITION, 0, 1)])],
+    )
+    return await _error_code(pool, request) != TOPIC_FORBIDDEN
+
+
+async def may_use_group(pool: BrokerPool, group_id: str, topic: str) -> bool:
+    """Whether `group_id` may commit offsets; `topic` is any that exists. Raises
+    KafkaUnavailable."""
+    request = OffsetCommitRequest(
+        group_id,
+        OffsetCommitRequest.DEFAULT_GENERATION_ID,
+        "",
+        OffsetCommitRequest.DEFAULT_RETENTION_TIME,
+        [(topic, [(_NO_SUCH_PARTITION, 0, "")])],
+    )
+    return await _error_code(pool, request) != GROUP_FORBIDDEN
+
+
+async def _error_code(pool: BrokerPool, request: Any) -> int:
+    """Of the one partition in the request."""
     response = await pool.first_response(request)
     if response is None:
         raise KafkaUnavailable("no broker answers")
     (_, ((_, error_code, *_),)), *_ = response.topics
-    return bool(error_code != TOPIC_FORBIDDEN)
-
-
-async def may_read(settings: ResolvedSettings, topic: str) -> bool:
-    """Raises one of KAFKA_FAILURES."""
-    partition = TopicPartition(topic, 0)
-    consumer = ContractConsumer(settings, _ignore_unreadable, auto_offset_reset="latest")
-    consumer.assign([partition])
-    try:
-        await consumer.start()
-        await consumer.getmany(partition, timeout_ms=_FETCH_TIMEOUT_MS)
-    except TopicAuthorizationFailedError:
-        return False
-    finally:
-        await consumer.stop()
-    return True
-
-
-async def may_use_group(settings: ResolvedSettings, group_id: str, topic: str) -> bool:
-    """Whether `group_id` may read and commit offsets; `topic` is any that exists. Raises one of
-    KAFKA_FAILURES."""
-    partition = TopicPartition(topic, 0)
-    consumer = ContractConsumer(settings, _ignore_unreadable, group_id=group_id)
-    consumer.assign([partition])
-    try:
-        await consumer.start()
-        # Kafka leaves out topics that may not be described: they count as without a commit.
-        await consumer.committed(partition)
-    except GroupAuthorizationFailedError:
-        return False
-    finally:
-        await consumer.stop()
-    return True
-
-
-def _ignore_unreadable(first: int, after: int, reason: str) -> None:
-    """Unreadable records do not matter here."""
+    return int(error_code)

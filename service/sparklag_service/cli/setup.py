@@ -131,10 +131,10 @@ async def _check_rights(
         has_right = await may_write(pool, topic)
         results.append(_right(has_right, f"write to topic {topic}", f"grant Write: {who} there"))
     for topic in (settings.offsets_topic, settings.lag_topic):
-        has_right = await may_read(settings, topic)
+        has_right = await may_read(pool, topic)
         results.append(_right(has_right, f"read topic {topic}", "grant Read on it"))
     for group_id in _groups(settings):
-        has_right = await may_use_group(settings, group_id, settings.offsets_topic)
+        has_right = await may_use_group(pool, group_id, settings.offsets_topic)
         results.append(_right(has_right, f"use group {group_id}", "grant Read on the group"))
     return results
 
