@@ -64,29 +64,13 @@ def converted(value: Any, message_type: type[Message]) -> Message:
     return message
 
 
-_observations = JsonDecoder(Observation)
-_lag_events = JsonDecoder(LagEvent)
-
-
 def encode(message: msgspec.Struct) -> bytes:
     """The message as UTF-8 JSON."""
     return _encoder.encode(message)
 
 
-def decode_observation(data: bytes) -> Observation:
-    """The observation in `data`. Unknown fields are ignored.
-
-    Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version.
-    """
-    return _observations.decode(data)
-
-
-def decode_lag_event(data: bytes) -> LagEvent:
-    """The lag event in `data`. Unknown fields are ignored.
-
-    Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version.
-    """
-    return _lag_events.decode(data)
+decode_observation: Final = JsonDecoder(Observation).decode
+decode_lag_event: Final = JsonDecoder(LagEvent).decode
 
 
 def _version_of(data: bytes) -> str:
