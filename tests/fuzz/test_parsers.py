@@ -19,7 +19,6 @@ from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
 from sparklag_kafka.protocol.metadata import MetadataResponse
 from sparklag_listener.events.observer import Observer
-from sparklag_listener.events.progress import completed_batch
 from sparklag_listener.events.query_events import Progressed
 from sparklag_offsets.checkpoints import offset_log
 from sparklag_offsets.errors import CheckpointError
@@ -59,7 +58,6 @@ PROGRESS = [samples.progress_document(name) for name in samples.PROGRESS if "200
 
 def observed(text: str) -> None:
     """What a driver makes of a progress every service takes."""
-    completed_batch(text)
     observation = Observer("default").observe(Progressed(text, 1_790_000_000_000))
     if observation is not None:
         written = msgspec.json.encode(observation)

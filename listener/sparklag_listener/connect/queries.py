@@ -8,7 +8,7 @@ from typing import Any
 
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.progress import completed_batch
+from sparklag_listener.events.progress import parse_progress
 from sparklag_listener.events.query_events import MAX_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.events.session import (
     ActiveQueries,
@@ -125,7 +125,8 @@ def _batch_of(text: str | None) -> tuple[int | None, bool]:
     if text is None:
         return None, False
     try:
-        return completed_batch(text)
+        progress = parse_progress(text)
     except MalformedMessage:
         # The observer logs it.
         return None, True
+    return progress.batch_id, not progress.idle

@@ -7,7 +7,7 @@ cannot be parsed is None.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import datetime
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -24,6 +24,7 @@ from sparklag_schemas.bounds import (
 )
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.printable import printable
+from sparklag_schemas.timestamps import datetime_ms
 
 _NULL = Raw(b"null")
 
@@ -44,11 +45,6 @@ class _StateOperator(Struct, rename="camel"):
 class _EventTime(Struct):
     watermark: str | None = None
     max: str | None = None
-
-
-class _Batch(Struct, rename="camel"):
-    batch_id: Count
-    duration_ms: dict[str, int] = field(default_factory=dict)
 
 
 class _Progress(Struct, rename="camel"):
@@ -86,7 +82,6 @@ class Progress(Struct, frozen=True):
 
 
 _progress = msgspec.json.Decoder(_Progress)
-_batch = msgspec.json.Decoder(_Batch)
 _offsets = msgspec.json.Decoder(Offsets)
 _text = msgspec.json.Decoder(str)
 _operators = msgspec.json.Decoder(list[_StateOperator])
@@ -138,7 +133,7 @@ def parse_progress(text: str) -> Progress:
             duration_ms=duration,
             phases_ms=phases,
             rate_limited=_is_rate_limited(
-                (source.endOffset, processed[index], source.latestOffset)
+                (processed[index], _optional_offsets(source.latestOffset))
                 for index, source in kafka.items()
             ),
             state_rows=state_rows,
@@ -147,27 +142,13 @@ def parse_progress(text: str) -> Progress:
             max_event_time_at=max_event_time_at,
         ),
         processed=processed,
-        began={index: _start_offsets(source) for index, source in kafka.items()},
+        began={index: _optional_offsets(source.startOffset) for index, source in kafka.items()},
         sources={
             index: parsed
             for index, source in kafka.items()
             if (parsed := parse_source_description(index, source.description)) is not None
         },
     )
-
-
-def completed_batch(text: str) -> tuple[int | None, bool]:
-    """The last completed batch by the progress in `text`, and whether the progress is of it.
-
-    Decodes no offsets. Raises MalformedMessage.
-    """
-    try:
-        batch = _batch.decode(text)
-    except NOT_JSON as error:
-        raise MalformedMessage(printable(f"progress of a query: {error}")) from error
-    ran = "addBatch" in batch.duration_ms
-    batch_id = batch.batch_id - (not ran)
-    return batch_id if batch_id >= 0 else None, ran
 
 
 def _parse_offsets(raw: Raw) -> Offsets | None:
@@ -186,37 +167,30 @@ def _end_offsets(source: _Source) -> Offsets | None:
         raise MalformedMessage(text) from error
 
 
-def _start_offsets(source: _Source) -> Offsets | None:
+def _optional_offsets(raw: Raw) -> Offsets | None:
     try:
-        return _parse_offsets(source.startOffset)
+        return _parse_offsets(raw)
     except NOT_JSON:
         return None
 
 
-def _is_rate_limited(sources: Iterable[tuple[Raw, Offsets | None, Raw]]) -> bool | None:
+def _is_rate_limited(sources: Iterable[tuple[Offsets | None, Offsets | None]]) -> bool | None:
     """Whether more records were available than the batch took, when it was planned.
 
-    `sources`: of each Kafka source the end of the batch, raw and parsed, and the log end offsets.
-    A source without data in this batch has no end. None: not known of any source.
+    `sources`: of each Kafka source the end of the batch, and the log end offsets. A source without
+    data in this batch has no end. None: not known of any source.
     """
-    limited: bool | None = None
-    for raw_ends, ends, raw_latest in sources:
-        if ends is None or raw_latest == _NULL:
-            continue
-        limited = limited or False
-        if raw_ends == raw_latest:
-            continue
-        try:
-            latest = _parse_offsets(raw_latest) or {}
-        except NOT_JSON:
-            continue
-        if any(
-            end < latest.get(topic, {}).get(partition, end)
-            for topic, partitions in ends.items()
-            for partition, end in partitions.items()
-        ):
-            return True
-    return limited
+    comparable = [
+        (ends, latest) for ends, latest in sources if ends is not None and latest is not None
+    ]
+    if not comparable:
+        return None
+    return any(
+        end < latest.get(topic, {}).get(partition, end)
+        for ends, latest in comparable
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    )
 
 
 def _state_size(raw: Raw) -> tuple[int | None, int | None]:
@@ -247,7 +221,4 @@ def _event_times(raw: Raw) -> tuple[int | None, int | None]:
 def _epoch_ms(timestamp: str) -> int:
     """Of a time in Spark's format. Raises ValueError."""
     # Python 3.10 does not take the Z.
-    time = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=timezone.utc)
-    return round(time.timestamp() * 1000)
+    return datetime_ms(datetime.fromisoformat(timestamp.replace("Z", "+00:00")))

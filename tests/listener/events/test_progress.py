@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.events.progress import completed_batch, parse_progress
+from sparklag_listener.events.progress import parse_progress
 from sparklag_schemas import MalformedMessage, Offsets
 from tests import samples
 
@@ -168,18 +168,12 @@ def test_cut_short_anywhere_it_is_refused_and_nothing_else_is_raised(seed: int) 
         parse_progress(text[:cut])
 
 
-@pytest.mark.parametrize("name", samples.PROGRESS)
-def test_of_every_sample_the_batch_is_found_without_reading_the_rest(name: str) -> None:
-    progress = parse_progress(samples.progress_text(name))
-    assert completed_batch(samples.progress_text(name)) == (progress.batch_id, not progress.idle)
-
-
 def test_an_idle_progress_is_of_the_batch_before() -> None:
-    idle = document(batchId=5, durationMs={"latestOffset": 2, "triggerExecution": 3})
-    assert completed_batch(idle) == (4, False)
-    assert completed_batch(document(batchId=0, durationMs={"latestOffset": 2})) == (None, False)
-    with pytest.raises(MalformedMessage):
-        completed_batch("{")
+    idle = {"durationMs": {"latestOffset": 2, "triggerExecution": 3}, "numInputRows": 0}
+    progress = parse_progress(document(batchId=5, **idle))
+    assert (progress.batch_id, progress.idle) == (4, True)
+    progress = parse_progress(document(batchId=0, **idle))
+    assert (progress.batch_id, progress.idle) == (None, True)
 
 
 def test_what_its_kafka_sources_say_that_they_read_is_kept() -> None:
