@@ -13,7 +13,7 @@ import pytest
 
 from sparklag_listener import driver_pipeline
 from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Record, Sink
-from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import (
     Idled,
     PolledEvent,
@@ -23,13 +23,13 @@ from sparklag_listener.events.query_events import (
     Terminated,
 )
 from sparklag_listener.stats import Stats
-from sparklag_schemas import Observation, ResolvedSettings, Settings
+from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosition
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests import samples
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, eventually, holds
 
-SOURCE = KafkaSource(0, ("s1",), None, "broker:9092", "read_uncommitted")
+SOURCE = SourcePosition(source=0, topics=["s1"], bootstrap_servers="broker:9092")
 SAMPLE = samples.progress_document("single_kafka.progress1")
 QUERY_ID, RUN_ID = SAMPLE["id"], SAMPLE["runId"]
 PROGRESS = Progressed(samples.progress_text("single_kafka.progress1"), 20)

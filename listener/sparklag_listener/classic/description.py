@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from py4j.protocol import Py4JError
 
-from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_schemas import SourcePosition
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.redaction import redact_location
 
@@ -36,7 +37,7 @@ def describe_execution(execution: Any) -> QueryDescription:
         return QueryDescription()
 
 
-def _kafka_sources(execution: Any) -> tuple[KafkaSource, ...]:
+def _kafka_sources(execution: Any) -> tuple[SourcePosition, ...]:
     leaves = execution.analyzedPlan().collectLeaves()
     sources = []
     for index in range(leaves.size()):
@@ -48,19 +49,19 @@ def _kafka_sources(execution: Any) -> tuple[KafkaSource, ...]:
     return tuple(sources)
 
 
-def _kafka_source(index: int, java_options: Any) -> KafkaSource:
+def _kafka_source(index: int, java_options: Any) -> SourcePosition:
     # Option names are case-insensitive, values are not. Only these are read.
     options = {
         name.lower(): str(java_options.get(name))
         for name in (str(key) for key in java_options.keySet())
         if name.lower() in _OPTIONS
     }
-    topics: tuple[str, ...] | None = None
+    topics: list[str] | None = None
     assigned = None
     if "subscribe" in options:
-        topics = tuple(topic.strip() for topic in options["subscribe"].split(",") if topic.strip())
+        topics = [topic.strip() for topic in options["subscribe"].split(",") if topic.strip()]
     elif "assign" in options:
-        topics = tuple(sorted(set(re.findall(r'"([^"]+)"\s*:\s*\[', options["assign"]))))
+        topics = sorted(set(re.findall(r'"([^"]+)"\s*:\s*\[', options["assign"])))
     if "assign" in options:
         try:
             assigned = msgspec.json.decode(options["assign"], type=dict[str, list[int]])
@@ -68,8 +69,8 @@ def _kafka_source(index: int, java_options: Any) -> KafkaSource:
             # Spark parses it otherwise, or fails the query itself.
             assigned = None
     committed_only = options.get("kafka.isolation.level", "").lower() == "read_committed"
-    return KafkaSource(
-        index=index,
+    return SourcePosition(
+        source=index,
         topics=topics,
         topic_pattern=options.get("subscribepattern"),
         bootstrap_servers=options.get("kafka.bootstrap.servers"),

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from sparklag_listener.classic.description import describe_execution
 from sparklag_listener.classic.py4j_text import brief, read_text
 from sparklag_listener.errors import NotInBatch, UnsupportedSession, UnsupportedSpark
-from sparklag_listener.events.kafka_source import source_positions
+from sparklag_listener.events.kafka_source import reads, source_positions
 from sparklag_offsets.checkpoints.offset_log import (
     OffsetFile,
     parse_initial_offsets,
@@ -148,7 +148,7 @@ class _Run:
     def _is_kafka(self, offsets: Offsets) -> bool:
         """Whether a described source reads them; other sources may have the same JSON shape."""
         sources = self.description.sources
-        return not sources or any(source.reads(set(offsets)) for source in sources)
+        return not sources or any(reads(source, set(offsets)) for source in sources)
 
     def _read(self, name: str, parse: Callable[[bytes, str], _Parsed]) -> _Parsed | None:
         content = self._files.read(name)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from sparklag_schemas import IsolationLevel, Offsets, SourcePosition
+from msgspec.structs import replace
+
+from sparklag_schemas import Offsets, SourcePosition
 from sparklag_schemas.bounds import MAX_PARTITION, MAX_TEXT, MAX_TOPIC_NAME
 
 _STRATEGY = re.compile(r"Kafka\w*\[(Subscribe|SubscribePattern|Assign)\[(.*)\]\]\s*", re.DOTALL)
@@ -15,41 +17,29 @@ _PARTITION = re.compile(r"(.+)-(\d{1,10})")
 
 
 @dataclass(frozen=True)
-class KafkaSource:
-    """A Kafka source by its options. No other option is ever read: some are secret."""
-
-    index: int
-    """Among the query's streaming sources."""
-    topics: tuple[str, ...] | None
-    topic_pattern: str | None
-    bootstrap_servers: str | None
-    isolation_level: IsolationLevel
-    assigned: dict[str, list[int]] | None = None
-    """The partitions of each topic, where the query assigns them. None: it reads all."""
-
-    def reads(self, topics: set[str]) -> bool:
-        """Whether all of `topics` can be this source's."""
-        if self.topics is not None:
-            return topics <= set(self.topics)
-        if self.topic_pattern is None:
-            return False
-        try:
-            # Spark takes a topic in which the pattern occurs anywhere.
-            return all(re.search(self.topic_pattern, topic) for topic in topics)
-        except re.error:
-            # Valid in Java only: assume that it matches.
-            return True
-
-
-@dataclass(frozen=True)
 class QueryDescription:
     """What a query reads, and where its checkpoint is."""
 
-    sources: tuple[KafkaSource, ...] = ()
+    sources: tuple[SourcePosition, ...] = ()
+    """Its Kafka sources, without offsets."""
     checkpoint_location: str | None = None
 
 
-def parse_source_description(index: int, description: str) -> KafkaSource | None:
+def reads(source: SourcePosition, topics: set[str]) -> bool:
+    """Whether all of `topics` can be this source's."""
+    if source.topics is not None:
+        return topics <= set(source.topics)
+    if source.topic_pattern is None:
+        return False
+    try:
+        # Spark takes a topic in which the pattern occurs anywhere.
+        return all(re.search(source.topic_pattern, topic) for topic in topics)
+    except re.error:
+        # Valid in Java only: assume that it matches.
+        return True
+
+
+def parse_source_description(index: int, description: str) -> SourcePosition | None:
     """The source in a progress' `description`, such as `KafkaV2[Subscribe[orders, returns]]`.
 
     None where it names no topics. Brokers and isolation level are not in it.
@@ -58,23 +48,21 @@ def parse_source_description(index: int, description: str) -> KafkaSource | None
     if match is None:
         return None
     strategy, value = match.groups()
-    topics: tuple[str, ...] | None = None
+    topics: list[str] | None = None
     assigned: dict[str, list[int]] | None = None
     if strategy == "Subscribe":
-        topics = tuple(topic for part in value.split(",") if (topic := part.strip()))
+        topics = [topic for part in value.split(",") if (topic := part.strip())]
     elif strategy == "Assign":
         assigned = _parse_partitions(value)
-        topics = tuple(assigned) if assigned is not None else None
+        topics = list(assigned) if assigned is not None else None
     elif len(value) > MAX_TEXT:
         return None
     if any(len(topic) > MAX_TOPIC_NAME for topic in topics or ()):
         return None
-    return KafkaSource(
-        index=index,
+    return SourcePosition(
+        source=index,
         topics=topics,
         topic_pattern=value if strategy == "SubscribePattern" else None,
-        bootstrap_servers=None,
-        isolation_level="read_uncommitted",
         assigned=assigned,
     )
 
@@ -94,43 +82,27 @@ def source_positions(
     processed: Mapping[int, Offsets | None],
     began: Mapping[int, Offsets | None],
     description: QueryDescription,
-    from_progress: Mapping[int, KafkaSource] = MappingProxyType({}),
+    from_progress: Mapping[int, SourcePosition] = MappingProxyType({}),
 ) -> list[SourcePosition]:
     """By the number of each source; without offsets, the described sources alone. `from_progress`:
     sources parsed from a progress, used where there is no description."""
     if not processed:
-        return [_position(source.index, None, None, source) for source in description.sources]
+        return list(description.sources)
     # Spark may number the sources otherwise than in the plan (where a source is read twice), so
     # they are matched by their topics.
     unmatched = list(description.sources)
     positions = []
     for index, offsets in sorted(processed.items()):
         topics = set(offsets or ())
-        source = next((source for source in unmatched if source.reads(topics)), None)
+        source = next((source for source in unmatched if reads(source, topics)), None)
         if source is not None:
             unmatched.remove(source)
         elif len(description.sources) == 1:
             source = description.sources[0]
         else:
-            source = next((s for s in description.sources if s.reads(topics)), None)
+            source = next((s for s in description.sources if reads(s, topics)), None)
         if not description.sources:
             source = from_progress.get(index)
-        positions.append(_position(index, offsets, began.get(index), source))
+        source = source or SourcePosition(source=index)
+        positions.append(replace(source, source=index, processed=offsets, began=began.get(index)))
     return positions
-
-
-def _position(
-    index: int, offsets: Offsets | None, began: Offsets | None, source: KafkaSource | None
-) -> SourcePosition:
-    if source is None:
-        return SourcePosition(source=index, processed=offsets, began=began)
-    return SourcePosition(
-        source=index,
-        processed=offsets,
-        began=began,
-        topics=list(source.topics) if source.topics is not None else None,
-        topic_pattern=source.topic_pattern,
-        bootstrap_servers=source.bootstrap_servers,
-        isolation_level=source.isolation_level,
-        assigned=source.assigned,
-    )

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TypeVar
 from uuid import uuid4
 
-from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription, source_positions
+from sparklag_listener.events.kafka_source import QueryDescription, source_positions
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin
+from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin, SourcePosition
 from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.redaction import PublishExceptions, exception_line
 
@@ -27,7 +27,7 @@ class _TrackedQuery:
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
     processed: dict[int, Offsets | None] = field(default_factory=dict)
-    sources: dict[int, KafkaSource] = field(default_factory=dict)
+    sources: dict[int, SourcePosition] = field(default_factory=dict)
     """From its progress, for where there is no description."""
     batch_id: int | None = None
     batch_run_id: str | None = None

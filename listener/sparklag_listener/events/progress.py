@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 from msgspec import Raw, Struct, field
 
-from sparklag_listener.events.kafka_source import KafkaSource, parse_source_description
-from sparklag_schemas import Batch, MalformedMessage, Offsets
+from sparklag_listener.events.kafka_source import parse_source_description
+from sparklag_schemas import Batch, MalformedMessage, Offsets, SourcePosition
 from sparklag_schemas.bounds import (
     MAX_DURATION_MS,
     MAX_EPOCH_MS,
@@ -77,7 +77,7 @@ class Progress(Struct, frozen=True):
     """None: this source had no data in this batch; its position is unchanged."""
     began: dict[int, Offsets | None]
     """Start offsets of this batch. None: the query's first, or no data."""
-    sources: dict[int, KafkaSource]
+    sources: dict[int, SourcePosition]
     """Parsed from their descriptions, where possible."""
 
 

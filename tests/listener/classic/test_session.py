@@ -19,8 +19,8 @@ from sparklag_listener import (
 from sparklag_listener.classic.description import _kafka_source
 from sparklag_listener.classic.py4j_text import brief
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
-from sparklag_listener.events.kafka_source import KafkaSource
-from sparklag_schemas import SettingsError
+from sparklag_listener.events.kafka_source import reads
+from sparklag_schemas import SettingsError, SourcePosition
 from tests.listener.fakes import (
     FailingEvent,
     FakeContext,
@@ -102,40 +102,40 @@ def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "topics", "reads"),
+    ("source", "topics", "is_read"),
     [
-        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a"}, True),
-        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), set(), True),
-        (KafkaSource(0, ("a", "b"), None, None, "read_committed"), {"a", "c"}, False),
-        (KafkaSource(0, None, "a.*", None, "read_committed"), {"a", "ab"}, True),
-        (KafkaSource(0, None, "^a", None, "read_committed"), {"ba"}, False),
+        (SourcePosition(source=0, topics=["a", "b"]), {"a"}, True),
+        (SourcePosition(source=0, topics=["a", "b"]), set(), True),
+        (SourcePosition(source=0, topics=["a", "b"]), {"a", "c"}, False),
+        (SourcePosition(source=0, topic_pattern="a.*"), {"a", "ab"}, True),
+        (SourcePosition(source=0, topic_pattern="^a"), {"ba"}, False),
         # Spark looks for the pattern anywhere in the name.
-        (KafkaSource(0, None, "a", None, "read_committed"), {"a", "bar"}, True),
-        (KafkaSource(0, None, None, None, "read_committed"), {"a"}, False),
+        (SourcePosition(source=0, topic_pattern="a"), {"a", "bar"}, True),
+        (SourcePosition(source=0), {"a"}, False),
     ],
 )
 def test_a_source_knows_which_topics_can_be_its_own(
-    source: KafkaSource, topics: set[str], reads: bool
+    source: SourcePosition, topics: set[str], is_read: bool
 ) -> None:
-    assert source.reads(topics) is reads
+    assert reads(source, topics) is is_read
 
 
 @pytest.mark.parametrize(
     ("assign", "assigned", "topics"),
     [
-        ('{"a":[0,1],"b":[7]}', {"a": [0, 1], "b": [7]}, ("a", "b")),
-        (' { "a" : [ 2 ] } ', {"a": [2]}, ("a",)),
-        ("{}", {}, ()),
-        ("", None, ()),
-        ('{"a":[0,1]', None, ("a",)),
-        ('{"a":["0"]}', None, ("a",)),
-        ('{"a":0}', None, ()),
-        ("[0]", None, ()),
-        ("\ud800", None, ()),
+        ('{"a":[0,1],"b":[7]}', {"a": [0, 1], "b": [7]}, ["a", "b"]),
+        (' { "a" : [ 2 ] } ', {"a": [2]}, ["a"]),
+        ("{}", {}, []),
+        ("", None, []),
+        ('{"a":[0,1]', None, ["a"]),
+        ('{"a":["0"]}', None, ["a"]),
+        ('{"a":0}', None, []),
+        ("[0]", None, []),
+        ("\ud800", None, []),
     ],
 )
 def test_assigned_partitions_are_read_and_what_spark_would_refuse_is_not(
-    assign: str, assigned: dict[str, list[int]] | None, topics: tuple[str, ...]
+    assign: str, assigned: dict[str, list[int]] | None, topics: list[str]
 ) -> None:
     source = _kafka_source(0, FakeMap({"Assign": assign, "kafka.sasl.jaas.config": "S3CRET"}))
     assert source.assigned == assigned

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_listener.events.kafka_source import KafkaSource, parse_source_description
+from sparklag_listener.events.kafka_source import parse_source_description, reads
+from sparklag_schemas import SourcePosition
 from tests import samples
 
 TOPICS = st.lists(
@@ -21,10 +22,10 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
             if source["description"].startswith("Kafka"):
                 found = parse_source_description(index, source["description"])
                 assert found is not None, source["description"]
-                assert found.index == index
+                assert found.source == index
                 assert (found.topics is None) == (found.topic_pattern is not None)
                 if source["endOffset"]:
-                    assert found.reads(set(source["endOffset"])), source
+                    assert reads(found, set(source["endOffset"])), source
                 named.add(source["description"].split("[")[1])
     assert named == {"Subscribe", "SubscribePattern", "Assign"}
 
@@ -32,7 +33,7 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
 @given(TOPICS)
 def test_subscribed_topics_are_read(topics: list[str]) -> None:
     found = parse_source_description(3, f"KafkaV2[Subscribe[{', '.join(topics)}]]")
-    assert found == KafkaSource(3, tuple(topics), None, None, "read_uncommitted")
+    assert found == SourcePosition(source=3, topics=topics)
 
 
 @given(TOPICS, st.lists(st.integers(0, 3000), min_size=1, max_size=4, unique=True))
@@ -56,7 +57,7 @@ def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
 def test_the_source_of_older_sparks_is_read_too() -> None:
     found = parse_source_description(0, "KafkaSource[Subscribe[orders]]")
     assert found is not None
-    assert found.topics == ("orders",)
+    assert found.topics == ["orders"]
 
 
 @pytest.mark.parametrize(

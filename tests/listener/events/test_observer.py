@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_listener.events.kafka_source import KafkaSource, QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_events import (
     Idled,
@@ -18,7 +18,13 @@ from sparklag_listener.events.query_events import (
     Started,
     Terminated,
 )
-from sparklag_schemas import MalformedMessage, Observation, decode_observation, encode
+from sparklag_schemas import (
+    MalformedMessage,
+    Observation,
+    SourcePosition,
+    decode_observation,
+    encode,
+)
 from tests import samples
 
 QUERY, RUN, NEXT_RUN = "query-1", "run-1", "run-2"
@@ -26,14 +32,14 @@ QUERY, RUN, NEXT_RUN = "query-1", "run-1", "run-2"
 
 def kafka_source(
     *topics: str, index: int = 0, pattern: str | None = None, **fields: Any
-) -> KafkaSource:
+) -> SourcePosition:
     described = {
-        "topics": topics or None,
+        "topics": list(topics) or None,
         "bootstrap_servers": "broker:9092",
         "isolation_level": "read_uncommitted",
         **fields,
     }
-    return KafkaSource(index=index, topic_pattern=pattern, **described)
+    return SourcePosition(source=index, topic_pattern=pattern, **described)
 
 
 def progress(
@@ -82,7 +88,7 @@ def terminated(run_id: str = RUN, exception: str | None = None, at_ms: int = 70)
     return Terminated(QUERY, run_id, exception, at_ms)
 
 
-def observer(*sources: KafkaSource, checkpoint: str | None = "file:/checkpoint") -> Observer:
+def observer(*sources: SourcePosition, checkpoint: str | None = "file:/checkpoint") -> Observer:
     """One that knows the query reads `sources`."""
     made = Observer("default")
     made.describe(QUERY, RUN, QueryDescription(sources, checkpoint))
