@@ -14,12 +14,13 @@ from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 _Result = TypeVar("_Result")
 
 _TASKS_END_S = 1.0
+_STOP_S = 1.0
 
 
 class BackgroundLoop:
     """Runs coroutines for threads without a loop. The interpreter exits without waiting for it.
 
-    Blocking calls go to `loop.run_in_executor(None, ...)`: see DaemonThreads.
+    Blocking calls go to `asyncio.to_thread`: see DaemonThreads.
     """
 
     def __init__(self) -> None:
@@ -80,3 +81,17 @@ class BackgroundLoop:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_TASKS_END_S)
+
+
+def run_on_own_loop(
+    coroutine: Coroutine[Any, Any, _Result], timeout_s: float | None = None
+) -> _Result:
+    """Its result, from a loop of its own: a notebook's thread runs one already.
+
+    Raises what it raises, TimeoutError of `concurrent.futures`.
+    """
+    loop = BackgroundLoop()
+    try:
+        return loop.submit(coroutine).result(timeout_s)
+    finally:
+        loop.stop(_STOP_S)

@@ -252,9 +252,8 @@ class DriverPipeline:
         if isinstance(event, Started) and self._observer.has_run(query_id, run_id):
             return
         try:
-            loop = asyncio.get_running_loop()
             description = await asyncio.wait_for(
-                loop.run_in_executor(None, self._describe, query_id), _DESCRIBE_TIMEOUT_S
+                asyncio.to_thread(self._describe, query_id), _DESCRIBE_TIMEOUT_S
             )
         except asyncio.TimeoutError:
             self._stats.fail(f"Spark did not describe query {query_id} in {_DESCRIBE_TIMEOUT_S} s")

@@ -6,11 +6,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
@@ -135,9 +134,8 @@ class ObserverHandle:
 
     def _replay_active(self) -> None:
         """Send the events of active queries. After the registration, so that none is missed."""
-        read = partial(events_of_active, self._session.queries)
         try:
-            for event in self._on_loop(_in_thread(read)):
+            for event in self._on_loop(asyncio.to_thread(events_of_active, self._session.queries)):
                 self._pipeline.receive(event)
         except FutureTimeoutError:
             # The query poller adds them.
@@ -180,18 +178,14 @@ class ObserverHandle:
     async def _shut_down(self, deadline_s: float) -> None:
         self._pipeline.stop_polling()
         await _at_most(_share(deadline_s, 0.4), self._pipeline.poll_once())
-        unregister = partial(self._session.stop_listening, _share(deadline_s, 0.4))
-        await _at_most(_share(deadline_s, 0.5), _in_thread(unregister))
+        unregister = asyncio.to_thread(self._session.stop_listening, _share(deadline_s, 0.4))
+        await _at_most(_share(deadline_s, 0.5), unregister)
         await _at_most(_share(deadline_s, 0.7), self._pipeline.flush())
         self._running.cancel()
         await _at_most(
             _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
         )
         self._pipeline.drop_remaining()
-
-
-async def _in_thread(function: Callable[[], _Result]) -> _Result:
-    return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
 def _share(deadline_s: float, share: float) -> float:

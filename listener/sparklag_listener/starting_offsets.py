@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.background_loop import run_on_own_loop
 from sparklag_offsets.errors import RestoreError, StoreMissing, UnknownQuery
 from sparklag_offsets.restore.restoration import (
     RestoredOffsets,
@@ -26,8 +26,6 @@ from sparklag_schemas.timestamps import datetime_ms, epoch_ms, timestamp_ms
 At = str | int | datetime | timedelta
 
 _log = logging.getLogger("sparklag")
-_STOP_S = 5.0
-_Result = TypeVar("_Result")
 
 
 def starting_offsets(
@@ -119,10 +117,10 @@ def _restored_json(
         overrides={"store": {"url": store} if store is not None else None, **settings},
     )
     if checkpoint is not None:
-        restored = _run(from_checkpoint(checkpoint, options, loaded))
+        restored = run_on_own_loop(from_checkpoint(checkpoint, options, loaded))
     else:
         assert query is not None
-        restored = _run(_from_store(name, query, at_ms, options, loaded))
+        restored = run_on_own_loop(_from_store(name, query, at_ms, options, loaded))
     for warning in restored.warnings:
         _log.warning("sparklag: %s", warning)
     return restored.json
@@ -150,12 +148,3 @@ def _at_ms(name: str, at: At | None) -> int | None:
         return timestamp_ms(at, epoch_ms())
     except (ValueError, TypeError) as error:
         raise RestoreError(f"{name}: at={at!r}: {error}") from error
-
-
-def _run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-    """On a loop of its own: a notebook's thread runs one already."""
-    loop = BackgroundLoop()
-    try:
-        return loop.submit(coroutine).result()
-    finally:
-        loop.stop(_STOP_S)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from sparklag_listener.background_loop import BackgroundLoop
+from sparklag_listener.background_loop import run_on_own_loop
 from sparklag_listener.classic.running_batch import observe_batch
 from sparklag_offsets.errors import UnusableStore
 from sparklag_offsets.topic_ids import TopicIds
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOPIC_IDS_S: Final = 1.0
 """A batch waits so long for Kafka, at most every `metadata_interval_s`."""
-_STOP_S: Final = 0.2
+_CANCEL_S: Final = 0.2
 
 
 def prepare_store(engine: Engine) -> None:
@@ -73,12 +73,8 @@ class _Context:
         """Request the ids of its topics, when due; the batch is recorded without late ones."""
         if not self.topic_ids.needs_refresh([observation]):
             return
-        loop = BackgroundLoop()
-        try:
-            with suppress(FutureTimeoutError):
-                loop.submit(self.topic_ids.refresh([observation])).result(_TOPIC_IDS_S + _STOP_S)
-        finally:
-            loop.stop(_STOP_S)
+        with suppress(FutureTimeoutError):
+            run_on_own_loop(self.topic_ids.refresh([observation]), _TOPIC_IDS_S + _CANCEL_S)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,8 @@ thread, which may wait for a lock that the removal holds: then every later `star
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sparklag_listener.connect.client import ConnectClient
@@ -48,7 +49,8 @@ class ConnectListener:
                 f" (the server's version is {spark.version})"
             )
         self._closed = False
-        self._listener = _make_listener(self._while_open(on_event), on_error)
+        self._on_event = on_event
+        self._listener = _make_listener(self._pass_on, on_error)
 
     def is_registered(self) -> bool:
         """Whether the client has it and reads the server's events; True in a stopped session."""
@@ -130,29 +132,19 @@ class ConnectListener:
         self._bus._execution_thread = None
         return others
 
-    def _client_lock(self) -> _Lock:
-        return _Lock(self._bus._lock)
-
-    def _while_open(self, on_event: OnEvent) -> OnEvent:
-        def pass_on(event: QueryEvent) -> None:
-            if not self._closed:
-                on_event(event)
-
-        return pass_on
-
-
-class _Lock:
-    """The client's own, with a timeout: a removal by the user may hold it for ever."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+    @contextmanager
+    def _client_lock(self) -> Iterator[None]:
+        """The client's own, with a timeout: a removal by the user may hold it for ever."""
+        if not self._bus._lock.acquire(timeout=_LOCK_TIMEOUT_S):
             raise NoListener("Spark's client is stuck in removing a listener (SPARK-59623)")
+        try:
+            yield
+        finally:
+            self._bus._lock.release()
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._lock.release()
+    def _pass_on(self, event: QueryEvent) -> None:
+        if not self._closed:
+            self._on_event(event)
 
 
 def _make_listener(on_event: OnEvent, on_error: OnError) -> Any:

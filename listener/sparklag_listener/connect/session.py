@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.listener import ConnectListener
@@ -15,8 +12,7 @@ from sparklag_listener.connect.queries import ConnectQueries
 from sparklag_listener.errors import NoListener, ServerAway, SessionStopped
 from sparklag_listener.events.session import OnError, OnEvent, SparkUnavailable
 from sparklag_schemas import Origin
-
-_Result = TypeVar("_Result")
+from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 
 # A server that is busy with other sessions takes long to open this one.
 _ANSWER_TIMEOUT_S = 60.0
@@ -41,11 +37,11 @@ class ConnectSession:
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         """Raises ServerAway too."""
         deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
+        threads = DaemonThreads()
         try:
-            _call_until(deadline_s, self.queries.list_active)
-            listener = ConnectListener(self._spark, self._client, on_event, on_error)
-            self.listener = listener
-            _call_until(deadline_s, listener.register)
+            threads.submit(self.queries.list_active).result(_ANSWER_TIMEOUT_S)
+            self.listener = ConnectListener(self._spark, self._client, on_event, on_error)
+            threads.submit(self.listener.register).result(max(0.0, deadline_s - time.monotonic()))
         except SparkUnavailable as error:
             raise ServerAway(f"the Spark Connect server does not answer: {error}") from error
         except FutureTimeoutError as error:
@@ -55,6 +51,8 @@ class ConnectSession:
             raise ServerAway(
                 f"the Spark Connect server does not answer within {_ANSWER_TIMEOUT_S:g} s"
             ) from error
+        finally:
+            threads.shutdown()
 
     def stop_listening(self, timeout_s: float) -> None:
         if self.listener is None:
@@ -66,20 +64,6 @@ class ConnectSession:
             return
         finally:
             self.listener.close()
-
-
-def _call_until(deadline_s: float, function: Callable[[], _Result]) -> _Result:
-    """Call in a daemon thread. Raises what it raises, TimeoutError of `concurrent.futures`."""
-    future: Future[_Result] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    Thread(target=run, name="sparklag-connect", daemon=True).start()
-    return future.result(max(0.0, deadline_s - time.monotonic()))
 
 
 def is_connect_session(spark: Any) -> bool:
