@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
+from tests.listener.fakes import FakeObservedSession
 from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
@@ -24,14 +25,12 @@ from benchmarks.service_process import service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Sink
-from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed
-from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_listener.stats import Stats
 from sparklag_pipeline.demo.topics import create_topics
-from sparklag_schemas import Observation, ResolvedSettings, Settings, decode_lag_event
+from sparklag_schemas import Settings, decode_lag_event
 from sparklag_schemas.headers import lag_event_headers
-from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.server import serve_embedded
@@ -94,7 +93,7 @@ def _standalone(bootstrap_servers: str) -> Row:
     settings = _settings(bootstrap_servers)
     with (
         service_process(bootstrap_servers, publish_interval_s=0) as service,
-        _driver(settings, _publish) as driver,
+        _driver(settings, publish_offsets) as driver,
     ):
         event = _wait_for_event(lambda: service.url)
         with _bare(driver, bootstrap_servers, event) as bare:
@@ -165,7 +164,7 @@ class _Driver:
     async def _begin(
         self, settings: Settings, sink: Sink
     ) -> tuple[DriverPipeline, asyncio.Task[None]]:
-        pipeline = DriverPipeline(settings, lambda _: QueryDescription(), sink, self.stats)
+        pipeline = DriverPipeline(settings, FakeObservedSession(), sink, self.stats)
         return pipeline, asyncio.create_task(pipeline.run())
 
     async def _flushed(self) -> float:
@@ -185,12 +184,6 @@ def _driver(settings: Settings, sink: Sink) -> Iterator[_Driver]:
         yield driver
     finally:
         driver.close()
-
-
-async def _publish(
-    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
-) -> None:
-    await OffsetsPublisher(queue, settings, stats).run()
 
 
 class _Bare:

@@ -26,7 +26,7 @@ from sparklag_listener.events.query_events import (
     Terminated,
 )
 from sparklag_listener.events.query_poller import QueryPoller
-from sparklag_listener.events.session import Listener, Queries
+from sparklag_listener.events.session import Listener, ObservedSession
 from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
 from sparklag_schemas.enumerations import traits_of
@@ -44,10 +44,6 @@ _LOST_BY_BUS = (
 )
 _LOST_BY_CLIENT = ("Spark Connect's client", "the stream of its events was interrupted")
 
-Describe = Callable[[str], QueryDescription]
-"""Query id to its description. Blocks: it calls the JVM."""
-
-
 Sink = Callable[[NewestQueue[Observation], ResolvedSettings, Stats], Awaitable[None]]
 """The destination of observations. Marks each as done on the queue once it is safe; runs until
 cancelled."""
@@ -63,16 +59,15 @@ class DriverPipeline:
     def __init__(
         self,
         settings: Settings,
-        describe: Describe,
+        session: ObservedSession,
         sink: Sink | None,
         stats: Stats,
-        queries: Queries | None = None,
         origin: Origin = "listener",
         record: Record | None = None,
     ) -> None:
-        """Without `queries` there is no poller. One of `sink` and `record` may be None."""
+        """One of `sink` and `record` may be None."""
         self._settings = settings
-        self._describe = describe
+        self._session = session
         self._sink = sink
         self._record = record
         self._stats = stats
@@ -89,16 +84,14 @@ class DriverPipeline:
         """Query, and its run that Spark did not describe in time."""
         self._last_loss_at_s: float | None = None
         self._events = EventQueue(settings.queue_size)
-        self._poller: QueryPoller | None = None
-        if queries is not None:
-            self._poller = QueryPoller(
-                queries,
-                self._observer,
-                self._events.put,
-                stats.fail,
-                settings.heartbeat_s,
-                None if self._has_events else settings.refresh_interval_s,
-            )
+        self._poller = QueryPoller(
+            session.queries,
+            self._observer,
+            self._events.put,
+            stats.fail,
+            settings.heartbeat_s,
+            None if self._has_events else settings.refresh_interval_s,
+        )
         self._supervisor: ListenerSupervisor | None = None
         self._polling: list[asyncio.Task[None]] = []
         """The tasks that call Spark."""
@@ -153,7 +146,7 @@ class DriverPipeline:
 
     async def poll_once(self) -> None:
         """Without a listener: poll for the events since the last poll. After `stop_polling`."""
-        if self._poller is not None and not self._has_events:
+        if not self._has_events:
             await self._poller.run_once()
 
     async def flush(self) -> None:
@@ -222,8 +215,7 @@ class DriverPipeline:
         # The last progress of an idle query has no event of its own.
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
-        if self._poller is not None:
-            self._poller.mark_observed(observation.query_id)
+        self._poller.mark_observed(observation.query_id)
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:
@@ -253,7 +245,7 @@ class DriverPipeline:
             return
         try:
             description = await asyncio.wait_for(
-                asyncio.to_thread(self._describe, query_id), _DESCRIBE_TIMEOUT_S
+                asyncio.to_thread(self._session.queries.describe, query_id), _DESCRIBE_TIMEOUT_S
             )
         except asyncio.TimeoutError:
             self._stats.fail(f"Spark did not describe query {query_id} in {_DESCRIBE_TIMEOUT_S} s")

@@ -144,10 +144,9 @@ class ObserverHandle:
     async def _make_pipeline(self, sink: Sink | None, method: Origin) -> DriverPipeline:
         return DriverPipeline(
             self._settings,
-            self._session.queries.describe,
+            self._session,
             sink,
             self._stats,
-            self._session.queries,
             method,
             self._record,
         )

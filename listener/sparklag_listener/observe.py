@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,13 +16,11 @@ from sparklag_listener.connect.session import (
 from sparklag_listener.driver_pipeline import Record, Sink
 from sparklag_listener.errors import ListenerError, MissingService, NoBrokers, UnsupportedSession
 from sparklag_listener.handle import ObserverHandle
-from sparklag_listener.publishing.offset_recorder import OffsetRecorder
-from sparklag_listener.publishing.publisher import OffsetsPublisher
-from sparklag_listener.stats import Stats
+from sparklag_listener.publishing.offset_recorder import record_offsets
+from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
+from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.runtime.queue import NewestQueue
 
 Method = Literal["listener", "connect", "poll"]
 
@@ -87,7 +86,7 @@ def observe(
         if publish:
             # Raises MissingPackage here, to the user, and not later in the loop.
             MessageFormats(resolved)
-            sink = _embedded_sink() if embedded else _publish
+            sink = _embedded_sink() if embedded else publish_offsets
         session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
         handle = ObserverHandle(session, resolved, sink, method, record)
         _handles[:] = [handle, *(other for other in _handles if not other.closed)]
@@ -116,17 +115,11 @@ def _require_observable(spark: Any, method: Method | None) -> None:
             )
 
 
-async def _publish(
-    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
-) -> None:
-    await OffsetsPublisher(queue, settings, stats).run()
-
-
 def _recorder(settings: Settings) -> Record | None:
     """Of the store in the settings, if any. Raises UnusableStore."""
     if settings.store.url is None:
         return None
-    return OffsetRecorder(open_store(settings.store.url, create=True), settings)
+    return partial(record_offsets, open_store(settings.store.url, create=True), settings)
 
 
 def _embedded_sink() -> Sink:

@@ -9,8 +9,15 @@ from typing import Any
 
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed, Terminated
-from sparklag_listener.events.session import ActiveQueries, ActiveQuery
-from sparklag_schemas import Activity
+from sparklag_listener.events.session import (
+    ActiveQueries,
+    ActiveQuery,
+    ConnectionLost,
+    Listener,
+    OnError,
+    OnEvent,
+)
+from sparklag_schemas import Activity, Origin
 
 
 class FakeContext:
@@ -211,3 +218,24 @@ class FakeQueries:
 
     def termination(self, query_id: str, run_id: str) -> Terminated:
         return Terminated(query_id, run_id, self._exceptions.get(run_id), 3)
+
+
+@dataclass
+class FakeObservedSession:
+    """A session as a driver's pipeline has it. Its JVM is gone, and is not polled again."""
+
+    describe: Callable[[str], QueryDescription] = lambda query_id: QueryDescription()
+    listener_method: Origin = "listener"
+    listener: Listener | None = None
+    queries: FakeQueries = field(default_factory=FakeQueries)
+
+    def __post_init__(self) -> None:
+        self.queries.fail = lambda: ConnectionLost("gone")
+        self.queries.describe = self.describe  # type: ignore[assignment]
+
+    def is_same(self, spark: Any) -> bool:
+        return False
+
+    def listen(self, on_event: OnEvent, on_error: OnError) -> None: ...
+
+    def stop_listening(self, timeout_s: float) -> None: ...

@@ -6,13 +6,13 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from sparklag_listener import driver_pipeline
-from sparklag_listener.driver_pipeline import Describe, DriverPipeline, Record, Sink
+from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import (
     Idled,
@@ -26,6 +26,7 @@ from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosition
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests import samples
+from tests.listener.fakes import FakeObservedSession
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, eventually, holds
 
@@ -94,11 +95,12 @@ class FailsTwice(Taken):
 @asynccontextmanager
 async def running(
     sink: Sink | None,
-    describe: Describe = describes,
+    describe: Callable[[str], QueryDescription] = describes,
     settings: Settings | None = None,
     record: Record | None = None,
 ) -> AsyncIterator[DriverPipeline]:
-    pipeline = DriverPipeline(settings or Settings(), describe, sink, Stats(), record=record)
+    session = FakeObservedSession(describe)
+    pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), record=record)
     task = asyncio.create_task(pipeline.run())
     try:
         yield pipeline

@@ -15,7 +15,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from sparklag_kafka.clients.client_options import client_options, connection_problem
-from sparklag_listener.publishing.publisher import OffsetsPublisher
+from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_listener.stats import Stats
 from sparklag_schemas import (
     KafkaSettings,
@@ -110,8 +110,8 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
     grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
 
     queue: NewestQueue[Observation] = NewestQueue(10, lambda one: one.query_id)
-    publisher = OffsetsPublisher(queue, settings.resolved(scram_kafka.bootstrap_servers), Stats())
-    publishing = asyncio.create_task(publisher.run())
+    resolved = settings.resolved(scram_kafka.bootstrap_servers)
+    publishing = asyncio.create_task(publish_offsets(queue, resolved, Stats()))
     try:
         both = position({topic_name: {0: 4}, forbidden: {0: 1}})
         queue.put_nowait(observation(observed_at=epoch_ms(), sources=[both]))

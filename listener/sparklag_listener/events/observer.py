@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
@@ -58,7 +58,6 @@ class Observer:
     def __init__(
         self,
         cluster: str,
-        new_id: Callable[[], str] = lambda: str(uuid4()),
         origin: Origin = "listener",
         publish_exceptions: PublishExceptions = "redacted",
         publish_locations: bool = True,
@@ -67,7 +66,6 @@ class Observer:
         self._origin = origin
         self._publish_exceptions = publish_exceptions
         self._publish_locations = publish_locations
-        self._new_id = new_id
         self._queries: dict[str, _TrackedQuery] = {}
         self._ended_runs: dict[str, None] = {}
         self._descriptions: dict[str, QueryDescription] = {}
@@ -194,7 +192,7 @@ class Observer:
             return None
         self._newest_ms = max(self._newest_ms, at_ms)
         return Observation(
-            observation_id=self._new_id(),
+            observation_id=str(uuid4()),
             cluster=self._cluster,
             origin=self._origin,
             query_id=query_id,

@@ -13,28 +13,23 @@ from sparklag_schemas.runtime.queue import NewestQueue
 _MAX_CHUNK = 200
 
 
-class OffsetRecorder:
-    """Takes all waiting observations off the queue at once. While the store is away the queue
+async def record_offsets(
+    store: OffsetStore, settings: Settings, queue: NewestQueue[Observation], stats: Stats
+) -> None:
+    """Record until cancelled: all waiting observations at once. While the store is away the queue
     retains the newest of each query; the dropped batches are recorded as one with the next."""
-
-    def __init__(self, store: OffsetStore, settings: Settings) -> None:
-        self._store = store
-        self._settings = settings
-
-    async def __call__(self, queue: NewestQueue[Observation], stats: Stats) -> None:
-        """Record until cancelled."""
-        writer = StoreWriter(self._store, self._settings, stats.fail)
-        pruning = asyncio.create_task(writer.prune_regularly())
-        try:
-            while True:
-                chunk = [await queue.get()]
-                while len(chunk) < _MAX_CHUNK and not queue.empty():
-                    chunk.append(queue.get_nowait())
-                await writer.write(chunk)
-                stats.recorded = writer.counts.batches
-                for _ in chunk:
-                    queue.task_done()
-        finally:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
-            await writer.aclose()
+    writer = StoreWriter(store, settings, stats.fail)
+    pruning = asyncio.create_task(writer.prune_regularly())
+    try:
+        while True:
+            chunk = [await queue.get()]
+            while len(chunk) < _MAX_CHUNK and not queue.empty():
+                chunk.append(queue.get_nowait())
+            await writer.write(chunk)
+            stats.recorded = writer.counts.batches
+            for _ in chunk:
+                queue.task_done()
+    finally:
+        pruning.cancel()
+        await asyncio.gather(pruning, return_exceptions=True)
+        await writer.aclose()

@@ -25,6 +25,13 @@ _MAX_ROUND = 100
 _FAILURES = (*KAFKA_FAILURES, SparklagError)
 
 
+async def publish_offsets(
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
+) -> None:
+    """Publish until cancelled. See OffsetsPublisher."""
+    await OffsetsPublisher(queue, settings, stats).run()
+
+
 class OffsetsPublisher:
     """Takes observations off the queue in rounds, one of each query. A query's next observation is
     sent after its last is acknowledged.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparklag_listener.publishing.publisher import _MAX_PAUSE_S, OffsetsPublisher
+from sparklag_listener.publishing.publisher import _MAX_PAUSE_S, publish_offsets
 from sparklag_listener.stats import Stats
 from sparklag_schemas import KafkaSettings, Observation, Settings, decode_observation
 from sparklag_schemas.runtime.queue import NewestQueue
@@ -41,10 +41,9 @@ class Publishing:
         self.queue: NewestQueue[Observation] = NewestQueue(
             settings.queue_size, key=lambda observation: observation.query_id
         )
-        self._publisher = OffsetsPublisher(
-            self.queue, settings.resolved(bootstrap_servers), self.stats
+        self.task = asyncio.create_task(
+            publish_offsets(self.queue, settings.resolved(bootstrap_servers), self.stats)
         )
-        self.task = asyncio.create_task(self._publisher.run())
 
     def put(self, query_id: str, batch_id: int, partitions: int = 1) -> None:
         offsets = {"orders": dict.fromkeys(range(partitions), batch_id)}

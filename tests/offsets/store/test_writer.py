@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklag_listener.publishing.offset_recorder import OffsetRecorder
+from sparklag_listener.publishing.offset_recorder import record_offsets
 from sparklag_listener.stats import Stats
 from sparklag_offsets.errors import StoreAway
 from sparklag_offsets.store import writer as writer_module
@@ -166,7 +166,7 @@ async def test_a_driver_records_what_is_on_its_queue_and_what_gave_way_while_it_
 ) -> None:
     queue: NewestQueue[Observation] = NewestQueue(1, key=lambda one: one.query_id)
     stats = Stats()
-    recording = asyncio.create_task(OffsetRecorder(store, Settings())(queue, stats))
+    recording = asyncio.create_task(record_offsets(store, Settings(), queue, stats))
     other = new_query()
     try:
         queue.put_nowait(told(0))
