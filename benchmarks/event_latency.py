@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
-from tests.listener.fakes import FakeObservedSession
+from tests.listener.fakes import session_without_jvm
 from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
@@ -164,7 +164,7 @@ class _Driver:
     async def _begin(
         self, settings: Settings, sink: Sink
     ) -> tuple[DriverPipeline, asyncio.Task[None]]:
-        pipeline = DriverPipeline(settings, FakeObservedSession(), sink, self.stats)
+        pipeline = DriverPipeline(settings, session_without_jvm(), sink, self.stats)
         return pipeline, asyncio.create_task(pipeline.run())
 
     async def _flushed(self) -> float:

@@ -16,7 +16,6 @@ from functools import partial
 
 from sparklag_listener.events.event_queue import EventQueue
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.listener_supervisor import ListenerSupervisor
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_events import (
     PolledEvent,
@@ -26,7 +25,7 @@ from sparklag_listener.events.query_events import (
     Terminated,
 )
 from sparklag_listener.events.query_poller import QueryPoller
-from sparklag_listener.events.session import Listener, ObservedSession
+from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
 from sparklag_schemas.enumerations import traits_of
@@ -85,16 +84,14 @@ class DriverPipeline:
         self._last_loss_at_s: float | None = None
         self._events = EventQueue(settings.queue_size)
         self._poller = QueryPoller(
-            session.queries,
+            session,
             self._observer,
             self._events.put,
-            stats.fail,
+            stats,
             settings.heartbeat_s,
             None if self._has_events else settings.refresh_interval_s,
         )
-        self._supervisor: ListenerSupervisor | None = None
-        self._polling: list[asyncio.Task[None]] = []
-        """The tasks that call Spark."""
+        self._polling: asyncio.Task[None] | None = None
         self._observations = _queue(settings)
         self._to_record = _queue(settings)
         self._resolved: asyncio.Future[ResolvedSettings] = (
@@ -103,12 +100,6 @@ class DriverPipeline:
         """Once the brokers are known."""
         if settings.bootstrap_servers:
             self._resolved.set_result(settings.resolved())
-
-    def supervise(self, listener: Listener | None) -> None:
-        """Before it runs: register this listener again when Spark drops it."""
-        if listener is not None:
-            interval_s = self._settings.refresh_interval_s
-            self._supervisor = ListenerSupervisor(listener, self._stats, interval_s)
 
     def receive(self, event: QueuedEvent) -> None:
         """Thread-safe, never blocks. RuntimeError once the loop is closed."""
@@ -123,13 +114,8 @@ class DriverPipeline:
         if self._record is not None:
             recording = partial(self._record, self._to_record, self._stats)
             tasks.append(self._start("offset store", recording))
-        for name, poller in (
-            ("query poller", self._poller),
-            ("listener supervisor", self._supervisor),
-        ):
-            if poller is not None:
-                self._polling.append(self._start(name, partial(_run_and_wait, poller)))
-        tasks += self._polling
+        self._polling = self._start("query poller", self._poll)
+        tasks.append(self._polling)
         try:
             # Not `gather`: it cancels them too, and the second cancellation, below, would
             # interrupt the publisher while it disconnects.
@@ -141,8 +127,8 @@ class DriverPipeline:
 
     def stop_polling(self) -> None:
         """Stop all calls to Spark."""
-        for task in self._polling:
-            task.cancel()
+        if self._polling is not None:
+            self._polling.cancel()
 
     async def poll_once(self) -> None:
         """Without a listener: poll for the events since the last poll. After `stop_polling`."""
@@ -271,6 +257,11 @@ class DriverPipeline:
         settings = await asyncio.shield(self._resolved)
         await sink(self._observations, settings, self._stats)
 
+    async def _poll(self) -> None:
+        await self._poller.run()
+        # The session is stopped, or the JVM gone: wait for the cancellation.
+        await asyncio.get_running_loop().create_future()
+
     def _start(self, name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         return asyncio.create_task(self._restart_on_error(name, run))
 
@@ -283,12 +274,6 @@ class DriverPipeline:
                 self._stats.fail(f"{name}: {type(error).__name__}: {error}")
                 _log.exception("sparklag: %s failed, starting it again", name)
                 await asyncio.sleep(_RESTART_PAUSE_S)
-
-
-async def _run_and_wait(poller: QueryPoller | ListenerSupervisor) -> None:
-    await poller.run()
-    # The session is stopped, or the JVM gone: wait for the cancellation.
-    await asyncio.get_running_loop().create_future()
 
 
 def _queue(settings: Settings) -> NewestQueue[Observation]:

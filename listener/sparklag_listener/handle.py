@@ -152,7 +152,6 @@ class ObserverHandle:
         )
 
     async def _start(self) -> asyncio.Task[None]:
-        self._pipeline.supervise(self._session.listener if self._method != "poll" else None)
         return asyncio.create_task(self._pipeline.run())
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:

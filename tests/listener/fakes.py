@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sparklag_listener.errors import NoListener
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed, Terminated
 from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,
     ConnectionLost,
-    Listener,
     OnError,
     OnEvent,
 )
@@ -220,18 +220,36 @@ class FakeQueries:
         return Terminated(query_id, run_id, self._exceptions.get(run_id), 3)
 
 
+class FakeListener:
+    """Dropped and refused at will."""
+
+    def __init__(self) -> None:
+        self.registered = True
+        self.refused = False
+        self.refusals = 0
+        """So many first attempts are refused."""
+        self.attempts = 0
+        self.answering = threading.Event()
+        self.answering.set()
+
+    def is_registered(self) -> bool:
+        return self.registered
+
+    def register(self) -> None:
+        self.attempts += 1
+        self.answering.wait(60)
+        if self.refused or self.attempts <= self.refusals:
+            raise NoListener("it does not want to")
+        self.registered = True
+
+
 @dataclass
 class FakeObservedSession:
-    """A session as a driver's pipeline has it. Its JVM is gone, and is not polled again."""
+    """A session of either kind."""
 
-    describe: Callable[[str], QueryDescription] = lambda query_id: QueryDescription()
-    listener_method: Origin = "listener"
-    listener: Listener | None = None
     queries: FakeQueries = field(default_factory=FakeQueries)
-
-    def __post_init__(self) -> None:
-        self.queries.fail = lambda: ConnectionLost("gone")
-        self.queries.describe = self.describe  # type: ignore[assignment]
+    listener: FakeListener | None = None
+    listener_method: Origin = "listener"
 
     def is_same(self, spark: Any) -> bool:
         return False
@@ -239,3 +257,13 @@ class FakeObservedSession:
     def listen(self, on_event: OnEvent, on_error: OnError) -> None: ...
 
     def stop_listening(self, timeout_s: float) -> None: ...
+
+
+def session_without_jvm(
+    describe: Callable[[str], QueryDescription] = lambda query_id: QueryDescription(),
+) -> FakeObservedSession:
+    """It describes queries, and is not polled again."""
+    session = FakeObservedSession()
+    session.queries.fail = lambda: ConnectionLost("gone")
+    session.queries.describe = describe  # type: ignore[assignment]
+    return session

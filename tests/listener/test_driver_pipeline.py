@@ -26,7 +26,7 @@ from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosition
 from sparklag_schemas.runtime.queue import NewestQueue
 from tests import samples
-from tests.listener.fakes import FakeObservedSession
+from tests.listener.fakes import session_without_jvm
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, eventually, holds
 
@@ -99,7 +99,7 @@ async def running(
     settings: Settings | None = None,
     record: Record | None = None,
 ) -> AsyncIterator[DriverPipeline]:
-    session = FakeObservedSession(describe)
+    session = session_without_jvm(describe)
     pipeline = DriverPipeline(settings or Settings(), session, sink, Stats(), record=record)
     task = asyncio.create_task(pipeline.run())
     try:

@@ -1,4 +1,5 @@
-"""Polls Spark for the active queries: for heartbeats, and for events that were lost.
+"""Polls Spark for the active queries: for heartbeats, for events that were lost, and for a listener
+that Spark's client has dropped.
 
 The listener bus drops events when a listener is slow, also the end of a query, and has no event
 during a batch that takes an hour. Without a listener, polling is the only source.
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from sparklag_listener.errors import ListenerError
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_events import (
     PolledEvent,
@@ -27,9 +29,10 @@ from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,
     ConnectionLost,
-    Queries,
+    ObservedSession,
     SparkUnavailable,
 )
+from sparklag_listener.stats import Stats
 
 _log = logging.getLogger("sparklag")
 _CALL_TIMEOUT_S = 5.0
@@ -62,18 +65,19 @@ class QueryPoller:
 
     def __init__(
         self,
-        queries: Queries,
+        session: ObservedSession,
         observer: Observer,
         put: Callable[[QueuedEvent], None],
-        on_failure: Callable[[str], None],
+        stats: Stats,
         heartbeat_s: float,
         poll_interval_s: float | None = None,
     ) -> None:
         """`poll_interval_s`: there is no listener, so poll this often."""
-        self._queries = queries
+        self._session = session
+        self._queries = session.queries
         self._observer = observer
         self._put = put
-        self._on_failure = on_failure
+        self._stats = stats
         self._heartbeat_s = heartbeat_s
         self._has_listener = poll_interval_s is None
         self._interval_s = heartbeat_s if poll_interval_s is None else poll_interval_s
@@ -84,6 +88,8 @@ class QueryPoller:
         self._pending: asyncio.Future[Any] | None = None
         self._lost_connections = 0
         self._is_failing = False
+        self._refusals = 0
+        """Of the listener, since it was registered last."""
 
     def mark_observed(self, query_id: str) -> None:
         """The query was observed just now: its heartbeat is not due."""
@@ -123,6 +129,8 @@ class QueryPoller:
         if snapshot is None:
             return self._lost_connections < _MAX_LOST_CONNECTIONS
         self._refresh(snapshot, before_s)
+        if self._has_listener and not snapshot.is_session_stopped:
+            await self._keep_registered()
         behind = self._runs_behind(snapshot, tracked)
         if behind:
             await self._await_events()
@@ -148,6 +156,32 @@ class QueryPoller:
             return
         if await self._call(partial(self._queries.await_events, self._grace_s)) is None:
             await asyncio.sleep(self._grace_s)
+
+    async def _keep_registered(self) -> None:
+        """Register the listener again where Spark's client has dropped it.
+
+        Spark Connect's does when the stream of its events is interrupted for longer than it
+        retries, with a Python warning only.
+        """
+        listener = self._session.listener
+        if listener is None or listener.is_registered():
+            return
+        try:
+            await self._call(listener.register)
+        except ListenerError as error:
+            self._refusals += 1
+            # The first may be of a session that is stopping: its channel closes before.
+            if self._refusals == 2:
+                text = f"Spark's client dropped its listeners and does not take ours again: {error}"
+                self._stats.fail(text)
+                _log.warning("sparklag: %s; polling Spark instead, retrying", text)
+            return
+        if listener.is_registered():
+            self._refusals = 0
+            self._stats.reregistered += 1
+            _log.warning(
+                "sparklag: Spark's client had dropped its listeners, ours is registered again"
+            )
 
     def _is_due(self, query_id: str, before_s: float) -> bool:
         return self._observed_at_s.get(query_id, before_s) <= before_s
@@ -240,7 +274,7 @@ class QueryPoller:
         if not self._is_failing:
             self._is_failing = True
             text = f"Spark does not list its active queries: {reason}"
-            self._on_failure(text)
+            self._stats.fail(text)
             _log.warning("sparklag: %s", text)
 
 

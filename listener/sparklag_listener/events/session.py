@@ -104,7 +104,7 @@ class ObservedSession(Protocol):
 
     @property
     def listener(self) -> Listener | None:
-        """Once registered: the listener to supervise, if Spark may drop it."""
+        """Once registered: the listener, if Spark may drop it."""
 
     def is_same(self, spark: Any) -> bool:
         """Whether `spark` is another object of this session."""

@@ -27,7 +27,7 @@ from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage
 from tests import samples
-from tests.listener.fakes import FakeQueries
+from tests.listener.fakes import FakeListener, FakeObservedSession
 from tests.logged import logged
 from tests.waiting import DEADLINE_S, eventually, holds
 
@@ -41,12 +41,13 @@ class Counted:
     """A poller with what it puts, which an observer gets as in a driver."""
 
     def __init__(self, heartbeat_s: float, poll_interval_s: float | None = None) -> None:
-        self.queries = FakeQueries()
+        self.session = FakeObservedSession()
+        self.queries = self.session.queries
         self.observer = Observer("default")
         self.stats = Stats()
         self.told: list[QueuedEvent] = []
         self.poller = QueryPoller(
-            self.queries, self.observer, self._put, self.stats.fail, heartbeat_s, poll_interval_s
+            self.session, self.observer, self._put, self.stats, heartbeat_s, poll_interval_s
         )
         self.task = asyncio.create_task(self.poller.run())
 
@@ -356,3 +357,76 @@ async def test_polling_it_refreshes_at_the_heartbeat_and_not_at_every_look() -> 
 
 def never_asked(timeout_s: float) -> bool | None:
     raise AssertionError("there is no listener bus to wait for")
+
+
+@asynccontextmanager
+async def watching(listener: FakeListener) -> AsyncIterator[Counted]:
+    async with counting(heartbeat_s=0.01) as driver:
+        driver.session.listener = listener
+        try:
+            yield driver
+        finally:
+            listener.answering.set()
+
+
+async def test_a_listener_that_is_dropped_is_registered_again_counted_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = FakeListener()
+    async with watching(listener) as driver:
+        await driver.polls(3)
+        assert listener.attempts == 0
+        listener.registered = False
+        await holds(lambda: driver.stats.reregistered == 1, "it is registered again")
+        listener.registered = False
+        await holds(lambda: driver.stats.reregistered == 2, "and again")
+    assert (driver.stats.failed, listener.attempts) == (0, 2)
+    assert sum("registered again" in line for line in logged(caplog)) == 2
+
+
+async def test_a_listener_that_is_refused_is_told_once_and_tried_at_every_heartbeat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = FakeListener()
+    listener.registered, listener.refused = False, True
+    async with watching(listener) as driver:
+        await holds(lambda: listener.attempts >= 4, "it tries on")
+        assert driver.stats.failed == 1
+        assert "it does not want to" in str(driver.stats.last_error)
+        driver.observe(STARTED)
+        driver.queries.runs(QUERY, RUN, None)
+        await holds(lambda: bool(driver.refreshed()), "it polls on")
+        listener.refused = False
+        await holds(lambda: driver.stats.reregistered == 1, "it is registered")
+    assert len(logged(caplog, logging.WARNING)) == 2
+
+
+async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """As of a session that is being stopped."""
+    listener = FakeListener()
+    listener.registered = False
+    listener.refusals = 1
+    async with watching(listener) as driver:
+        await holds(lambda: driver.stats.reregistered == 1, "it is registered")
+    assert (listener.attempts, driver.stats.failed) == (2, 0)
+    assert "does not take ours" not in caplog.text
+
+
+async def test_a_client_that_hangs_is_asked_once_and_does_not_hold_up_the_end() -> None:
+    listener = FakeListener()
+    listener.registered = False
+    listener.answering.clear()
+    async with watching(listener):
+        await holds(lambda: listener.attempts == 1, "it is asked")
+        await asyncio.sleep(0.1)
+        assert listener.attempts == 1
+
+
+async def test_a_session_that_is_over_takes_no_listener() -> None:
+    listener = FakeListener()
+    listener.registered = False
+    async with counting() as driver:
+        driver.queries.is_session_stopped = True
+        driver.session.listener = listener
+        await asyncio.wait_for(driver.task, DEADLINE_S)
+    assert listener.attempts == 0
