@@ -130,6 +130,10 @@ class DriverPipeline:
         if self._polling is not None:
             self._polling.cancel()
 
+    async def first_poll(self) -> None:
+        """Wait until the events of queries that run already are polled, or Spark did not answer."""
+        await self._poller.first_poll.wait()
+
     async def poll_once(self) -> None:
         """Without a listener: poll for the events since the last poll. After `stop_polling`."""
         if not self._has_events:

@@ -16,7 +16,7 @@ from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
 from sparklag_listener.errors import NoListener
-from sparklag_listener.events.session import ObservedSession, events_of_active
+from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit
 from sparklag_listener.stats import Stats
 from sparklag_schemas import Origin, Settings
@@ -61,7 +61,9 @@ class ObserverHandle:
             self._loop.stop(_START_TIMEOUT_S)
             raise
         if self._method != "poll":
-            self._replay_active()
+            # A query that ends from now on has its position. After a timeout, a later poll adds it.
+            with suppress(FutureTimeoutError):
+                self._on_loop(self._pipeline.first_poll())
         process_exit.register(self.close)
 
     @property
@@ -131,15 +133,6 @@ class ObserverHandle:
                 interval_s = self._settings.refresh_interval_s
                 _log.warning("sparklag: polling Spark every %g s instead: %s", interval_s, error)
         return "poll", self._on_loop(self._make_pipeline(sink, "poll"))
-
-    def _replay_active(self) -> None:
-        """Send the events of active queries. After the registration, so that none is missed."""
-        try:
-            for event in self._on_loop(asyncio.to_thread(events_of_active, self._session.queries)):
-                self._pipeline.receive(event)
-        except FutureTimeoutError:
-            # The query poller adds them.
-            return
 
     async def _make_pipeline(self, sink: Sink | None, method: Origin) -> DriverPipeline:
         return DriverPipeline(

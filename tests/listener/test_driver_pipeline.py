@@ -395,7 +395,7 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
 
 
 async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "sparklag")
+    caplog.set_level(logging.INFO, "sparklag")
     async with running(Taken()) as pipeline:
         pipeline.receive(STARTED)
         await flushed(pipeline)

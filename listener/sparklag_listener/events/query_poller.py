@@ -86,6 +86,10 @@ class QueryPoller:
         self._polled_batches: dict[str, int | None] = {}
         """The batch of each run that was last put as a polled event."""
         self._pending: asyncio.Future[Any] | None = None
+        self.first_poll = asyncio.Event()
+        """Set once Spark was polled for the queries that run already."""
+        self._has_polled = False
+        """Whether it has answered. Before, an event that did not arrive was not lost."""
         self._lost_connections = 0
         self._is_failing = False
         self._refusals = 0
@@ -96,14 +100,15 @@ class QueryPoller:
         self._observed_at_s[query_id] = time.monotonic()
 
     async def run(self) -> None:
-        """Poll until the session is stopped or the JVM is gone."""
-        next_at_s = time.monotonic() + (self._interval_s if self._has_listener else 0.0)
+        """Poll at once, and then until the session is stopped or the JVM is gone."""
         try:
             while True:
-                await asyncio.sleep(max(0.0, next_at_s - time.monotonic()))
                 next_at_s = time.monotonic() + self._interval_s
-                if not await self._poll():
+                goes_on = await self._poll()
+                self.first_poll.set()
+                if not goes_on:
                     return
+                await asyncio.sleep(max(0.0, next_at_s - time.monotonic()))
         finally:
             self._cancel_pending()
 
@@ -135,24 +140,24 @@ class QueryPoller:
         if behind:
             await self._await_events()
             behind = [run for run in behind if self._is_behind(run)]
-        if not behind:
-            return not snapshot.is_session_stopped
-        events = await self._call(partial(self._read_events, behind))
-        if events is None:
-            return self._lost_connections < _MAX_LOST_CONNECTIONS
-        # Again: the batch may have been completed just now, and its event be on its way.
-        await self._await_events()
-        self._polled_batches.update(
-            (run.run_id, run.active.batch_id) for run in behind if run.active
-        )
-        for event in events:
-            lost = self._has_listener and not snapshot.is_session_stopped
-            self._put(PolledEvent(event, lost=lost))
+        if behind:
+            events = await self._call(partial(self._read_events, behind))
+            if events is None:
+                return self._lost_connections < _MAX_LOST_CONNECTIONS
+            # Again: the batch may have been completed just now, and its event be on its way.
+            await self._await_events()
+            self._polled_batches.update(
+                (run.run_id, run.active.batch_id) for run in behind if run.active
+            )
+            lost = self._has_listener and self._has_polled and not snapshot.is_session_stopped
+            for event in events:
+                self._put(PolledEvent(event, lost=lost))
+        self._has_polled = True
         return not snapshot.is_session_stopped
 
     async def _await_events(self) -> None:
         """Wait until the listener bus is empty, or for the grace period."""
-        if not self._has_listener:
+        if not self._has_listener or not self._has_polled:
             return
         if await self._call(partial(self._queries.await_events, self._grace_s)) is None:
             await asyncio.sleep(self._grace_s)
@@ -232,7 +237,7 @@ class QueryPoller:
         events: list[Started | Progressed | Terminated] = []
         for run in behind:
             if run.active is not None and run.is_new:
-                if not self._queries.is_active(run.run_id):
+                if self._has_polled and not self._queries.is_active(run.run_id):
                     # A later run may have started since: this start would come after it.
                     continue
                 events.append(run.active.started())

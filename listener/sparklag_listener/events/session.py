@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,8 +9,6 @@ from typing import Any, Protocol
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed, QueryEvent, Started, Terminated
 from sparklag_schemas import Activity, Origin, SparklagError
-
-_log = logging.getLogger("sparklag")
 
 OnEvent = Callable[[QueryEvent], None]
 """Must not block."""
@@ -128,18 +125,3 @@ def activity_of(
     if trigger_active and data_available:
         return "running"
     return "waiting" if any_progress else None
-
-
-def events_of_active(queries: Queries) -> list[QueryEvent]:
-    """The events that the active runs had before the listener was registered. Raises nothing."""
-    events: list[QueryEvent] = []
-    try:
-        for query in queries.list_active().queries:
-            events.append(query.started())
-            progress = queries.last_progress(query.run_id, None)
-            if progress is not None:
-                events.append(progress)
-    except SparkUnavailable as error:
-        # The query poller adds the rest.
-        _log.warning("sparklag: not all running queries could be read: %s", error)
-    return events

@@ -77,10 +77,14 @@ class Counted:
 
 @asynccontextmanager
 async def counting(
-    heartbeat_s: float = 0.02, poll_interval_s: float | None = None
+    heartbeat_s: float = 0.02, poll_interval_s: float | None = None, has_polled: bool = True
 ) -> AsyncIterator[Counted]:
+    """`has_polled`: after the first poll, where there is a listener."""
     made = Counted(heartbeat_s, poll_interval_s)
     try:
+        if has_polled and poll_interval_s is None:
+            await asyncio.wait_for(made.poller.first_poll.wait(), DEADLINE_S)
+            made.queries.polls = 0
         yield made
     finally:
         made.queries.answering.set()
@@ -181,6 +185,18 @@ async def test_a_run_nobody_told_of_that_is_over_already_is_left_to_its_events()
         driver.queries.stopping.add(RUN)
         await driver.polls(3)
         assert driver.found() == []
+
+
+async def test_what_runs_before_spark_answers_is_told_at_once_and_none_of_it_was_lost() -> None:
+    async with counting(has_polled=False) as driver:
+        driver.queries.await_events = never_asked  # type: ignore[method-assign]
+        driver.queries.fail_once = SparkUnavailable("it will not say")
+        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
+        driver.queries.stopping.add(RUN)
+        await holds(lambda: len(driver.found()) == 2, "it is found")
+        assert [type(event) for event in driver.found()] == [Started, Progressed]
+        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
+        assert driver.stats.failed == 1
 
 
 async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exception() -> None:
