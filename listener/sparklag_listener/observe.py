@@ -19,7 +19,7 @@ from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.publishing.offset_recorder import record_offsets
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import Settings, load_settings
+from sparklag_schemas import load_settings
 from sparklag_schemas.formats import MessageFormats
 
 Method = Literal["listener", "connect", "poll"]
@@ -72,7 +72,10 @@ def observe(
                 **settings,
             },
         )
-        record = _recorder(resolved)
+        record: Record | None = None
+        if resolved.store.url is not None:
+            opened = open_store(resolved.store.url, create=True)
+            record = partial(record_offsets, opened, resolved)
         if not publish and (embedded or record is None):
             raise ListenerError(
                 "observe(publish=False) only records: it needs store=, and no embedded=True"
@@ -113,13 +116,6 @@ def _require_observable(spark: Any, method: Method | None) -> None:
                 "observe(method='connect') needs a Spark Connect session, this is a classic one:"
                 " its method is 'listener' or 'poll'"
             )
-
-
-def _recorder(settings: Settings) -> Record | None:
-    """Of the store in the settings, if any. Raises UnusableStore."""
-    if settings.store.url is None:
-        return None
-    return partial(record_offsets, open_store(settings.store.url, create=True), settings)
 
 
 def _embedded_sink() -> Sink:

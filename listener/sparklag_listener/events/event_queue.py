@@ -84,10 +84,8 @@ class EventQueue:
         return len(self._events)
 
     def _compact(self) -> None:
-        newest = {_slot(event): number for number, event in enumerate(self._events)}
-        retained = [
-            event for number, event in enumerate(self._events) if newest[_slot(event)] == number
-        ]
+        newest = {_slot(event): event for event in self._events}
+        retained = [event for event in self._events if newest[_slot(event)] is event]
         dropped = len(self._events) - len(retained)
         self._events = deque(retained)
         self._chars = sum(map(_chars, retained))

@@ -240,7 +240,7 @@ class QueryPoller:
                 if self._has_polled and not self._queries.is_active(run.run_id):
                     # A later run may have started since: this start would come after it.
                     continue
-                events.append(run.active.started())
+                events.append(Started(run.query_id, run.run_id, run.active.name, run.active.at_ms))
             progress = self._queries.last_progress(run.run_id, run.observed_batch)
             if progress is not None:
                 events.append(progress)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparklag_listener.events.kafka_source import QueryDescription
-from sparklag_listener.events.query_events import Progressed, QueryEvent, Started, Terminated
+from sparklag_listener.events.query_events import Progressed, QueryEvent, Terminated
 from sparklag_schemas import Activity, Origin, SparklagError
 
 OnEvent = Callable[[QueryEvent], None]
@@ -35,10 +35,6 @@ class ActiveQuery:
     at_ms: int
     activity: Activity | None = None
     """None: not requested, or not known."""
-
-    def started(self) -> Started:
-        """The event of its start."""
-        return Started(self.query_id, self.run_id, self.name, self.at_ms)
 
 
 @dataclass(frozen=True)

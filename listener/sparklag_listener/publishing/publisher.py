@@ -49,6 +49,9 @@ class OffsetsPublisher:
         self._queue = queue
         self._settings = settings
         self._stats = stats
+        self._topic = offsets_topic(
+            settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
+        )
         self._writer = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
@@ -112,7 +115,7 @@ class OffsetsPublisher:
                 self._producer = AcknowledgedProducer(self._settings)
             producer = self._producer
             if not producer.started and self._settings.create_topics:
-                await self._create_topic()
+                await create_missing(self._settings.access, [self._topic])
         except _FAILURES as error:
             return [error] * len(observations)
         sends = (self._send_one(producer, observation) for observation in observations)
@@ -136,7 +139,9 @@ class OffsetsPublisher:
         self._stats.published += 1
         self._stats.last_published_at_ms = epoch_ms()
         self._queue.task_done()
-        self._recovered()
+        if self._causes:
+            self._causes.clear()
+            _log.warning("sparklag: publishing to topic %s again", self._settings.offsets_topic)
 
     def _drop(self, observation: Observation, error: BaseException) -> None:
         self._stats.dropped += 1
@@ -148,18 +153,15 @@ class OffsetsPublisher:
         )
         self._queue.task_done()
 
-    async def _create_topic(self) -> None:
-        settings = self._settings
-        spec = offsets_topic(
-            settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
-        )
-        await create_missing(settings.access, [spec])
-
     async def _report(self, error: BaseException) -> None:
         """Count every failure, log the first of a series with its cause."""
         first = not self._causes
         if type(error) not in self._causes:
-            self._causes[type(error)] = await self._cause(error)
+            try:
+                cause = await explain_error(error, self._settings.access)
+            except SparklagError as unexplained:
+                cause = str(unexplained)
+            self._causes[type(error)] = cause
         cause = self._causes[type(error)]
         self._stats.fail(cause)
         if first:
@@ -168,14 +170,3 @@ class OffsetsPublisher:
                 self._settings.offsets_topic,
                 cause,
             )
-
-    async def _cause(self, error: BaseException) -> str:
-        try:
-            return await explain_error(error, self._settings.access)
-        except SparklagError as unexplained:
-            return str(unexplained)
-
-    def _recovered(self) -> None:
-        if self._causes:
-            self._causes.clear()
-            _log.warning("sparklag: publishing to topic %s again", self._settings.offsets_topic)
