@@ -15,10 +15,10 @@ from typing import Final
 from benchmarks.comparison import Row, in_turn, print_table, say, within
 from sparklag_schemas import Batch
 from sparklag_service.enrichment.cluster_offsets import (
-    ClusterOffsets,
     MeasureTime,
     OffsetsByCluster,
     Topic,
+    TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
@@ -89,13 +89,14 @@ class _Course:
 class _Ours(_Course):
     def __init__(self, one_in: int | None) -> None:
         super().__init__(one_in)
-        self._said = ClusterOffsets()
+        self._said: dict[str, TopicOffsets] = {}
         self._offsets: OffsetsByCluster = {"default": self._said}
         self._evaluator = Evaluator("service", 60.0)
         self._last: list[EvaluatedQuery | None] = [None] * _QUERIES
         for query in range(_QUERIES):
             for name in _topics(query):
-                self._said.topics[name] = Topic("id", tuple(range(_PARTITIONS_EACH)))
+                topic = Topic("id", tuple(range(_PARTITIONS_EACH)))
+                self._said[name] = TopicOffsets(topic, 0.0)
 
     def one_pass(self) -> float:
         """Milliseconds of CPU, without what Kafka would have said."""
@@ -104,16 +105,17 @@ class _Ours(_Course):
         for query in range(_QUERIES):
             for name in _topics(query):
                 numbers = range(_PARTITIONS_EACH)
-                self._said.latest["read_uncommitted"][name] = {
+                said = self._said[name]
+                said.latest["read_uncommitted"] = {
                     number: LatestOffset(self.end, now_s) for number in numbers
                 }
-                self._said.earliest[name] = dict.fromkeys(numbers, 0)
+                said.earliest = dict.fromkeys(numbers, 0)
         states = [self._state(query) for query in range(_QUERIES)]
         moment = MeasureTime(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
         began_s = time.process_time()
         for query, state in enumerate(states):
             for name in _topics(query):
-                self._said.record_log_ends("read_uncommitted", name, now_s, 1.0)
+                self._said[name].record_log_ends("read_uncommitted", now_s, 1.0)
             self._last[query] = self._evaluator.evaluate(
                 state,
                 self._offsets,

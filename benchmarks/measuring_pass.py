@@ -210,8 +210,9 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             for number in range(_WARM_UP + _ROUNDS):
                 for run_pass, samples in sides[:: 1 - 2 * (number % 2)]:
                     await samples.take(run_pass, keep=number >= _WARM_UP)
-            if enricher.offsets["default"].unknown:
-                raise RuntimeError(f"not measured: {enricher.offsets['default'].unknown}")
+            unknown = [topic.unknown for topic in enricher.offsets["default"].values()]
+            if any(unknown):
+                raise RuntimeError(f"not measured: {unknown}")
         # The same with everything that is usually read every 10 or 30 s read all the time.
         busy_s = 0.0
         async with _enriching(
@@ -265,8 +266,8 @@ async def _until_measurable(
         _ask(enricher, states)
         async for _ in _all_measured(enricher, len(states)):
             pass
-        latest = offsets.latest["read_uncommitted"]
-        if sum(map(len, latest.values())) == partitions and not offsets.unknown:
+        latest = sum(len(topic.latest["read_uncommitted"]) for topic in offsets.values())
+        if latest == partitions and not any(topic.unknown for topic in offsets.values()):
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the partitions are not there after {_CREATED_S:g} s")

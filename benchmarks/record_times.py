@@ -31,7 +31,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.cluster_offsets import TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.earlier_ends import look_up
 from sparklag_service.enrichment.record_times.lagging import Lagging
@@ -111,7 +111,7 @@ async def _compare(servers: str) -> list[Row]:
         async with received.counting():
             for what, first in (("at a batch's beginning", 0), ("within a batch", _RECORDS // 2)):
                 say(f"record_times: {what}")
-                ours_step = _ours(sampler, cluster.offsets.record_times)
+                ours_step = _ours(sampler, cluster.offsets)
                 ours, theirs = await _in_turn(ours_step, _by_consumer(consumer), first, received)
                 what = f"{_ALL:,} record times, {what}"
                 against = "aiokafka's consumer"
@@ -141,26 +141,32 @@ class _OneBroker:
     """A cluster whose partitions are all led by one broker."""
 
     def __init__(self, pool: BrokerPool) -> None:
-        self.offsets = ClusterOffsets({_topic(number): Topic() for number in range(_TOPICS)})
+        self.offsets = {_topic(number): TopicOffsets(described_s=0.0) for number in range(_TOPICS)}
         self.pool = pool
 
     def leader(self, topic: str, partition: int) -> Address | None:
         return self.pool.connections()[0].address
 
 
-def _ours(sampler: Sampler, record_times: dict[TopicPartition, RecordTime]) -> Step:
+def _ours(sampler: Sampler, offsets: dict[str, TopicOffsets]) -> Step:
 
     async def sample(positions: dict[TopicPartition, int]) -> Times:
-        record_times.clear()
+        for topic in offsets.values():
+            topic.record_times.clear()
         sampler._postponed = Postponed()
         for partition, position in positions.items():
             sampler.request(Lagging(partition, "read_uncommitted", position, _END, None))
         (leader,) = sampler._leaders.values()
         if leader.task is not None:
             await asyncio.wait_for(leader.task, _TIMEOUT_S)
-        if len(record_times) < _ALL:
+        times = {
+            TopicPartition(name, number): sampled.timestamp_ms
+            for name, topic in offsets.items()
+            for number, sampled in topic.record_times.items()
+        }
+        if len(times) < _ALL:
             raise RuntimeError("not all are sampled")
-        return {partition: sampled.timestamp_ms for partition, sampled in record_times.items()}
+        return times
 
     return sample
 

@@ -13,6 +13,7 @@ from sparklag_service.enrichment.cluster_offsets import (
     MeasureTime,
     OffsetsByCluster,
     Topic,
+    TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator
@@ -84,19 +85,40 @@ def said(
 
     The topic has as many partitions as are named, unless `partitions` says otherwise.
     """
-    offsets = dict(beside or {})
-    answer = offsets.setdefault(cluster, ClusterOffsets())
+    answer = dict((beside or {}).get(cluster, {}))
+    of_topic = answer[topic] = answer.get(topic, TopicOffsets())
     if partitions is None:
         partitions = 0 if missing else 1 + max((*latest, *(unknown or {}), *(earliest or {})))
-    answer.topics[topic] = Topic(
+    of_topic.description = Topic(
         None if missing else topic_id, tuple(range(partitions)), missing, gone
     )
-    answer.latest[level].setdefault(topic, {}).update(
+    of_topic.described_s = requested_s
+    of_topic.latest[level].update(
         {number: LatestOffset(offset, requested_s) for number, offset in latest.items()}
     )
-    answer.earliest.setdefault(topic, {}).update(earliest or {})
-    answer.unknown.update({partition(n, topic): why for n, why in (unknown or {}).items()})
-    return offsets
+    of_topic.earliest.update(earliest or {})
+    of_topic.unknown.update(unknown or {})
+    return {**(beside or {}), cluster: answer}
+
+
+def latest_of(
+    offsets: ClusterOffsets, level: IsolationLevel = "read_uncommitted"
+) -> dict[TopicPartition, int]:
+    """The latest offsets of a cluster."""
+    return {
+        TopicPartition(name, number): read.offset
+        for name, topic in offsets.items()
+        for number, read in topic.latest[level].items()
+    }
+
+
+def unknown_of(offsets: ClusterOffsets) -> dict[TopicPartition, str]:
+    """Why the newest attempts failed."""
+    return {
+        TopicPartition(name, number): why
+        for name, topic in offsets.items()
+        for number, why in topic.unknown.items()
+    }
 
 
 def evaluated(

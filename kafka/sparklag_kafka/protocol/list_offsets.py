@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct, error
 from typing import Final, Literal
 
-from aiokafka.structs import TopicPartition
-
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.encoding import (
     CONSUMER_REPLICA_ID,
@@ -38,12 +36,11 @@ _RETURNED = Struct(">ihqq")
 class TopicPart:
     """Partitions of one topic that have one leader."""
 
-    __slots__ = ("_encoded", "earliest_requested", "numbers", "partitions", "topic")
+    __slots__ = ("_encoded", "earliest_requested", "numbers", "topic")
 
     def __init__(self, topic: str, numbers: tuple[int, ...]) -> None:
         self.topic = topic
         self.numbers = numbers
-        self.partitions = {number: TopicPartition(topic, number) for number in numbers}
         self.earliest_requested = False
         self._encoded: dict[OffsetSpec, bytes] = {}
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from aiokafka.structs import TopicPartition
 from msgspec import Struct
 
 from sparklag_schemas import IsolationLevel
@@ -84,48 +83,50 @@ class Topic:
         return frozenset(self.partitions)
 
 
-@dataclass
-class ClusterOffsets:
-    """The newest offsets of one cluster. A failed read leaves the last value, with its age."""
+_NOT_DESCRIBED: Final = Topic()
 
-    topics: dict[str, Topic] = field(default_factory=dict)
-    latest: dict[IsolationLevel, dict[str, dict[int, LatestOffset]]] = field(
+
+@dataclass(slots=True)
+class TopicOffsets:
+    """What was read of one topic, by partition number. A failed read leaves the last value, with
+    its age."""
+
+    description: Topic = _NOT_DESCRIBED
+    described_s: float | None = None
+    """When its newest metadata was requested (`time.monotonic()`). None: none was read yet."""
+    latest: dict[IsolationLevel, dict[int, LatestOffset]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
-    """By topic and partition number."""
-    earliest: dict[str, dict[int, int]] = field(default_factory=dict)
-    unknown: dict[TopicPartition, str] = field(default_factory=dict)
-    """Why the newest attempt to read a partition's latest offset failed."""
-    log_ends: dict[IsolationLevel, dict[str, LogEndHistory]] = field(
-        default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
-    )
-    """Earlier latest offsets of each topic."""
-    advances: dict[TopicPartition, Advances] = field(default_factory=dict)
+    earliest: dict[int, int] = field(default_factory=dict)
+    unknown: dict[int, str] = field(default_factory=dict)
+    """Why the newest attempt to read a latest offset failed."""
+    log_ends: dict[IsolationLevel, LogEndHistory] = field(default_factory=dict)
+    """Earlier latest offsets."""
+    advances: dict[int, Advances] = field(default_factory=dict)
     """Of the partitions whose earliest offset was seen to advance."""
-    record_times: dict[TopicPartition, RecordTime] = field(default_factory=dict)
+    record_times: dict[int, RecordTime] = field(default_factory=dict)
     """Read from the log itself: of the first record that a query has not processed."""
 
-    def log_ends_of(self, level: IsolationLevel, topic: str) -> LogEndHistory:
-        """The history of a topic, created where it is missing."""
-        return self.log_ends[level].setdefault(topic, LogEndHistory())
+    def log_ends_of(self, level: IsolationLevel) -> LogEndHistory:
+        """The history, created where it is missing."""
+        return self.log_ends.setdefault(level, LogEndHistory())
 
-    def record_log_ends(
-        self, level: IsolationLevel, topic: str, requested_s: float, interval_s: float
-    ) -> None:
-        """Add a topic's latest offsets, requested at `requested_s`, to its history; at most once
-        in `interval_s`."""
-        described = self.topics.get(topic)
-        history = self.log_ends_of(level, topic)
+    def record_log_ends(self, level: IsolationLevel, requested_s: float, interval_s: float) -> None:
+        """Add the latest offsets, requested at `requested_s`, to the history; at most once in
+        `interval_s`."""
+        history = self.log_ends_of(level)
         last_s = history.last_s
-        if described is None or (
+        if self.described_s is None or (
             last_s is not None and requested_s - last_s < _MIN_SPACING * interval_s
         ):
             return
-        latest = self.latest[level].get(topic, {})
-        numbers = range(described.partitions[-1] + 1) if described.partitions else ()
-        history.append(requested_s, list(map(latest.get, numbers)), interval_s)
+        partitions = self.description.partitions
+        numbers = range(partitions[-1] + 1) if partitions else ()
+        history.append(requested_s, list(map(self.latest[level].get, numbers)), interval_s)
 
 
+ClusterOffsets = Mapping[str, TopicOffsets]
+"""The newest offsets of one cluster, by topic."""
 OffsetsByCluster = Mapping[str, ClusterOffsets]
 """By the alias of the cluster."""
 
@@ -140,5 +141,5 @@ def _of_sources(state: QueryState, offsets: OffsetsByCluster) -> Iterator[int]:
         cluster = offsets.get(source.cluster) if source.cluster is not None else None
         for name in source.watched_topics():
             named = (source.processed or {}).get(name, ())
-            topic = cluster.topics.get(name) if cluster is not None else None
-            yield max(1, len(named), len(topic.partitions) if topic is not None else 0)
+            topic = cluster.get(name) if cluster is not None else None
+            yield max(1, len(named), len(topic.description.partitions) if topic is not None else 0)

@@ -14,11 +14,7 @@ from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
-from sparklag_service.enrichment.cluster_offsets import (
-    ClusterOffsets,
-    MeasureTime,
-    OffsetsByCluster,
-)
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures
@@ -88,7 +84,7 @@ class Enricher:
         wait_group = WaitGroup(partial(self._add_measured, state, requested_s))
         try:
             for alias in {source.cluster for source in state.sources}:
-                cluster = self._clusters.get(alias) if alias is not None else None
+                cluster = self._cluster_of(alias)
                 if cluster is not None:
                     cluster.request(state, wait_group)
         finally:
@@ -114,14 +110,15 @@ class Enricher:
         """Add the latest offsets in another instance's event to the history."""
         at_s = measure_time.monotonic_s(event.measured_at)
         for topic in event.topics:
-            offsets = self._offsets_of(topic.cluster)
+            cluster = self._cluster_of(topic.cluster)
             ends = {
                 partition.partition: partition.latest_offset
                 for partition in topic.partitions
                 if partition.latest_offset is not None and partition.measured_at is None
             }
-            if offsets is not None and ends:
-                offsets.log_ends_of(topic.isolation_level, topic.topic).insert(at_s, ends)
+            if cluster is not None and ends:
+                history = cluster.topic(topic.topic).log_ends_of(topic.isolation_level)
+                history.insert(at_s, ends)
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
@@ -133,14 +130,15 @@ class Enricher:
         interval_s = self._settings.refresh_interval_s
         for state in states:
             for source in state.sources:
-                offsets = self._offsets_of(source.cluster)
-                if offsets is None:
+                cluster = self._cluster_of(source.cluster)
+                if cluster is None:
                     continue
-                for topic in source.watched_topics():
-                    offsets.record_log_ends(source.isolation_level, topic, requested_s, interval_s)
+                for name in source.watched_topics():
+                    topic = cluster.topic(name)
+                    topic.record_log_ends(source.isolation_level, requested_s, interval_s)
 
-    def _offsets_of(self, alias: str | None) -> ClusterOffsets | None:
-        return self.offsets.get(alias) if alias is not None else None
+    def _cluster_of(self, alias: str | None) -> WatchedCluster | None:
+        return self._clusters.get(alias) if alias is not None else None
 
     def _add_measured(self, state: QueryState, requested_s: float) -> None:
         previous = self._measured.pop(state.query_id, (state, requested_s))

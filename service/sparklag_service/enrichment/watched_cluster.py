@@ -19,7 +19,7 @@ from sparklag_kafka.protocol.metadata import Address, MetadataResponse
 from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets
+from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, TopicOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan
 from sparklag_service.tracking.query_state import QueryState
 
@@ -69,6 +69,10 @@ class WatchedCluster(OffsetsReceiver):
         """The newest offsets."""
         return self._table.offsets
 
+    def topic(self, name: str) -> TopicOffsets:
+        """The newest offsets of a topic; none yet, where it is new."""
+        return self._table.topic(name)
+
     def leader(self, topic: str, partition: int) -> Address | None:
         """The address of the partition's leader; None where it has none."""
         return self._table.leader(topic, partition)
@@ -93,7 +97,8 @@ class WatchedCluster(OffsetsReceiver):
         if plan is None or plan.state is not state or plan.epoch != self._table.epoch:
             plan = self._make_plan(state)
         plan.requested_s = time.monotonic()
-        self.offsets.unknown.update(plan.unknown)
+        for name, unknown in plan.unknown.items():
+            self._table.topic(name).unknown.update(unknown)
         channels = set()
         for leader, level, part in plan.parts:
             channel = self._channels.get((leader, LATEST))
@@ -126,7 +131,7 @@ class WatchedCluster(OffsetsReceiver):
         """See OffsetsReceiver."""
         self._mark_reachable()
         now_s = time.monotonic()
-        stale, doubtful = self._table.take_latest(level, parts, response, requested_s, now_s)
+        stale, doubtful = self._table.take_latest(level, response, requested_s, now_s)
         self._expedite(stale, _STALE_RETRY_S)
         return doubtful
 
@@ -147,12 +152,12 @@ class WatchedCluster(OffsetsReceiver):
         names = {topic.name for topic in recreated}
         self._expedite(names, _STALE_RETRY_S)
         same = {part.topic for part in parts} - names
-        self._table.take_latest(level, parts, response, requested_s, now_s, same)
+        self._table.take_latest(level, response, requested_s, now_s, same)
 
     def failed(self, parts: list[TopicPart], reason: str, requested_s: float) -> None:
         """See OffsetsReceiver."""
         for part in parts:
-            self._table.fail(part.partitions.values(), reason, requested_s)
+            self._table.fail(part.topic, part.numbers, reason, requested_s)
         self.late(parts)
 
     def late(self, parts: Iterable[TopicPart]) -> None:
@@ -214,10 +219,8 @@ class WatchedCluster(OffsetsReceiver):
                 since_pause = 0
                 await asyncio.sleep(0)
         for wait_group, plan in list(self._waiting.items()):
-            if (
-                wait_group in self._waiting
-                and plan.undescribed.keys() <= self.offsets.topics.keys()
-            ):
+            missing = (self._table.topic(name).described_s is None for name in plan.undescribed)
+            if wait_group in self._waiting and not any(missing):
                 del self._waiting[wait_group]
                 self.request(plan.state, wait_group)
                 wait_group.done()
@@ -255,8 +258,8 @@ class WatchedCluster(OffsetsReceiver):
             await asyncio.sleep(_EXPLAIN_AGAIN_S)
 
     def _fail_undescribed(self, plan: ReadPlan) -> None:
-        for partitions in plan.undescribed.values():
-            self._table.fail(partitions, "no broker answers", plan.requested_s)
+        for topic, numbers in plan.undescribed.items():
+            self._table.fail(topic, numbers, "no broker answers", plan.requested_s)
 
     def _release(self, wait_group: WaitGroup) -> None:
         if self._waiting.pop(wait_group, None) is not None:
@@ -310,7 +313,7 @@ class WatchedCluster(OffsetsReceiver):
         now_s = time.monotonic()
         since_s = now_s - _FORGET_S - 2 * self._settings.refresh_interval_s
         self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
-        self._table.retain(self._plans.values(), now_s)
+        self._table.retain(self._plans.values())
         topics: set[str] = set().union(*(plan.topics for plan in self._plans.values()))
         for topic in self._due_s.keys() - topics:
             self._due_s.pop(topic)
@@ -331,5 +334,5 @@ class _EarliestReceiver(OffsetsReceiver):
     def received(
         self, level: IsolationLevel, parts: list[TopicPart], response: bytes, requested_s: float
     ) -> set[str]:
-        self._table.take_earliest(parts, response, requested_s)
+        self._table.take_earliest(response, requested_s)
         return set()

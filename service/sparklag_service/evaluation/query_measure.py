@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparklag_schemas import LagEvent, TopicLag
-from sparklag_service.enrichment.cluster_offsets import (
-    ClusterOffsets,
-    MeasureTime,
-    OffsetsByCluster,
-)
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
 from sparklag_service.evaluation.topic_measure import TopicMeasure
 from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState
-
-_NO_OFFSETS = ClusterOffsets()
 
 
 class MeasuredQuery(NamedTuple):
@@ -43,9 +37,7 @@ def measure_query(
     unmeasured: list[Verdict] = []
     arrived = moved = 0
     for source in state.sources:
-        of_cluster = _NO_OFFSETS
-        if source.cluster is not None:
-            of_cluster = offsets.get(source.cluster, _NO_OFFSETS)
+        of_cluster = offsets.get(source.cluster, {}) if source.cluster is not None else {}
         for name in source.watched_topics():
             old = before.get((source.source, name))
             measure = TopicMeasure(source, name, of_cluster, measure_time, max_age_s, old, since_s)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from sparklag_schemas import IsolationLevel, PartitionLag, TimeLagMethod
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, MeasureTime
+from sparklag_service.enrichment.cluster_offsets import MeasureTime, TopicOffsets
 from sparklag_service.enrichment.log_end_history import Bracket, LatestOffset, LogEndHistory
 
 _OLDER_THAN_ITS_ARRIVAL_S: Final = 86_400.0
@@ -32,15 +30,13 @@ class TopicAges:
 
     def __init__(
         self,
-        name: str,
-        offsets: ClusterOffsets,
+        offsets: TopicOffsets,
         level: IsolationLevel,
         measure_time: MeasureTime,
         since_s: float,
     ) -> None:
         """`since_s`: seconds since the previous measurement."""
-        self._name = name
-        self._times = offsets.log_ends[level].get(name, _NO_TIMES)
+        self._times = offsets.log_ends.get(level, _NO_TIMES)
         self._sampled = offsets.record_times
         self._measure_time = measure_time
         self._now_s = now_s = measure_time.now_s
@@ -80,12 +76,12 @@ class TopicAges:
 
     def _is_sampled(self, number: int, offset: int) -> bool:
         """Whether the record itself was read."""
-        sampled = self._sampled.get(TopicPartition(self._name, number))
+        sampled = self._sampled.get(number)
         return sampled is not None and sampled.offset == offset
 
     def _sampled_s(self, number: int, offset: int, bracket: Bracket) -> float | None:
         """When the record arrived by its timestamp, where that can be."""
-        sampled = self._sampled.get(TopicPartition(self._name, number))
+        sampled = self._sampled.get(number)
         if sampled is None or sampled.offset != offset:
             return None
         at_s = self._measure_time.monotonic_s(sampled.timestamp_ms)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aiokafka.structs import TopicPartition
-
 from sparklag_schemas import PartitionLag, Status, TopicLag
 from sparklag_schemas.bounds import bounded, bounded_s
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, MeasureTime, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    MeasureTime,
+    Topic,
+    TopicOffsets,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.evaluation.time_lag import TopicAges
 from sparklag_service.evaluation.trends import aligned
@@ -19,7 +22,7 @@ from sparklag_service.tracking.query_state import SourceState
 NO_BATCH: Final = "no batch has completed yet"
 _ADDED = "added: counted from its first offset, Spark has not planned it yet"
 _RECREATED = "the topic was deleted and created anew: the position is one of the topic before"
-_NO_TOPIC = Topic()
+_NO_OFFSETS: Final = TopicOffsets()
 
 
 class TopicMeasure:
@@ -38,7 +41,8 @@ class TopicMeasure:
         """`before`: the topic in the query's last event, of `since_s` seconds ago."""
         self._source = source
         self._name = name
-        self._topic = topic = offsets.topics.get(name, _NO_TOPIC)
+        topic_offsets = offsets.get(name, _NO_OFFSETS)
+        self._topic = topic = topic_offsets.description
         self._processed = (source.processed or {}).get(name, {})
         self._planned = (source.planned or {}).get(name, {})
         self._started = source.processed is not None
@@ -46,11 +50,11 @@ class TopicMeasure:
         self._previous: Sequence[PartitionLag] = ()
         if before is not None and before.topic_id in (self._topic_id, None):
             self._previous = before.partitions
-        self._latest = offsets.latest[source.isolation_level].get(name, {})
-        self._earliest = offsets.earliest.get(name, {})
-        self._advances = offsets.advances
-        self._unknown = offsets.unknown
-        self._ages = TopicAges(name, offsets, source.isolation_level, measure_time, since_s)
+        self._latest = topic_offsets.latest[source.isolation_level]
+        self._earliest = topic_offsets.earliest
+        self._advances = topic_offsets.advances
+        self._unknown = topic_offsets.unknown
+        self._ages = TopicAges(topic_offsets, source.isolation_level, measure_time, since_s)
         self._measure_time = measure_time
         self._max_age_s = max_age_s
         self._obstacle = _obstacle(source, name, topic, self._topic_id)
@@ -179,7 +183,7 @@ class TopicMeasure:
         self, number: int, at: int | None, earliest: int | None, latest: int | None
     ) -> float | None:
         """Seconds until the log start reaches the position, at its rate: see `Advances`."""
-        advances = self._advances.get(TopicPartition(self._name, number))
+        advances = self._advances.get(number)
         at = at if at is not None else earliest
         if advances is None or at is None or earliest is None or latest is None or latest <= at:
             return None
@@ -199,7 +203,7 @@ class TopicMeasure:
         fresh = read is not None and read.requested_s >= self._measure_time.requested_s
         if self._topic.numbers and number not in self._topic.numbers and not fresh:
             return Verdict("GONE", f"topic {self._name} has no partition {number}")
-        problem = self._unknown.get(TopicPartition(self._name, number)) or self._topic.missing
+        problem = self._unknown.get(number) or self._topic.missing
         if read is None:
             return Verdict("UNKNOWN", problem or "not measured yet")
         measured_at_ms = None

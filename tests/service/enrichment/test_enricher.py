@@ -20,14 +20,14 @@ from tests.service.asking import (
     source,
 )
 from tests.service.second_broker import frozen, place, second_broker
+from tests.service.states import latest_of, unknown_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
 
 def latest(enricher: Enricher, topic: str, cluster: str = "default") -> int | None:
-    found = enricher.offsets[cluster].latest["read_uncommitted"].get(topic, {}).get(0)
-    return found.offset if found else None
+    return latest_of(enricher.offsets[cluster]).get(TopicPartition(topic, 0))
 
 
 async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> None:
@@ -55,8 +55,8 @@ async def test_a_query_on_a_healthy_broker_never_waits_for_a_frozen_one() -> Non
                     assert latest(enricher, "here") == count
                 # All this took less than one wait for the broker's answer would have.
                 assert time.monotonic() - frozen_s < timeout_s
-                kept = enricher.offsets["default"].latest["read_uncommitted"]
-                assert kept["there"][0].requested_s < frozen_s
+                kept = enricher.offsets["default"]["there"].latest["read_uncommitted"]
+                assert kept[0].requested_s < frozen_s
             client.produce("there", [b"x"], partition=0)
 
             async def fresh() -> bool:
@@ -81,7 +81,7 @@ async def test_a_cluster_that_is_away_holds_up_only_who_reads_from_it_and_not_fo
             return latest(enricher, topic_name) == 0 and "away" in enricher.unreachable
 
         await eventually(known, "the near cluster is measured")
-        unknown = enricher.offsets["away"].unknown
+        unknown = unknown_of(enricher.offsets["away"])
         assert unknown == {TopicPartition("far", 0): "no broker answers"}
 
         async def explained() -> bool:
@@ -124,7 +124,7 @@ async def test_a_query_of_no_configured_cluster_is_told_at_once(kafka: LocalKafk
         told = await enricher.next_measured()
         assert told.states == [nowhere, elsewhere]
         assert began_s <= told.requested_s <= time.monotonic()
-        assert enricher.offsets["default"].topics == {}
+        assert enricher.offsets["default"] == {}
 
 
 async def test_what_nobody_took_is_told_once_as_it_was_asked_for_last(

@@ -16,6 +16,7 @@ from sparklag_kafka.protocol.metadata import MetadataResponse, TopicMetadata
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
 from tests.service.asking import of_sources, query, source
+from tests.service.states import latest_of, unknown_of
 
 _ORDERS = TopicPartition("orders", 0)
 _NOT_LEADER = 6
@@ -40,36 +41,31 @@ def said(*offsets: int, error: int = 0) -> bytes:
     return encoded
 
 
-def take(made: OffsetTable, answer: bytes, asked_s: float, partitions: int = 1) -> set[str]:
-    part = TopicPart("orders", tuple(range(partitions)))
-    stale, doubtful = made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1)
+def take(made: OffsetTable, answer: bytes, asked_s: float) -> set[str]:
+    stale, doubtful = made.take_latest("read_uncommitted", answer, asked_s, asked_s + 0.1)
     if doubtful:
         # It is the same topic still.
-        made.take_latest("read_uncommitted", [part], answer, asked_s, asked_s + 0.1, doubtful)
+        made.take_latest("read_uncommitted", answer, asked_s, asked_s + 0.1, doubtful)
     return stale
 
 
 def latest(made: OffsetTable) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, number): one.offset
-        for topic, ends in made.offsets.latest["read_uncommitted"].items()
-        for number, one in ends.items()
-    }
+    return latest_of(made.offsets)
 
 
 def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() -> None:
     made = table()
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
-    assert made.offsets.latest["read_uncommitted"]["orders"][0] == LatestOffset(5, 1.0)
-    assert made.offsets.unknown == {
+    assert made.offsets["orders"].latest["read_uncommitted"][0] == LatestOffset(5, 1.0)
+    assert unknown_of(made.offsets) == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
-    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.5)
-    assert made.offsets.unknown == {_ORDERS: "broker 1 did not answer within 5 s"}
+    made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.5)
+    assert unknown_of(made.offsets) == {_ORDERS: "broker 1 did not answer within 5 s"}
     assert take(made, said(6), 3.0) == set()
     assert latest(made) == {_ORDERS: 6}
-    assert made.offsets.unknown == {}
+    assert unknown_of(made.offsets) == {}
 
 
 def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> None:
@@ -77,24 +73,23 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     take(made, said(7), 3.0)
     take(made, said(5), 2.0)
     take(made, said(-1, error=_NOT_LEADER), 2.0)
-    made.fail([_ORDERS], "broker 1 did not answer within 5 s", 2.0)
-    assert made.offsets.latest["read_uncommitted"] == {"orders": {0: LatestOffset(7, 3.0)}}
-    assert made.offsets.unknown == {}
+    made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.0)
+    assert made.offsets["orders"].latest["read_uncommitted"] == {0: LatestOffset(7, 3.0)}
+    assert unknown_of(made.offsets) == {}
 
 
 def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_confirmed() -> None:
     made = table()
-    part = TopicPart("orders", (0,))
     take(made, said(500_000), 1.0)
     # A second is enough to write 500,001 records, and not 2,000,001.
-    stale, doubtful = made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0)
+    stale, doubtful = made.take_latest("read_uncommitted", said(500_001), 2.0, 2.0)
     assert (stale, doubtful) == (set(), {"orders"})
     assert latest(made) == {TopicPartition("orders", 0): 500_000}
     assert not made.is_recreated(found("first"))
     assert made.is_recreated(found("second"))
-    made.take_latest("read_uncommitted", [part], said(500_001), 2.0, 2.0, {"orders"})
+    made.take_latest("read_uncommitted", said(500_001), 2.0, 2.0, {"orders"})
     take(made, said(2_000_000), 2.5)
-    stale, doubtful = made.take_latest("read_uncommitted", [part], said(2_000_001), 3.0, 3.0)
+    stale, doubtful = made.take_latest("read_uncommitted", said(2_000_001), 3.0, 3.0)
     assert (stale, doubtful) == (set(), set())
     assert latest(made) == {TopicPartition("orders", 0): 2_000_001}
 
@@ -105,11 +100,11 @@ def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again(
     assert take(made, said(2), 2.0) == {"orders"}
     assert take(made, said(2), 3.0) == {"orders"}
     assert latest(made) == {_ORDERS: 9}
-    assert _ORDERS in made.offsets.unknown
+    assert _ORDERS in unknown_of(made.offsets)
     made.update_topic(found("first"), 4.0, 4.1)
     take(made, said(2), 5.0)
     assert latest(made) == {_ORDERS: 2}
-    assert made.offsets.unknown == {}
+    assert unknown_of(made.offsets) == {}
     # The next time it has to be looked at anew.
     take(made, said(1), 6.0)
     assert latest(made) == {_ORDERS: 2}
@@ -120,20 +115,19 @@ def test_nothing_of_a_topic_stays_that_was_created_anew(
     old_id: str | None, new_id: str | None
 ) -> None:
     made = table(old_id, partitions=2)
-    part = TopicPart("orders", (0, 1))
-    take(made, said(9, 9), 1.0, partitions=2)
-    made.take_earliest([part], said(4, 4), 1.0)
+    take(made, said(9, 9), 1.0)
+    made.take_earliest(said(4, 4), 1.0)
     epoch = made.epoch
     # A broker without ids shows it by a partition that is gone.
     made.update_topic(found(new_id, partitions=1), 2.0, 2.5)
     assert latest(made) == {}
-    assert made.offsets.earliest == {}
+    assert made.offsets["orders"].earliest == {}
     assert made.epoch > epoch
     # Asked for before it was known: this may be of the old one.
-    take(made, said(9, 9), 2.4, partitions=2)
-    made.take_earliest([part], said(4, 4), 2.4)
+    take(made, said(9, 9), 2.4)
+    made.take_earliest(said(4, 4), 2.4)
     assert latest(made) == {}
-    assert made.offsets.earliest == {}
+    assert made.offsets["orders"].earliest == {}
     take(made, said(1), 2.6)
     assert latest(made) == {_ORDERS: 1}
 
@@ -143,17 +137,33 @@ def test_partitions_that_are_added_leave_the_values_there_are() -> None:
     take(made, said(9), 1.0)
     made.update_topic(found(None, partitions=3), 2.0, 2.1)
     assert latest(made) == {_ORDERS: 9}
-    assert made.offsets.topics["orders"].partitions == (0, 1, 2)
+    assert made.offsets["orders"].description.partitions == (0, 1, 2)
 
 
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)
     assert not made.update_topic(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
-    topic = made.offsets.topics["orders"]
+    topic = made.offsets["orders"].description
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
     made.update_topic(found("second"), 3.0, 3.1)
+    assert latest(made) == {}
+
+
+def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
+    made = table()
+    take(made, said(9), 1.0)
+    gone = TopicMetadata("orders", 3, None, {})
+    made.update_topic(gone, 2.0, 2.1)
+    assert latest(made) == {}
+    epoch = made.epoch
+    made.update_topic(gone, 3.0, 3.1)
+    assert made.epoch == epoch, "nothing is to be planned anew"
+    made.topic("orders").log_ends_of("read_uncommitted").insert(1.0, {0: 9})
+    made.update_topic(found("second"), 4.0, 4.1)
+    assert made.offsets["orders"].log_ends == {}
+    take(made, said(9), 4.05)
     assert latest(made) == {}
 
 
@@ -172,24 +182,22 @@ def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> Non
     )
     assert {(leader, part.numbers) for leader, _, part in plan.parts} == {(1, (0, 2)), (2, (1,))}
     assert plan.unknown == {
-        TopicPartition("orders", 3): "the partition has no leader",
-        TopicPartition("orders", 7): "topic orders has no such partition",
-        TopicPartition("gone", 0): "topic gone does not exist",
+        "orders": {3: "the partition has no leader", 7: "topic orders has no such partition"},
+        "gone": {0: "topic gone does not exist"},
     }
     assert plan.undescribed == {"new": []}
 
 
 def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_it_back() -> None:
     made = table(partitions=2)
-    take(made, said(5, 5), 1.0, partitions=2)
-    made.take_earliest([TopicPart("orders", (0, 1))], said(0, 0), 1.0)
-    made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))], 2.0)
+    take(made, said(5, 5), 1.0)
+    made.take_earliest(said(0, 0), 1.0)
+    made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))])
     assert latest(made) == {_ORDERS: 5}
-    assert made.offsets.earliest == {"orders": {0: 0}}
-    made.retain([], 3.0)
-    take(made, said(5, 5), 2.5, partitions=2)
-    assert made.offsets.topics == {}
-    assert latest(made) == {}
+    assert made.offsets["orders"].earliest == {0: 0}
+    made.retain([])
+    take(made, said(5, 5), 2.5)
+    assert made.offsets == {}
 
 
 def test_requests_are_what_aiokafka_writes() -> None:

@@ -24,6 +24,7 @@ from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
+from tests.service.states import latest_of, unknown_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -36,13 +37,11 @@ async def cluster(kafka: LocalKafka) -> AsyncIterator[WatchedCluster]:
 
 
 def latest(cluster: WatchedCluster, *, committed: bool = False) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, number): found.offset
-        for topic, ends in cluster.offsets.latest[
-            "read_committed" if committed else "read_uncommitted"
-        ].items()
-        for number, found in ends.items()
-    }
+    return latest_of(cluster.offsets, "read_committed" if committed else "read_uncommitted")
+
+
+def unknown(cluster: WatchedCluster) -> dict[TopicPartition, str]:
+    return unknown_of(cluster.offsets)
 
 
 async def asked_until(
@@ -81,7 +80,7 @@ async def test_healthy_partitions_are_answered_as_aiokafka_answers_them(
     assert sum(expected.values()) == 100
 
     async def earliest_known() -> bool:
-        return bool(cluster.offsets.earliest == {topic_name: first})
+        return cluster.offsets[topic_name].earliest == first
 
     await eventually(earliest_known, "the earliest offsets come by themselves")
 
@@ -92,8 +91,8 @@ async def test_more_partitions_than_one_request_holds_are_all_answered(
     second_client.create(topic_name, 1_050)
     state = of_sources("new", source(topics=(topic_name,)))
     await asked_until(cluster, state, lambda: len(latest(cluster)) == 1_050, "all are answered")
-    assert cluster.offsets.topics[topic_name].partitions == tuple(range(1_050))
-    assert cluster.offsets.unknown == {}
+    assert cluster.offsets[topic_name].description.partitions == tuple(range(1_050))
+    assert unknown(cluster) == {}
 
 
 async def test_an_offset_was_asked_for_after_its_query_was(
@@ -106,7 +105,7 @@ async def test_an_offset_was_asked_for_after_its_query_was(
         second_client.produce(topic_name, [b"x"])
         asked_s = time.monotonic()
         await ask(cluster, state)
-        found = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+        found = cluster.offsets[topic_name].latest["read_uncommitted"][0]
         assert found.offset == count
         assert found.requested_s >= asked_s
 
@@ -133,11 +132,11 @@ async def test_a_missing_topic_costs_only_its_own_partitions_and_is_not_created(
                 state,
                 lambda: (
                     latest(cluster) == {there: 0}
-                    and cluster.offsets.unknown == {gone: "topic gone does not exist"}
+                    and unknown(cluster) == {gone: "topic gone does not exist"}
                 ),
                 "the one is measured, the other named",
             )
-        topic = cluster.offsets.topics["gone"]
+        topic = cluster.offsets["gone"].description
         assert (topic.missing, topic.gone) == ("topic gone does not exist", True)
     assert "gone" not in second.topics()
 
@@ -156,13 +155,13 @@ async def test_a_topic_deleted_while_it_is_watched_leaves_nothing_and_is_not_cre
         await asked_until(
             cluster,
             state,
-            lambda: cluster.offsets.topics[topic_name].gone and not latest(cluster),
+            lambda: cluster.offsets[topic_name].description.gone and not latest(cluster),
             "the topic is gone",
         )
-        assert cluster.offsets.earliest == {}
+        assert cluster.offsets[topic_name].earliest == {}
         await ask(cluster, state)
         reason = f"topic {topic_name} does not exist"
-        assert cluster.offsets.unknown == {partition: reason}
+        assert unknown(cluster) == {partition: reason}
         assert topic_name not in second.topics()
 
 
@@ -177,7 +176,7 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
     # Shorter or longer, its metadata is read for that, and not in its turn.
     async with watching(kafka.bootstrap_servers, metadata_interval_s=1_000.0) as cluster:
         await measured(cluster, state)
-        old_id = cluster.offsets.topics[topic_name].topic_id
+        old_id = cluster.offsets[topic_name].description.topic_id
         assert old_id is not None
         assert len(old_id) == 22
         second_client.delete(topic_name)
@@ -185,7 +184,7 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
         second_client.produce(topic_name, [b"x"] * refilled, partition=0)
 
         def is_new() -> bool:
-            topic = cluster.offsets.topics[topic_name]
+            topic = cluster.offsets[topic_name].description
             if topic.topic_id not in (None, old_id):
                 # From now on nothing of the old one is to be seen.
                 assert TopicPartition(topic_name, 1) not in latest(cluster)
@@ -195,7 +194,7 @@ async def test_a_topic_created_anew_is_told_by_its_id_and_starts_without_old_val
             return topic.topic_id not in (None, old_id) and bool(latest(cluster))
 
         await asked_until(cluster, state, is_new, "the new topic is measured")
-        assert cluster.offsets.topics[topic_name].partitions == (0,)
+        assert cluster.offsets[topic_name].description.partitions == (0,)
 
 
 async def test_partitions_added_later_are_found(
@@ -207,7 +206,7 @@ async def test_partitions_added_later_are_found(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(60)
     await asked_until(cluster, state, lambda: len(latest(cluster)) == 3, "three are measured")
-    assert cluster.offsets.topics[topic_name].partitions == (0, 1, 2)
+    assert cluster.offsets[topic_name].description.partitions == (0, 1, 2)
 
 
 async def test_a_partition_the_topic_does_not_have_is_named(
@@ -219,7 +218,7 @@ async def test_a_partition_the_topic_does_not_have_is_named(
     await asked_until(
         cluster, state, lambda: latest(cluster) == {TopicPartition(topic_name, 0): 0}, "measured"
     )
-    assert cluster.offsets.unknown == {beyond: f"topic {topic_name} has no such partition"}
+    assert unknown(cluster) == {beyond: f"topic {topic_name} has no such partition"}
 
 
 async def test_a_topic_that_appears_later_is_found(
@@ -227,10 +226,10 @@ async def test_a_topic_that_appears_later_is_found(
 ) -> None:
     state = query({topic_name: [0]})
     partition = TopicPartition(topic_name, 0)
-    await asked_until(cluster, state, lambda: partition in cluster.offsets.unknown, "missing")
+    await asked_until(cluster, state, lambda: partition in unknown(cluster), "missing")
     second_client.create(topic_name, 1)
     await measured(cluster, state)
-    assert cluster.offsets.unknown == {}
+    assert unknown(cluster) == {}
 
 
 async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
@@ -243,17 +242,17 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
     state = query({topic_name: [0]})
     async with watching(creating.bootstrap_servers, measure_timeout_s=1.0) as cluster:
         await measured(cluster, state)
-        good = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+        good = cluster.offsets[topic_name].latest["read_uncommitted"][0]
         creating.freeze()
         try:
             await asked_until(
                 cluster,
                 state,
-                lambda: "did not answer within 1 s" in cluster.offsets.unknown.get(partition, ""),
+                lambda: "did not answer within 1 s" in unknown(cluster).get(partition, ""),
                 "the deadline has passed",
             )
             # It may have answered a request that came before the signal.
-            kept = cluster.offsets.latest["read_uncommitted"][topic_name][0]
+            kept = cluster.offsets[topic_name].latest["read_uncommitted"][0]
             assert kept.offset == good.offset
 
             async def given_up() -> bool:
@@ -264,9 +263,7 @@ async def test_a_frozen_broker_costs_its_deadline_and_no_more_and_comes_back(
             assert cluster.unreachable.startswith("no broker answers")
         finally:
             creating.thaw()
-        await asked_until(
-            cluster, state, lambda: not cluster.offsets.unknown, "the broker answers again"
-        )
+        await asked_until(cluster, state, lambda: not unknown(cluster), "the broker answers again")
         assert cluster.unreachable is None
 
 
@@ -282,14 +279,14 @@ async def test_a_cluster_that_is_away_at_first_and_later_again_is_measured_when_
             await asked_until(
                 cluster,
                 state,
-                lambda: cluster.unreachable is not None and partition in cluster.offsets.unknown,
+                lambda: cluster.unreachable is not None and partition in unknown(cluster),
                 "it is away",
             )
             creating.start()
             await asked_until(
                 cluster,
                 state,
-                lambda: partition in latest(cluster) and not cluster.offsets.unknown,
+                lambda: partition in latest(cluster) and not unknown(cluster),
                 "it is back",
             )
             assert cluster.unreachable is None
@@ -320,7 +317,7 @@ async def test_read_committed_ends_at_the_last_stable_offset(
 
 async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> None:
     await ask(cluster, of_sources("none"))
-    assert cluster.offsets.topics == {}
+    assert cluster.offsets == {}
 
 
 async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
@@ -349,10 +346,10 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
             await asked_until(
                 cluster,
                 state,
-                lambda: cluster.offsets.unknown == {partition: reason},
+                lambda: unknown(cluster) == {partition: reason},
                 "it is forbidden",
             )
-            topic = cluster.offsets.topics[topic_name]
+            topic = cluster.offsets[topic_name].description
             assert (topic.missing, topic.gone) == (reason, False)
             admin = AdminClient({"bootstrap.servers": broker.internal_servers})
             allowed = AclBinding(
@@ -367,7 +364,7 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
             for done in admin.create_acls([allowed]).values():
                 done.result(60)
             await measured(cluster, state)
-            assert cluster.offsets.unknown == {}
+            assert unknown(cluster) == {}
 
 
 @pytest.fixture(scope="module")
@@ -387,7 +384,7 @@ async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
         first.bootstrap_servers, metadata_interval_s=1.0, measure_timeout_s=120.0
     ) as cluster:
         await measured(cluster, query({"here": [0]}))
-        assert "new" not in cluster.offsets.topics
+        assert "new" not in cluster.offsets
         cluster.pool._last_responder = cluster._table.brokers[NODE_ID]
         with frozen(second_node):
             state = of_sources("new", source(topics=("here", "new")))
@@ -395,8 +392,8 @@ async def test_metadata_goes_on_while_the_broker_that_gave_it_is_frozen(
                 cluster,
                 state,
                 lambda: (
-                    "new" in cluster.offsets.topics
-                    and cluster.offsets.topics["new"].partitions == (0,)
+                    "new" in cluster.offsets
+                    and cluster.offsets["new"].description.partitions == (0,)
                 ),
                 "the other broker gives the metadata",
             )
@@ -418,14 +415,14 @@ async def test_a_partition_without_a_leader_costs_only_itself_and_keeps_its_last
         await asked_until(
             cluster,
             state,
-            lambda: cluster.offsets.unknown == {there: "the partition has no leader"},
+            lambda: unknown(cluster) == {there: "the partition has no leader"},
             "the lost partition is named as leaderless",
         )
         assert latest(cluster) == {here: 3, there: 0}
         asked_s = time.monotonic()
         await ask(cluster, state)
-        good = cluster.offsets.latest["read_uncommitted"]
-        here_s, there_s = (good[one.topic][one.partition].requested_s for one in (here, there))
+        good = cluster.offsets["spread"].latest["read_uncommitted"]
+        here_s, there_s = (good[one.partition].requested_s for one in (here, there))
         assert here_s >= asked_s > there_s
 
 

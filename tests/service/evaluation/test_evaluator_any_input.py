@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 
 from sparklag_schemas import LagEvent, SourcePosition, decode_lag_event, encode
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    OffsetsByCluster,
+    Topic,
+    TopicOffsets,
+)
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from tests.messages import OTHER_RUN, RUN_ID, observation
 from tests.service.states import (
     NO_LEADER,
     Follower,
     moment,
-    partition,
 )
 
 
@@ -51,26 +55,27 @@ def anything_said(dice: random.Random, now_s: float) -> OffsetsByCluster:
     for cluster in ("default", "east"):
         if dice.random() < 0.1:
             continue
-        answer = offsets[cluster] = ClusterOffsets()
+        answer: dict[str, TopicOffsets] = {}
+        offsets[cluster] = answer
         for topic in ("orders", "returns"):
+            of_topic = answer[topic] = TopicOffsets()
             kind = dice.choice(["there"] * 6 + ["gone", "forbidden", "unseen"])
             if kind == "there":
                 topic_id = dice.choice(["id-a", "id-a", "id-a", "id-b", None])
-                answer.topics[topic] = Topic(topic_id, tuple(range(dice.randint(1, 4))))
+                of_topic.description = Topic(topic_id, tuple(range(dice.randint(1, 4))))
             elif kind != "unseen":
-                answer.topics[topic] = Topic(None, (), f"topic {topic} is {kind}", kind == "gone")
+                missing = f"topic {topic} is {kind}"
+                of_topic.description = Topic(None, (), missing, kind == "gone")
             for number in range(4):
-                for level in answer.latest.values():
+                for latest in of_topic.latest.values():
                     if dice.random() < 0.8:
                         requested_s = now_s - dice.choice([0, 0, 0, 1, 59, 61])
-                        level.setdefault(topic, {})[number] = LatestOffset(
-                            dice.randint(0, 20), requested_s
-                        )
+                        latest[number] = LatestOffset(dice.randint(0, 20), requested_s)
                 if dice.random() < 0.8:
                     start = dice.choice([0, 0, dice.randint(0, 20)])
-                    answer.earliest.setdefault(topic, {})[number] = start
+                    of_topic.earliest[number] = start
                 if dice.random() < 0.2:
-                    answer.unknown[partition(number, topic)] = NO_LEADER
+                    of_topic.unknown[number] = NO_LEADER
     return offsets
 
 

@@ -6,7 +6,12 @@ from __future__ import annotations
 import pytest
 
 from sparklag_schemas import SourcePosition
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, OffsetsByCluster, Topic
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterOffsets,
+    OffsetsByCluster,
+    Topic,
+    TopicOffsets,
+)
 from tests.messages import OTHER_RUN, observation, position
 from tests.service.states import (
     Follower,
@@ -155,7 +160,7 @@ def test_a_topic_that_is_gone_needs_no_words_to_be_told() -> None:
 
 
 def gone() -> ClusterOffsets:
-    return ClusterOffsets(topics={"orders": Topic(gone=True)})
+    return {"orders": TopicOffsets(Topic(gone=True), 0.0)}
 
 
 def test_a_partition_that_is_gone_is_told_beside_those_that_are_there() -> None:
@@ -191,8 +196,7 @@ def test_a_topic_without_any_known_partition_is_not_passed_over(
     offsets: OffsetsByCluster, status: str, reason: str
 ) -> None:
     query = state(source({"orders": {0: 5}}, topics=("orders", "returns")))
-    both = {"default": ClusterOffsets(topics=dict(offsets["default"].topics))} if offsets else {}
-    found = evaluated(query, said({0: 70}, beside=both))
+    found = evaluated(query, said({0: 70}, beside=offsets))
     assert (found.total_lag, found.topics[1].total_lag) == (65, None)
     assert (found.status, found.reason) == (status, reason)
 

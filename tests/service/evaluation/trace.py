@@ -8,14 +8,14 @@ from typing import Any
 from sparklag_schemas import Batch, LagEvent, PartitionLag, SourcePosition, Thresholds
 from sparklag_service.enrichment.cluster_offsets import (
     Advances,
-    ClusterOffsets,
     MeasureTime,
     RecordTime,
     Topic,
+    TopicOffsets,
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from tests.messages import RUN_ID, observation, position
-from tests.service.states import USUAL, Follower, moment, partition
+from tests.service.states import USUAL, Follower, moment
 
 
 class Trace:
@@ -49,8 +49,7 @@ class Trace:
         self._fields = fields
         burrow_clusters = ("default",) if burrow else ()
         self._follower = Follower(thresholds=thresholds, burrow_clusters=burrow_clusters)
-        self._offsets = ClusterOffsets()
-        self._offsets.topics["orders"] = Topic("id-a", tuple(range(partitions)))
+        self._offsets = TopicOffsets(Topic("id-a", tuple(range(partitions))), 0.0)
         self.unread: set[int] = set()
         """Partitions whose leader does not answer."""
         self.clock_off_s = 0.0
@@ -93,26 +92,26 @@ class Trace:
 
     def measure(self, *, silent: bool = False) -> LagEvent:
         """Now."""
-        latest = self._offsets.latest["read_uncommitted"].setdefault("orders", {})
-        earliest = self._offsets.earliest.setdefault("orders", {})
+        latest, earliest = self._offsets.latest["read_uncommitted"], self._offsets.earliest
         for number, end in enumerate(self.ends):
             if number not in self.unread:
                 latest[number] = LatestOffset(end, self.now_s)
             start = self.starts[number]
             if start > earliest.get(number, start):
-                known = self._offsets.advances.get(partition(number), Advances(()))
-                self._offsets.advances[partition(number)] = known.with_step(self.now_s, start)
+                known = self._offsets.advances.get(number, Advances(()))
+                self._offsets.advances[number] = known.with_step(self.now_s, start)
             earliest[number] = start
         rows = [latest.get(number) for number in range(len(self.ends))]
-        history = self._offsets.log_ends_of("read_uncommitted", "orders")
+        history = self._offsets.log_ends_of("read_uncommitted")
         history.append(self.now_s, rows, self._refresh_s)
-        said = self._follower.measure({"default": self._offsets}, self._moment, silent=silent)
+        offsets = {"default": {"orders": self._offsets}}
+        said = self._follower.measure(offsets, self._moment, silent=silent)
         self.events.append(said)
         return said
 
     def sampled(self, number: int, timestamp_ms: int) -> None:
         """The record at the query's position was read."""
-        self._offsets.record_times[partition(number)] = RecordTime(self.at[number], timestamp_ms)
+        self._offsets.record_times[number] = RecordTime(self.at[number], timestamp_ms)
 
     def batch(self, duration_s: float = 1.0, *, most: int | None = None, **fields: Any) -> None:
         """A batch that reads what is there (`most` of each partition), and takes so long."""
@@ -167,9 +166,7 @@ class Trace:
     def change_hands(self) -> None:
         """Another instance goes on, with what the last event says."""
         self._follower.restart()
-        offsets = ClusterOffsets()
-        offsets.topics.update(self._offsets.topics)
-        self._offsets = offsets
-        times = offsets.log_ends_of("read_uncommitted", "orders")
+        self._offsets = TopicOffsets(self._offsets.description, 0.0)
+        times = self._offsets.log_ends_of("read_uncommitted")
         ends = {one.partition: one.latest_offset or 0 for one in self.event.topics[0].partitions}
         times.insert(self.now_s, ends)

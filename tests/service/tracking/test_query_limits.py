@@ -7,7 +7,7 @@ import pytest
 
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, Topic, measured_partitions
+from sparklag_service.enrichment.cluster_offsets import Topic, TopicOffsets, measured_partitions
 from sparklag_service.tracking.query_limits import (
     QueryLimits,
     near_limits,
@@ -77,6 +77,6 @@ def test_of_an_observation_positions_plans_and_topics_count() -> None:
 
 def test_of_a_query_every_partition_that_its_topics_have_counts() -> None:
     state = query({"orders": [0, 1], "gone": [0]})
-    offsets = {"default": ClusterOffsets(topics={"orders": Topic("id", tuple(range(7)))})}
+    offsets = {"default": {"orders": TopicOffsets(Topic("id", tuple(range(7))))}}
     assert measured_partitions(state, offsets) == 8
     assert measured_partitions(state, {}) == 3

@@ -80,7 +80,7 @@ class EarlierEnds:
 
     def tidy(self) -> None:
         """Forget topics that are not watched any more."""
-        self._done = {key for key in self._done if key[2].topic in self._offsets.topics}
+        self._done = {key for key in self._done if key[2].topic in self._offsets}
 
     async def look_up_pending(self) -> None:
         """Wait until something is requested, and look it up."""
@@ -104,9 +104,9 @@ class EarlierEnds:
         for part, ends in zip(by_leader.values(), results, strict=True):
             for (age_s, topic), row in ends.items():
                 rows.setdefault((age_s, part[0].level, topic), {}).update(row)
-        for (age_s, level, topic), row in sorted(rows.items()):
-            if topic in self._offsets.topics:
-                self._offsets.log_ends_of(level, topic).insert(now_s - age_s, row)
+        for (age_s, level, name), row in sorted(rows.items()):
+            if name in self._offsets:
+                self._offsets[name].log_ends_of(level).insert(now_s - age_s, row)
             # Two hundred rows of thousands of partitions each.
             await asyncio.sleep(0)
 

@@ -35,12 +35,12 @@ def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator
     """
     level = source.isolation_level
     for name in source.watched_topics():
-        topic = offsets.topics.get(name)
-        if topic is None or topic.missing is not None:
+        topic = offsets.get(name)
+        if topic is None or topic.description.missing is not None:
             continue
         positions = (source.processed or {}).get(name, {})
-        ends, starts = offsets.latest[level].get(name, {}), offsets.earliest.get(name, {})
-        for number in source.watched_partitions(name, topic.partitions):
+        ends, starts = topic.latest[level], topic.earliest
+        for number in source.watched_partitions(name, topic.description.partitions):
             latest, earliest, position = ends.get(number), starts.get(number), positions.get(number)
             if position is None and source.processed is not None:
                 # The partition was added: it is read from its first record on.
@@ -54,13 +54,14 @@ def lagging_partitions(source: SourceState, offsets: ClusterOffsets) -> Iterator
                 yield None
                 continue
             partition = TopicPartition(name, number)
-            yield Lagging(partition, level, position, latest, topic.topic_id)
+            yield Lagging(partition, level, position, latest, topic.description.topic_id)
 
 
 def is_older_than_measurements(lagging: Lagging, offsets: ClusterOffsets) -> bool:
     """Whether its record was there before the topic was measured: only a minimum age is known."""
-    topic, number = lagging.partition
-    times = offsets.log_ends[lagging.level].get(topic)
+    name, number = lagging.partition
+    topic = offsets.get(name)
+    times = topic.log_ends.get(lagging.level) if topic is not None else None
     if times is None:
         return True
     return times.bracket(number, lagging.position, lagging.latest).older_s is None

@@ -133,8 +133,8 @@ class Sampler:
     def tidy(self) -> None:
         """Forget what is over."""
         self._postponed.tidy(self._clock())
-        self._batch_sizes.retain(self._offsets.topics)
-        self._logged = {key for key in self._logged if key[0] in self._offsets.topics}
+        self._batch_sizes.retain(self._offsets)
+        self._logged = {key for key in self._logged if key[0] in self._offsets}
 
     async def aclose(self) -> None:
         """Close the connections; bounded in time."""
@@ -154,7 +154,8 @@ class Sampler:
 
     def _is_due(self, lagging: Lagging) -> bool:
         partition, now_s = lagging.partition, self._clock()
-        sampled = self._offsets.record_times.get(partition)
+        topic = self._offsets.get(partition.topic)
+        sampled = topic.record_times.get(partition.partition) if topic is not None else None
         return (sampled is None or sampled.offset != lagging.position) and not any(
             self._postponed.contains(key, now_s)
             for key in (partition.topic, partition, lagging.key)
@@ -233,11 +234,11 @@ class Sampler:
         _log.debug("%s at %s is %s: %s", partition, lagging.position, outcome, search.reason)
         if outcome == "sampled":
             self._logged.discard((topic, "forbidden"))
-            metadata = self._offsets.topics.get(topic)
+            offsets = self._offsets.get(topic)
             # Not of a topic that had this name before.
-            if metadata is not None and metadata.topic_id == lagging.topic_id:
+            if offsets is not None and offsets.description.topic_id == lagging.topic_id:
                 record_time = RecordTime(lagging.position, search.timestamp_ms)
-                self._offsets.record_times[partition] = record_time
+                offsets.record_times[partition.partition] = record_time
                 self._postponed.add(partition, now_s + _SHOWN_S)
         elif outcome == "forbidden":
             self._postponed.add(topic, now_s + FORBIDDEN_S)

@@ -16,6 +16,7 @@ from sparklag_service.enrichment.record_times.limits import Postponed
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.tracking.query_state import QueryState
 from tests.service.asking import enriching, measured_in_order, of_sources, source
+from tests.service.states import latest_of
 from tests.waiting import eventually
 
 OFTEN = TimeLagSettings(sample_interval_s=0.1)
@@ -40,17 +41,21 @@ class Sampled:
 
     def times(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Topic and partition; position and time."""
-        found = self.enricher.offsets["default"].record_times
-        return {(*key,): (one.offset, one.timestamp_ms) for key, one in found.items()}
+        return {
+            (name, number): (one.offset, one.timestamp_ms)
+            for name, topic in self.enricher.offsets["default"].items()
+            for number, one in topic.record_times.items()
+        }
 
     def ends(self, topic: str) -> dict[int, int]:
         """Where its partitions' logs end, of those that were read."""
-        latest = self.enricher.offsets["default"].latest["read_uncommitted"]
-        return {number: one.offset for number, one in latest.get(topic, {}).items()}
+        latest = latest_of(self.enricher.offsets["default"])
+        return {at.partition: offset for at, offset in latest.items() if at.topic == topic}
 
     def forget(self) -> None:
         """What was found, so that another position of the partition need not wait."""
-        self.enricher.offsets["default"].record_times.clear()
+        for topic in self.enricher.offsets["default"].values():
+            topic.record_times.clear()
         self.record_times._sampler._postponed = Postponed()
 
     async def until(self, condition: Any, what: str, *states: QueryState) -> None:

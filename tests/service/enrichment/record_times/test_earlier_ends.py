@@ -40,14 +40,11 @@ async def test_each_record_is_found_between_the_two_ages_it_came_between(
     async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 9, "they are looked up", state)
-        said = sampled.enricher.offsets["default"]
-        times, latest = (
-            said.log_ends["read_uncommitted"][topic_name],
-            said.latest["read_uncommitted"],
-        )
+        said = sampled.enricher.offsets["default"][topic_name]
+        times, latest = said.log_ends["read_uncommitted"], said.latest["read_uncommitted"]
 
         def bracket(number: int) -> Bracket:
-            return times.bracket(number, number, latest[topic_name][number])
+            return times.bracket(number, number, latest[number])
 
         await sampled.until(
             lambda: (
@@ -128,11 +125,11 @@ async def test_a_log_without_newer_records_ended_where_it_ends(
     async with sampling(kafka.bootstrap_servers, time_lag=OFF) as sampled:
         counts = sampled.record_times.counts
         await sampled.until(lambda: counts.looked_up == 1, "it is looked up", state)
-        said = sampled.enricher.offsets["default"]
-        times = said.log_ends["read_uncommitted"][topic_name]
+        said = sampled.enricher.offsets["default"][topic_name]
+        times = said.log_ends["read_uncommitted"]
 
         def is_between() -> bool:
-            latest = said.latest["read_uncommitted"][topic_name][0]
+            latest = said.latest["read_uncommitted"][0]
             bracket = times.bracket(0, 1, latest)
             now_s = time.monotonic()
             return (

@@ -43,11 +43,11 @@ def test_one_that_was_added_is_from_its_first_record_on() -> None:
 
 
 def test_what_is_not_known_is_not() -> None:
-    assert lagging(reading({0: 1}), ClusterOffsets()) == {}
+    assert lagging(reading({0: 1}), {}) == {}
     offsets = said({0: 10})["default"]
     assert lagging(reading({0: 1, 7: 1}), offsets) == {0: 1}
     assert lagging(reading({0: 1}, isolation_level="read_committed"), offsets) == {}
-    offsets.topics["orders"] = Topic(missing="gone", gone=True)
+    offsets["orders"].description = Topic(missing="gone", gone=True)
     assert lagging(reading({0: 1}), offsets) == {}
 
 
@@ -56,7 +56,7 @@ def test_a_record_is_older_where_the_topic_was_not_measured_before_it_came() -> 
     (behind,) = lagging_partitions(reading({0: 5}), offsets)
     assert behind is not None
     assert is_older_than_measurements(behind, offsets), "the topic was not measured at all"
-    times = offsets.log_ends_of("read_uncommitted", "orders")
+    times = offsets["orders"].log_ends_of("read_uncommitted")
     times.append(90.0, [LatestOffset(8, 90.0)], 1.0)
     assert is_older_than_measurements(behind, offsets)
     times.insert(80.0, {0: 5})

@@ -59,8 +59,8 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
         assert counts.requests == requests
         assert (counts.forbidden, counts.failed) == (1, 0)
         assert {topic for topic, _ in sampled.times()} == {open_topic}
-        times = sampled.enricher.offsets["default"].log_ends["read_uncommitted"]
-        assert len(times[secret]) > 1, "its earlier ends are known"
+        times = sampled.enricher.offsets["default"][secret].log_ends["read_uncommitted"]
+        assert len(times) > 1, "its earlier ends are known"
     told = [line for line in logged(caplog) if secret in line]
     assert told == [
         f"Kafka cluster default: no right to read topic {secret}: the age of its records is"

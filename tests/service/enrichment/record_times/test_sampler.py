@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import IsolationLevel
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.cluster_offsets import RecordTime, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import ByteBudget
@@ -64,7 +64,7 @@ class PlayedLeader:
 class PlayedCluster:
     def __init__(self) -> None:
         self.pool: Any = PlayedLeader()
-        self.offsets = ClusterOffsets({"orders": Topic("id", (0, 1))})
+        self.offsets = {"orders": TopicOffsets(Topic("id", (0, 1)), 0.0)}
         self.counts = RecordTimeCounts()
         self.now_s = 1_000.0
         self.sampler = Sampler(
@@ -86,7 +86,7 @@ class PlayedCluster:
 
     @property
     def sampled(self) -> RecordTime | None:
-        return self.offsets.record_times.get(TopicPartition("orders", 0))
+        return self.offsets["orders"].record_times.get(0)
 
 
 def at(
@@ -103,7 +103,7 @@ async def test_a_position_is_sampled_once() -> None:
     cluster = PlayedCluster()
     assert await cluster.sample(at(5)) == [5]
     assert cluster.sampled == RecordTime(5, T + 5)
-    cluster.offsets.record_times.clear()
+    cluster.offsets["orders"].record_times.clear()
     cluster.now_s += 3_599
     assert await cluster.sample(at(5)) == []
     cluster.now_s += 1
@@ -117,7 +117,7 @@ async def test_another_offset_another_level_and_another_topic_of_that_name_are_s
 ) -> None:
     cluster = PlayedCluster()
     await cluster.sample(at(5))
-    cluster.offsets.record_times.clear()
+    cluster.offsets["orders"].record_times.clear()
     cluster.now_s += 3
     assert await cluster.sample(other) == [other.position]
 

@@ -18,7 +18,7 @@ from sparklag_kafka.protocol.metadata import Address
 from sparklag_schemas import TimeLagSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, RecordTime, Topic
+from sparklag_service.enrichment.cluster_offsets import RecordTime, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import ByteBudget
@@ -355,18 +355,17 @@ async def test_no_more_is_read_than_the_budget_allows(
     second_client.create(topic_name, 2)
     servers = kafka.bootstrap_servers
     await write_batches(servers, topic_name, [[T]], partitions=[0, 1], value=b"x" * 50_000)
-    cluster = OneBroker(servers)
-    cluster.offsets.topics[topic_name] = Topic(partitions=(0, 1))
+    cluster = OneBroker(servers, topic_name)
     budget = ByteBudget(time.monotonic(), bytes_per_s=50_000, burst_bytes=1)
     sampler = Sampler("default", cluster, RecordTimeCounts(), budget)
-    times = cluster.offsets.record_times
+    times = cluster.offsets[topic_name].record_times
     try:
         began_s = time.monotonic()
         for number in (0, 1):
             partition = TopicPartition(topic_name, number)
             sampler.request(Lagging(partition, "read_uncommitted", 0, LatestOffset(1, 0.0), None))
-            await holds(partial(operator.contains, times, partition), f"{partition} is sampled")
-            assert times[partition] == RecordTime(0, T)
+            await holds(partial(operator.contains, times, number), f"{partition} is sampled")
+            assert times[number] == RecordTime(0, T)
         # The second waited for what the first had taken, less than a byte of it being saved.
         assert time.monotonic() - began_s >= 0.99
     finally:
@@ -376,8 +375,8 @@ async def test_no_more_is_read_than_the_budget_allows(
 class OneBroker:
     """A cluster whose partitions are all led by one broker."""
 
-    def __init__(self, servers: str) -> None:
-        self.offsets = ClusterOffsets()
+    def __init__(self, servers: str, topic: str) -> None:
+        self.offsets = {topic: TopicOffsets(Topic(partitions=(0, 1)), 0.0)}
         self.pool = BrokerPool(ClusterAccess(servers), timeout_s=30.0)
 
     def leader(self, topic: str, partition: int) -> Address | None:
