@@ -54,7 +54,8 @@ def show(
 ) -> None:
     """Show the last stored batch of a query: its ranges, by partition."""
     settings = _settings(config, store)
-    record = _run(settings, lambda opened: _find(opened, query, at))
+    at_ms = _at_ms(at)
+    record = _run(settings, lambda opened: find_record(opened, query, at_ms))
     if json:
         print_json(_document(record))
         return
@@ -76,7 +77,8 @@ def diff(
     Exit code 0 when it is behind nowhere, 1 when it is, or a partition is in the first alone.
     """
     settings = _settings(config, store)
-    compared = compare(*_run(settings, lambda opened: _find_both(opened, first, second, at)))
+    at_ms = _at_ms(at)
+    compared = compare(*_run(settings, lambda opened: _find_both(opened, first, second, at_ms)))
     if json:
         partitions = [{**each._asdict(), "behind": each.behind} for each in compared.partitions]
         summary = {"behind": compared.behind, "caught_up": compared.caught_up}
@@ -165,16 +167,12 @@ def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) 
     return asyncio.run(run())
 
 
-async def _find(store: OffsetStore, query: str, at: str | None) -> BatchRecord:
-    return await find_record(store, query, _at_ms(at))
-
-
 async def _find_both(
-    store: OffsetStore, first: str, second: str, at: str | None
+    store: OffsetStore, first: str, second: str, at_ms: int | None
 ) -> tuple[BatchRecord, BatchRecord]:
     # The second is read first: it can only seem to be further behind than it is.
-    behind = await _find(store, second, at)
-    return await _find(store, first, at), behind
+    behind = await find_record(store, second, at_ms)
+    return await find_record(store, first, at_ms), behind
 
 
 def _at_ms(at: str | None) -> int | None:

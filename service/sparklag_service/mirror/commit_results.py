@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -63,25 +64,21 @@ def group_outcome(code: int) -> CommitOutcome:
 
 def commit_outcome(offsets: Offsets, codes: Mapping[str, Mapping[int, int]]) -> CommitOutcome:
     """The outcome of a commit of `offsets`, by the error codes of its response."""
-    failed: dict[int, list[str]] = {}
-    failures = total = 0
-    for topic, numbers in offsets.items():
-        total += len(numbers)
-        for number in numbers:
-            code = codes.get(topic, {}).get(number, _NO_RESPONSE)
-            if code:
-                failures += 1
-                failed.setdefault(code, []).append(topic)
+    failed = Counter(
+        (topic, code)
+        for topic, numbers in offsets.items()
+        for number in numbers
+        if (code := codes.get(topic, {}).get(number, _NO_RESPONSE))
+    )
     if not failed:
         return CommitOutcome(True)
-    if failures == total and len(failed) == 1:
-        (code,) = failed
-        if code not in _TOPIC_REASONS:
-            return group_outcome(code)
+    failures, total = failed.total(), sum(map(len, offsets.values()))
+    first, *others = {code for _, code in failed}
+    if failures == total and not others and first not in _TOPIC_REASONS:
+        return group_outcome(first)
     reasons = [
         f"topic {topic}: {_TOPIC_REASONS.get(code) or group_error_text(code)}"
-        for code, topics in failed.items()
-        for topic in dict.fromkeys(topics)
+        for topic, code in failed
     ]
     reason = f"{failures} of {total} partitions not committed: {first_few(reasons, '; ')}"
     return CommitOutcome(failures < total, reason)
