@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, log_end
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import kafka_jars
@@ -147,16 +146,13 @@ class LocalKafka(ChildProcess):
         self._command = [*java, "kafka.Kafka", str(configuration)]
         super().start()
         # It may answer at one listener and then end because the port of another is taken: only
-        # this line of the log means that all are open.
-        while not (
-            self._has_logged(_STARTED, since=log_start)
-            and broker_answers(self.internal_servers, self._cluster_id)
-        ):
+        # this line of the log means that all are open, and the broker is registered.
+        while not self._has_logged(_STARTED, since=log_start):
             if not self.is_alive():
                 raise BrokerFailed(self.describe_end())
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerFailed(f"the Kafka broker does not answer:\n{self.log_end()}")
+                raise BrokerFailed(f"the Kafka broker does not start:\n{self.log_end()}")
             time.sleep(0.1)
 
     def _properties(self) -> dict[str, str]:

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sparklag_kafka.brokers.blocking_probe import broker_answers
 from sparklag_pipeline.broker import local_kafka
 from sparklag_pipeline.broker.child_process import free_ports
 from sparklag_pipeline.broker.local_kafka import Ports
@@ -55,10 +54,6 @@ def test_asking_for_a_topic_does_not_create_it(kafka: LocalKafka, topic_name: st
     admin.list_topics(topic_name, timeout=30)
 
     assert topic_name not in admin.list_topics(timeout=30).topics
-
-
-def test_another_cluster_at_the_address_is_not_taken_for_ours(kafka: LocalKafka) -> None:
-    assert not broker_answers(kafka.bootstrap_servers, "another-cluster-s-id")
 
 
 def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_broker(
