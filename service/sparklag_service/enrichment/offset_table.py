@@ -19,12 +19,7 @@ from sparklag_kafka.protocol.error_codes import (
 from sparklag_kafka.protocol.list_offsets import TopicPart, read_offsets
 from sparklag_kafka.protocol.metadata import Address, TopicMetadata
 from sparklag_schemas import IsolationLevel
-from sparklag_service.enrichment.cluster_offsets import (
-    Advances,
-    ClusterOffsets,
-    Topic,
-    TopicOffsets,
-)
+from sparklag_service.enrichment.cluster_offsets import Advances, Topic, TopicOffsets
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.tracking.query_state import QueryState
 
@@ -50,9 +45,11 @@ class ReadPlan:
 
 
 @dataclass(slots=True)
-class _WatchedTopic(TopicOffsets):
+class WatchedTopic(TopicOffsets):
     """With what it takes to read them."""
 
+    due_s: float = 0.0
+    """When to read its metadata."""
     valid_from_s: float = float("inf")
     """Responses to earlier requests may be of another topic of that name."""
     identity: Topic | None = None
@@ -87,25 +84,20 @@ class OffsetTable:
         self.epoch = 0
         self.brokers: dict[int, Address] = {}
         self._alias = alias
-        self._topics: dict[str, _WatchedTopic] = {}
+        self.topics: dict[str, WatchedTopic] = {}
 
-    @property
-    def offsets(self) -> ClusterOffsets:
-        """The newest offsets."""
-        return self._topics
-
-    def topic(self, name: str) -> _WatchedTopic:
+    def topic(self, name: str) -> WatchedTopic:
         """What is known of a topic; nothing yet, where it is new."""
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         if topic is None:
-            topic = self._topics[name] = _WatchedTopic()
+            topic = self.topics[name] = WatchedTopic()
         return topic
 
     def update_brokers(self, brokers: dict[int, Address]) -> None:
         """Take the brokers of the newest metadata."""
         if brokers != self.brokers:
             self.brokers = brokers
-            for topic in self._topics.values():
+            for topic in self.topics.values():
                 topic.all_led = None
             self.epoch += 1
 
@@ -123,7 +115,7 @@ class OffsetTable:
             is_another = topic.description.gone or _is_recreated(topic.identity, metadata)
         if is_another:
             # Nothing that was read counts any more, nor what is still in flight.
-            topic = self._topics[name] = _WatchedTopic()
+            topic = self.topics[name] = WatchedTopic(due_s=topic.due_s)
         is_new = topic.described_s is None
         topic.described_s = requested_s
         if is_new:
@@ -155,7 +147,7 @@ class OffsetTable:
         return plan
 
     def _by_leader(
-        self, plan: ReadPlan, name: str, topic: _WatchedTopic, numbers: tuple[int, ...]
+        self, plan: ReadPlan, name: str, topic: WatchedTopic, numbers: tuple[int, ...]
     ) -> list[tuple[int, TopicPart]]:
         """These partitions by leader; those without one are added to `plan.unknown`."""
         all_led = numbers == topic.description.partitions
@@ -180,7 +172,7 @@ class OffsetTable:
 
     def leader(self, name: str, number: int) -> Address | None:
         """The address of a partition's leader; None where it has none."""
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         return self.brokers.get(topic.leaders.get(number, -1)) if topic is not None else None
 
     def part(self, name: str, numbers: tuple[int, ...]) -> TopicPart:
@@ -204,7 +196,7 @@ class OffsetTable:
         stale: set[str] = set()
         doubtful: set[str] = set()
         for name, returned in read_offsets(response):
-            topic = self._topics.get(name)
+            topic = self.topics.get(name)
             if topic is None or requested_s < topic.valid_from_s:
                 continue  # It may be of the topic that had this name before.
             if confirmed is not None and name not in confirmed:
@@ -241,14 +233,14 @@ class OffsetTable:
         return stale, doubtful
 
     def is_recreated(self, metadata: TopicMetadata) -> bool:
-        """Whether this is another topic than the one in `offsets` that has its name."""
-        topic = self._topics.get(metadata.name)
+        """Whether this is another topic than the one in `topics` that has its name."""
+        topic = self.topics.get(metadata.name)
         return topic is None or topic.description.topic_id != metadata.topic_id
 
     def take_earliest(self, response: bytes, requested_s: float) -> None:
         """Take a leader's response. Where it has no offset, the last one stays."""
         for name, returned in read_offsets(response):
-            topic = self._topics.get(name)
+            topic = self.topics.get(name)
             if topic is None or requested_s < topic.valid_from_s:
                 continue
             earliest, advances = topic.earliest, topic.advances
@@ -261,7 +253,9 @@ class OffsetTable:
 
     def fail(self, name: str, numbers: Iterable[int], reason: str, requested_s: float) -> None:
         """Store why a read of latest offsets failed; the last values stay."""
-        topic = self.topic(name)
+        topic = self.topics.get(name)
+        if topic is None:
+            return  # forgotten meanwhile
         for number in numbers:
             values = (ends.get(number) for ends in topic.latest.values())
             if all(value is None or value.requested_s <= requested_s for value in values):
@@ -278,9 +272,9 @@ class OffsetTable:
             for _, _, part in plan.parts:
                 wanted[part.topic].update(part.numbers)
                 parts.setdefault(part.topic, {})[part.numbers] = part
-        for name in self._topics.keys() - wanted.keys():
-            del self._topics[name]
-        for name, topic in self._topics.items():
+        for name in self.topics.keys() - wanted.keys():
+            del self.topics[name]
+        for name, topic in self.topics.items():
             topic.parts = parts.get(name, {})
             topic.retain(wanted[name])
 

@@ -58,16 +58,14 @@ class WatchedCluster(OffsetsReceiver):
         """Queries that wait for the metadata of new topics."""
         self._away = asyncio.Event()
         """Set while no broker responds."""
-        self._due_s: dict[str, float] = {}
-        """When to read the metadata of each topic, and of the brokers."""
         self._brokers_due_s = 0.0
-        self._described_s: dict[str, float] = {}
+        """When to read the metadata of the brokers."""
         self._fetch_now = asyncio.Event()
 
     @property
     def offsets(self) -> ClusterOffsets:
         """The newest offsets."""
-        return self._table.offsets
+        return self._table.topics
 
     def topic(self, name: str) -> TopicOffsets:
         """The newest offsets of a topic; none yet, where it is new."""
@@ -166,8 +164,7 @@ class WatchedCluster(OffsetsReceiver):
 
     def _make_plan(self, state: QueryState) -> ReadPlan:
         plan = self._plans[state.query_id] = self._table.plan(state)
-        for topic in plan.topics - self._due_s.keys():
-            self._due_s[topic] = 0.0
+        if plan.undescribed:
             self._fetch_now.set()
         for leader, _, part in plan.parts:
             if not part.earliest_requested:
@@ -180,7 +177,7 @@ class WatchedCluster(OffsetsReceiver):
         """Read the metadata that is due, then sleep until more is."""
         self._fetch_now.clear()
         now_s = time.monotonic()
-        due = sorted(topic for topic, due_s in self._due_s.items() if due_s <= now_s)
+        due = sorted(name for name, topic in self._table.topics.items() if topic.due_s <= now_s)
         if self._brokers_due_s <= now_s or (due and not self._away.is_set()):
             for topics in list(by_count(due, _METADATA_TOPICS)) or [[]]:
                 if not await self._fetch(topics):
@@ -188,7 +185,7 @@ class WatchedCluster(OffsetsReceiver):
                     break
         next_s = [self._brokers_due_s]
         if not self._away.is_set():
-            next_s += self._due_s.values()
+            next_s += [topic.due_s for topic in self._table.topics.values()]
         await until_set(self._fetch_now, min(next_s) - time.monotonic())
 
     async def _fetch(self, topics: list[str]) -> bool:
@@ -207,13 +204,12 @@ class WatchedCluster(OffsetsReceiver):
         self._brokers_due_s = time.monotonic() + interval_s
         since_pause = 0
         for topic in described:
-            if topic.name not in self._due_s:
+            if topic.name not in self._table.topics:
                 continue  # forgotten meanwhile
             now_s = time.monotonic()
             is_complete = self._table.update_topic(topic, requested_s, now_s)
-            self._described_s[topic.name] = now_s
             next_s = interval_s if is_complete else min(_RETRY_S, interval_s)
-            self._due_s[topic.name] = now_s + next_s
+            self._table.topic(topic.name).due_s = now_s + next_s
             since_pause += 1 + len(topic.leaders)
             if since_pause >= _PAUSE_PARTITIONS:
                 since_pause = 0
@@ -230,10 +226,13 @@ class WatchedCluster(OffsetsReceiver):
     def _expedite(self, topics: Iterable[str], spacing_s: float) -> None:
         """Read metadata of `topics` soon, though not within `spacing_s` of the last time."""
         now_s = time.monotonic()
-        for topic in topics:
-            soon_s = max(now_s, self._described_s.get(topic, 0.0) + spacing_s)
-            if soon_s < self._due_s.get(topic, 0.0):
-                self._due_s[topic] = soon_s
+        for name in topics:
+            topic = self._table.topics.get(name)
+            if topic is None:
+                continue  # forgotten meanwhile
+            soon_s = max(now_s, (topic.described_s or 0.0) + spacing_s)
+            if soon_s < topic.due_s:
+                topic.due_s = soon_s
                 self._fetch_now.set()
 
     def _mark_reachable(self) -> None:
@@ -314,10 +313,6 @@ class WatchedCluster(OffsetsReceiver):
         since_s = now_s - _FORGET_S - 2 * self._settings.refresh_interval_s
         self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
         self._table.retain(self._plans.values())
-        topics: set[str] = set().union(*(plan.topics for plan in self._plans.values()))
-        for topic in self._due_s.keys() - topics:
-            self._due_s.pop(topic)
-            self._described_s.pop(topic, None)
         leaders = {leader for plan in self._plans.values() for leader, _, _ in plan.parts}
         await self._close_channels([key for key in self._channels if key[0] not in leaders])
 

@@ -50,22 +50,22 @@ def take(made: OffsetTable, answer: bytes, asked_s: float) -> set[str]:
 
 
 def latest(made: OffsetTable) -> dict[TopicPartition, int]:
-    return latest_of(made.offsets)
+    return latest_of(made.topics)
 
 
 def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() -> None:
     made = table()
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
-    assert made.offsets["orders"].latest["read_uncommitted"][0] == LatestOffset(5, 1.0)
-    assert unknown_of(made.offsets) == {
+    assert made.topics["orders"].latest["read_uncommitted"][0] == LatestOffset(5, 1.0)
+    assert unknown_of(made.topics) == {
         _ORDERS: "the leader answers NotLeaderForPartitionError",
     }
     made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.5)
-    assert unknown_of(made.offsets) == {_ORDERS: "broker 1 did not answer within 5 s"}
+    assert unknown_of(made.topics) == {_ORDERS: "broker 1 did not answer within 5 s"}
     assert take(made, said(6), 3.0) == set()
     assert latest(made) == {_ORDERS: 6}
-    assert unknown_of(made.offsets) == {}
+    assert unknown_of(made.topics) == {}
 
 
 def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> None:
@@ -74,8 +74,8 @@ def test_a_leader_that_was_slow_changes_nothing_that_a_newer_one_has_said() -> N
     take(made, said(5), 2.0)
     take(made, said(-1, error=_NOT_LEADER), 2.0)
     made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.0)
-    assert made.offsets["orders"].latest["read_uncommitted"] == {0: LatestOffset(7, 3.0)}
-    assert unknown_of(made.offsets) == {}
+    assert made.topics["orders"].latest["read_uncommitted"] == {0: LatestOffset(7, 3.0)}
+    assert unknown_of(made.topics) == {}
 
 
 def test_a_log_that_may_have_begun_anew_is_not_believed_before_its_topic_is_confirmed() -> None:
@@ -100,11 +100,11 @@ def test_a_log_that_ends_earlier_is_believed_once_the_topic_was_looked_at_again(
     assert take(made, said(2), 2.0) == {"orders"}
     assert take(made, said(2), 3.0) == {"orders"}
     assert latest(made) == {_ORDERS: 9}
-    assert _ORDERS in unknown_of(made.offsets)
+    assert _ORDERS in unknown_of(made.topics)
     made.update_topic(found("first"), 4.0, 4.1)
     take(made, said(2), 5.0)
     assert latest(made) == {_ORDERS: 2}
-    assert unknown_of(made.offsets) == {}
+    assert unknown_of(made.topics) == {}
     # The next time it has to be looked at anew.
     take(made, said(1), 6.0)
     assert latest(made) == {_ORDERS: 2}
@@ -121,13 +121,13 @@ def test_nothing_of_a_topic_stays_that_was_created_anew(
     # A broker without ids shows it by a partition that is gone.
     made.update_topic(found(new_id, partitions=1), 2.0, 2.5)
     assert latest(made) == {}
-    assert made.offsets["orders"].earliest == {}
+    assert made.topics["orders"].earliest == {}
     assert made.epoch > epoch
     # Asked for before it was known: this may be of the old one.
     take(made, said(9, 9), 2.4)
     made.take_earliest(said(4, 4), 2.4)
     assert latest(made) == {}
-    assert made.offsets["orders"].earliest == {}
+    assert made.topics["orders"].earliest == {}
     take(made, said(1), 2.6)
     assert latest(made) == {_ORDERS: 1}
 
@@ -137,14 +137,14 @@ def test_partitions_that_are_added_leave_the_values_there_are() -> None:
     take(made, said(9), 1.0)
     made.update_topic(found(None, partitions=3), 2.0, 2.1)
     assert latest(made) == {_ORDERS: 9}
-    assert made.offsets["orders"].description.partitions == (0, 1, 2)
+    assert made.topics["orders"].description.partitions == (0, 1, 2)
 
 
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)
     assert not made.update_topic(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
-    topic = made.offsets["orders"].description
+    topic = made.topics["orders"].description
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
     made.update_topic(found("second"), 3.0, 3.1)
@@ -162,7 +162,7 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     assert made.epoch == epoch, "nothing is to be planned anew"
     made.topic("orders").log_ends_of("read_uncommitted").insert(1.0, {0: 9})
     made.update_topic(found("second"), 4.0, 4.1)
-    assert made.offsets["orders"].log_ends == {}
+    assert made.topics["orders"].log_ends == {}
     take(made, said(9), 4.05)
     assert latest(made) == {}
 
@@ -194,10 +194,10 @@ def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_
     made.take_earliest(said(0, 0), 1.0)
     made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))])
     assert latest(made) == {_ORDERS: 5}
-    assert made.offsets["orders"].earliest == {0: 0}
+    assert made.topics["orders"].earliest == {0: 0}
     made.retain([])
     take(made, said(5, 5), 2.5)
-    assert made.offsets == {}
+    assert made.topics == {}
 
 
 def test_requests_are_what_aiokafka_writes() -> None:
