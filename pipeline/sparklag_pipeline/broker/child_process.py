@@ -49,6 +49,7 @@ class ChildProcess:
         self._environment = environment
         self._working_directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
         self._is_swept = False
 
     def start(self) -> None:
@@ -60,6 +61,7 @@ class ChildProcess:
             prefix = [sys.executable, "-I", "-S", str(_EXEC_WITH_PARENT), str(os.getpid())]
         try:
             with self.log_path.open("ab") as log:
+                self._log_start = log.tell()
                 self._process = subprocess.Popen(
                     prefix + self._command,
                     stdin=subprocess.DEVNULL,
@@ -120,6 +122,12 @@ class ChildProcess:
         self._process.kill()
         self._kill_session()
         self._process.wait()
+
+    def has_logged(self, text: str) -> bool:
+        """Since it was started."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return text.encode() in log.read()
 
     def log_end(self, lines: int = 12) -> str:
         """The last lines of its log."""

@@ -118,17 +118,15 @@ class LocalKafka(ChildProcess):
         for attempt in range(1, attempts + 1):
             if self._ports is None:
                 self._ports = Ports(*free_ports(len(Ports._fields)))
-            log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
             try:
-                self._start_once(deadline, log_start)
+                self._start_once(deadline)
                 return
             except BrokerFailed:
-                is_taken = self._has_logged("Address already in use", since=log_start)
-                if not is_taken or attempt == attempts:
+                if attempt == attempts or not self.has_logged("Address already in use"):
                     raise
                 self._ports = None
 
-    def _start_once(self, deadline: float, log_start: int) -> None:
+    def _start_once(self, deadline: float) -> None:
         jars = kafka_jars()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
@@ -147,7 +145,7 @@ class LocalKafka(ChildProcess):
         super().start()
         # It may answer at one listener and then end because the port of another is taken: only
         # this line of the log means that all are open, and the broker is registered.
-        while not self._has_logged(_STARTED, since=log_start):
+        while not self.has_logged(_STARTED):
             if not self.is_alive():
                 raise BrokerFailed(self.describe_end())
             if time.monotonic() > deadline:
@@ -187,8 +185,3 @@ class LocalKafka(ChildProcess):
                 raise BrokerFailed(
                     f"cannot format the broker's storage:\n{log_end(self.log_path)}"
                 ) from error
-
-    def _has_logged(self, text: str, *, since: int) -> bool:
-        with self.log_path.open("rb") as log:
-            log.seek(since)
-            return text.encode() in log.read()

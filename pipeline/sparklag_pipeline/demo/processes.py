@@ -39,7 +39,6 @@ class DemoProcesses:
         self._http_port = self._requested_http_port = http_port
         self._port_attempts = 0
         self._children: dict[str, ChildProcess] = {}
-        self._log_starts: dict[str, int] = {}
 
     @property
     def http_url(self) -> str:
@@ -84,7 +83,7 @@ class DemoProcesses:
             self._start_client("producer", "sparklag_pipeline.demo.order_producer")
         if not self.service_is_ready:
             # uvicorn's line, after the port is bound.
-            self.service_is_ready = self._has_logged("service", "Started server process")
+            self.service_is_ready = self._children["service"].has_logged("Started server process")
 
     def stop(self) -> None:
         """End all of them, the broker last. Bounded in time; idempotent."""
@@ -123,17 +122,11 @@ class DemoProcesses:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")
         }
-        log_path = self._directory / f"{name}.log"
-        self._log_starts[name] = log_path.stat().st_size if log_path.exists() else 0
         self._children[name] = ChildProcess(
             f"the {name}",
             [sys.executable, "-m", module, *map(str, arguments)],
-            log_path=log_path,
+            log_path=self._directory / f"{name}.log",
             environment=environment,
             directory=self._directory,
         )
         self._children[name].start()
-
-    def _has_logged(self, name: str, text: str) -> bool:
-        log = self._children[name].log_path.read_bytes()[self._log_starts[name] :]
-        return text.encode() in log
