@@ -70,9 +70,7 @@ class OffsetsReceiver:
         """For several parts of a topic that are requested together."""
         return TopicPart(topic, numbers)
 
-    def received(
-        self, level: IsolationLevel, parts: list[TopicPart], response: bytes, requested_s: float
-    ) -> set[str]:
+    def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
         """The topics that may have been recreated since the last response: of these the leader is
         asked for metadata."""
         raise NotImplementedError
@@ -207,7 +205,7 @@ class LeaderChannel:
             response = await connection.send(OffsetsRequest(level, parts, self._spec))
             # Responses that arrive together are not read together: others run in between.
             async with self._reading:
-                doubtful = self._receiver.received(level, parts, response, requested_s)
+                doubtful = self._receiver.received(level, response, requested_s)
                 await asyncio.sleep(0)
             if not doubtful:
                 return None

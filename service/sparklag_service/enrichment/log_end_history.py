@@ -105,11 +105,6 @@ class LogEndHistory:
         """The time of the last row."""
         return self._times[-1] if self._times else None
 
-    @property
-    def size_bytes(self) -> int:
-        """What the cells take."""
-        return sum(row.itemsize * len(row) for row in self._rows)
-
     def append(self, at_s: float, ends: Sequence[LatestOffset | None], interval_s: float) -> None:
         """Add a row, by partition number, unless it is not newer than the last one.
 

@@ -123,9 +123,7 @@ class WatchedCluster(OffsetsReceiver):
         """See OffsetsReceiver."""
         return self._table.part(topic, numbers)
 
-    def received(
-        self, level: IsolationLevel, parts: list[TopicPart], response: bytes, requested_s: float
-    ) -> set[str]:
+    def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
         """See OffsetsReceiver."""
         self._mark_reachable()
         now_s = time.monotonic()
@@ -326,8 +324,6 @@ class _EarliestReceiver(OffsetsReceiver):
     def part(self, topic: str, numbers: tuple[int, ...]) -> TopicPart:
         return self._table.part(topic, numbers)
 
-    def received(
-        self, level: IsolationLevel, parts: list[TopicPart], response: bytes, requested_s: float
-    ) -> set[str]:
+    def received(self, level: IsolationLevel, response: bytes, requested_s: float) -> set[str]:
         self._table.take_earliest(response, requested_s)
         return set()
