@@ -128,9 +128,13 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
     # There is no public way. Connections are closed first, which ends waiting for responses, and
     # again at the end, for those that were reopened. A step that takes too long is cancelled.
     for step in (_disconnect, _end_sender, _disconnect):
+        # Gathered: aiokafka's own cancelled tasks must not look like a cancellation of this one.
+        ended = asyncio.gather(step(producer), return_exceptions=True)
         try:
-            await asyncio.wait_for(step(producer), _ABANDON_TIMEOUT_S / 3)
-        except KAFKA_FAILURES as error:
+            (error,) = await asyncio.wait_for(ended, _ABANDON_TIMEOUT_S / 3)
+        except asyncio.TimeoutError as timeout:
+            error = timeout
+        if error is not None:
             _log.debug("sparklag: a producer did not end cleanly: %r", error)
     producer._closed = True
 
