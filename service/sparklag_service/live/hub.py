@@ -1,6 +1,6 @@
 """The live stream of one instance: its readers, and what they get.
 
-Readers go their own way through one ring of frames that are encoded once. The hub wakes them, and
+Every reader has a queue of frames that are encoded once, and shared. The hub wakes readers, and
 then leaves the loop to others for as long as that took; it cuts off readers that are too slow.
 """
 
@@ -47,12 +47,11 @@ class LiveHub:
         self._view = view
         self._counters = counters
         self._ring = Ring(settings.live.resume_mb * _MB)
-        self._shared = SharedChunks(self._ring)
         self._tombstones: dict[str, tuple[int, int]] = {}
         """Partition and offset."""
+        self._shared: SharedChunks = {}
         self._readers: dict[str | None, set[Reader]] = {}
         """By the query they want; None: all."""
-        self._changed: set[str] = set()
         self._wake = asyncio.Event()
         self._closed = False
         self.reading = 0
@@ -73,8 +72,12 @@ class LiveHub:
         else:
             body = sse.lag(arrival.document)
             self._tombstones.pop(query_id, None)
-        self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
-        self._changed.add(query_id)
+        frame = self._ring.put(query_id, partition, offset, body, is_last=arrival.event is None)
+        self._shared.clear()
+        first_kept = self._ring.first
+        for wanted in (None, query_id):
+            for reader in self._readers.get(wanted, ()):
+                reader.add(frame, first_kept)
         self._wake.set()
 
     @contextmanager
@@ -90,7 +93,7 @@ class LiveHub:
             raise TooManyReaders
         self._counters.stream_accepted += 1
         self.reading += 1
-        reader = Reader(self._ring, self._shared, wire, query_id)
+        reader = Reader(wire, query_id, self._shared)
         self._readers.setdefault(query_id, set()).add(reader)
         try:
             if self._closed:
@@ -126,13 +129,8 @@ class LiveHub:
             reader.end(at_once=False)
 
     async def _wake_readers(self) -> None:
-        if not self._changed:
-            return
-        changed, self._changed = self._changed, set()
-        woken = list(self._readers.get(None, ()))
-        for query_id in changed & self._readers.keys():
-            woken += self._readers.get(query_id, ())
-        async for reader in with_pauses(woken, _SLICE):
+        waiting = [reader for reader in self._all_readers() if reader.pending or reader.missed]
+        async for reader in with_pauses(waiting, _SLICE):
             reader.wake()
         # Those woken last write as well before the time is taken.
         await asyncio.sleep(0)
@@ -154,15 +152,15 @@ class LiveHub:
         if last_id is None:
             # It has seen no query that could be forgotten. If it loses this on the way, it comes
             # back as a reader that has, and has seen nothing to the end.
-            return chain([sse.with_id(sse.format_id({}), b"\n")], self._state(query_id, {}, []))
+            return chain([sse.with_id({}, b"\n")], self._state(query_id, {}, []))
         since = sse.parse_id(last_id)
         if since is not None:
             partition = self._partition_of(query_id)
             if since and partition is not None and partition not in since:
                 # An id of another query.
                 since = None
-            elif self._ring.reaches(since, partition):
-                reader.resume(since)
+            elif (missed := self._ring.since(since, partition)) is not None:
+                reader.missed.extend(f for f in missed if query_id in (None, f.query_id))
                 return iter(())
         self._counters.stream_gaps += 1
         if since is None:
@@ -209,7 +207,7 @@ class LiveHub:
                 if held:
                     yield held
                 held = sse.lag(entry.document)
-        yield sse.with_id(sse.format_id(after), held or b"\n")
+        yield sse.with_id(after, held or b"\n")
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:

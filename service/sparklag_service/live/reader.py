@@ -6,12 +6,13 @@ import asyncio
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from sparklag_service.live import sse
-from sparklag_service.live.ring import Frame, Ring
+from sparklag_service.live.ring import Frame
 
 TRANSPORT_STATE: Final = "sparklag.transport"
 """Under which the server puts a request's transport into its state: ASGI has no way to end a
@@ -63,17 +64,30 @@ class Wire:
                 connection.setsockopt(level, option, value)
 
 
-class Reader:
-    """At its position in the ring. It wants `query_id`, or everything."""
+class Chunk(NamedTuple):
+    """What is written at once."""
 
-    def __init__(self, ring: Ring, shared: SharedChunks, wire: Wire, query_id: str | None) -> None:
+    text: bytes
+    frames: int
+    is_last: bool
+    """The stream ends with it."""
+
+
+SharedChunks = dict[tuple[str | None, int, int], Chunk]
+"""What all readers of a query, or of all, get to whom the same frames are new: its numbers."""
+
+
+class Reader:
+    """Its connection and the frames that wait for it. It wants `query_id`, or everything."""
+
+    def __init__(self, wire: Wire, query_id: str | None, shared: SharedChunks) -> None:
         self.query_id = query_id
-        self._ring = ring
+        self.missed: deque[Frame] = deque()
+        """From before it came back: no other reader has missed just these. The oldest first."""
+        self.pending: deque[Frame] = deque()
+        """All that came since."""
         self._shared = shared
         self._wire = wire
-        self._number = ring.end
-        self._since: dict[int, int] = {}
-        self._alone_until = ring.end
         self._woken = asyncio.Event()
         self._writing_since_s: float | None = None
         self._wrote_s = time.monotonic()
@@ -88,10 +102,11 @@ class Reader:
         """Whether no write is under way."""
         return self._writing_since_s is None
 
-    def resume(self, since: Mapping[int, int]) -> None:
-        """Go on after those offsets, which the ring reaches."""
-        self._number = self._ring.number_after(since)
-        self._since = dict(since)
+    def add(self, frame: Frame, first_kept: int) -> None:
+        """It gets this frame too. It is too slow where its next one is older than `first_kept`."""
+        self.pending.append(frame)
+        if self.pending[0].number < first_kept and not self.ended:
+            self.cut_off()
 
     def wake(self) -> None:
         """There may be something to write."""
@@ -132,16 +147,12 @@ class Reader:
         self._wrote_s = time.monotonic()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """From its position on, as they come. Ends with its query, or where the ring lacks what
-        would be next: then it is too slow."""
+        """What waits for it, and what comes. Ends with its query, or when it is ended."""
         while not self.ended:
-            if self._ring.lacks(self._number, self.query_id):
-                self.cut_off()
-                return
-            chunk, is_last = self.next_chunk()
-            if chunk:
-                yield chunk
-                if is_last:
+            chunk = self.take_chunk()
+            if chunk is not None:
+                yield chunk.text
+                if chunk.is_last:
                     return
                 # uvicorn waits for no reader as long as there is room: let others have the loop.
                 await asyncio.sleep(0)
@@ -152,66 +163,33 @@ class Reader:
                 self._keep_alive = False
                 yield sse.KEEP_ALIVE
 
-    def next_chunk(self) -> tuple[bytes, bool]:
-        """What comes next, empty if there is nothing yet; and whether the stream ends with it."""
-        if self._number < self._alone_until:
-            chunk, self._number, is_last = _joined(
-                self._own_frames(), self._alone_until, of_one=self.query_id is not None
-            )
-            if chunk:
-                return chunk, is_last
-        chunk, self._number, is_last = self._shared.read(self._number, self.query_id)
-        return chunk, is_last
-
-    def _own_frames(self) -> Iterator[tuple[int, bytes, Frame]]:
-        """Frames from before it came: no other reader has seen just as much."""
-        for number, frame in self._ring.frames(self._number, self.query_id):
-            if number >= self._alone_until:
-                return
-            if frame.offset > self._since.get(frame.partition, sse.NOTHING_SEEN):
-                self._since[frame.partition] = frame.offset
-                of_all = self.query_id is None
-                yield number, sse.format_id(self._since) if of_all else frame.id_of_query, frame
+    def take_chunk(self) -> Chunk | None:
+        """What comes next. None: nothing yet."""
+        frames = self.missed or self.pending
+        if not frames:
+            return None
+        key = (self.query_id, frames[0].number, frames[-1].number)
+        chunk = None if self.missed else self._shared.get(key)
+        if chunk is None:
+            chunk = _joined(frames, of_all=self.query_id is None)
+            if not self.missed:
+                self._shared[key] = chunk
+        for _ in range(chunk.frames):
+            frames.popleft()
+        return chunk
 
 
-class SharedChunks:
-    """What all readers at the same position get, put together once."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-        self._end = -1
-        self._chunks: dict[tuple[str | None, int], tuple[bytes, int, bool]] = {}
-
-    def read(self, number: int, query_id: str | None) -> tuple[bytes, int, bool]:
-        """A chunk, the number after it, and whether the query ends with it. Empty: no more yet."""
-        if self._end != self._ring.end:
-            self._end = self._ring.end
-            self._chunks.clear()
-        key = (query_id, number)
-        if key not in self._chunks:
-            of_one = query_id is not None
-            with_ids = (
-                (at, frame.id_of_query if of_one else frame.id_of_all, frame)
-                for at, frame in self._ring.frames(number, query_id)
-            )
-            self._chunks[key] = _joined(with_ids, self._end, of_one=of_one)
-        return self._chunks[key]
-
-
-def _joined(
-    with_ids: Iterable[tuple[int, bytes, Frame]], end: int, *, of_one: bool
-) -> tuple[bytes, int, bool]:
-    """A chunk of frames, each with its number and its id; the number after it, `end` after all of
-    them; and whether it ends a stream `of_one` query."""
+def _joined(frames: Iterable[Frame], *, of_all: bool) -> Chunk:
     parts: list[bytes] = []
-    held_bytes = 0
-    for number, event_id, frame in with_ids:
-        parts.append(sse.with_id(event_id, frame.body))
-        held_bytes += len(frame.body)
-        is_last = frame.is_last and of_one
-        if is_last or held_bytes > CHUNK_BYTES:
-            return b"".join(parts), number + 1, is_last
-    return b"".join(parts), end, False
+    size = 0
+    for frame in frames:
+        parts.append(frame.of_all if of_all else frame.of_query)
+        size += len(frame.of_all)
+        if frame.is_last and not of_all:
+            return Chunk(b"".join(parts), len(parts), True)
+        if size > CHUNK_BYTES:
+            break
+    return Chunk(b"".join(parts), len(parts), False)
 
 
 def opening_chunks(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -61,6 +61,6 @@ def gap(since: str, reason: str) -> bytes:
     return b"event: gap\ndata: " + data + b"\n\n"
 
 
-def with_id(event_id: bytes, frame: bytes) -> bytes:
-    """The frame, with the id that its reader has then."""
-    return b"id: " + event_id + b"\n" + frame
+def with_id(offsets: Mapping[int, int], frame: bytes) -> bytes:
+    """The frame, with the id of a reader that has seen so much then."""
+    return b"id: " + format_id(offsets) + b"\n" + frame

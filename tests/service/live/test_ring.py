@@ -11,8 +11,8 @@ from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Wire
-from sparklag_service.live.ring import Ring
+from sparklag_service.live.reader import Reader, Wire
+from sparklag_service.live.ring import Frame, Ring
 from sparklag_service.live.sse import format_id, parse_id
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
@@ -34,8 +34,14 @@ def test_what_is_no_id_is_told_apart() -> None:
         assert parse_id(text) is None, text
 
 
-def put(ring: Ring, query_id: str, partition: int, offset: int, size: int = 10) -> None:
-    ring.put(query_id, partition, offset, b"x" * size, is_last=False)
+def put(ring: Ring, query_id: str, partition: int, offset: int, size: int = 10) -> Frame:
+    return ring.put(query_id, partition, offset, b"x" * size, is_last=False)
+
+
+def offsets_since(ring: Ring, since: dict[int, int], partition: int | None = None) -> list[int]:
+    frames = ring.since(since, partition)
+    assert frames is not None
+    return [frame.offset for frame in frames]
 
 
 def test_it_holds_no_more_than_it_may_and_knows_what_it_lacks() -> None:
@@ -43,22 +49,28 @@ def test_it_holds_no_more_than_it_may_and_knows_what_it_lacks() -> None:
     for offset in range(1_000):
         put(ring, "often" if offset % 100 else "rare", 0, offset, 1_000)
     assert ring.held_bytes <= 100_000
-    assert ring.end == 1_000
-    assert ring.lacks(0, None)
-    assert ring.lacks(0, "rare")
-    assert not ring.lacks(ring.first, None)
-    # The last one of this query that went was its last.
-    assert ring.lacks(900, "rare")
-    assert not ring.lacks(901, "rare")
-    assert not ring.reaches({0: ring.first - 2}, 0)
-    assert ring.reaches({0: ring.first - 1}, 0)
-    assert ring.number_after({0: 990}) == 991
+    assert 900 < ring.first < 1_000
+    assert ring.since({0: ring.first - 2}, 0) is None
+    assert offsets_since(ring, {0: ring.first - 1}, 0) == [*range(ring.first, 1_000)]
+    assert offsets_since(ring, {0: 990}) == [*range(991, 1_000)]
+    assert offsets_since(ring, {0: 999}) == []
+    assert ring.since({0: 1_000}) is None
+
+
+def test_what_came_after_offsets_is_in_the_order_in_which_it_was_read() -> None:
+    ring = Ring(100_000)
+    ring.begin({0: 0, 1: 0})
+    for partition, offset in ((0, 0), (1, 0), (1, 1), (0, 1), (1, 2)):
+        put(ring, "a", partition, offset)
+    assert offsets_since(ring, {0: 0, 1: 1}) == [1, 2]
+    assert offsets_since(ring, {0: 0, 1: 1}, 1) == [2]
+    assert offsets_since(ring, {}) == [0, 0, 1, 1, 2]
 
 
 def test_a_frame_larger_than_all_of_it_is_still_told() -> None:
     ring = Ring(1_000)
     put(ring, "a", 0, 0, 50_000)
-    assert [frame.offset for _, frame in ring.frames(0, None)] == [0]
+    assert offsets_since(ring, {}) == [0]
 
 
 def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
@@ -66,13 +78,21 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
     for offset in range(10):
         put(ring, "a", 0, offset)
     ring.begin({0: 0})
-    assert not ring.reaches({0: 9}, None)
+    assert ring.since({0: 9}) is None
     put(ring, "a", 0, 0)
-    assert not ring.reaches({0: 9}, None)
-    assert ring.reaches({0: 0}, None)
+    assert ring.since({0: 9}) is None
+    # None of the topic before is among them.
+    assert offsets_since(ring, {}) == [0]
     ring.begin({0: 50})
-    assert not ring.reaches({0: 0}, None)
-    assert ring.reaches({0: 49}, None)
+    assert ring.since({0: 0}) is None
+    assert offsets_since(ring, {0: 49}) == []
+
+
+def test_a_reader_whose_next_frame_is_gone_is_too_slow() -> None:
+    ring, reader = Ring(1_000), Reader(Wire({}), None, {})
+    for offset in range(3):
+        reader.add(put(ring, "a", 0, offset, 100), ring.first)
+    assert (reader.too_slow, reader.ended) == (True, True)
 
 
 class Instance:
@@ -113,8 +133,8 @@ class Client:
         """From a new connection, as many frames as it gets before it loses that."""
         with instance.hub.reader(Wire({}), None, self.last_id) as (reader, opening):
             told = b"".join(opening)
-            while (chunk := reader.next_chunk()[0]) and not reader.ended:
-                told += chunk
+            while (chunk := reader.take_chunk()) is not None and not reader.ended:
+                told += chunk.text
         for frame in told.decode().split("\n\n")[:-1][:most]:
             fields = dict(line.split(": ", 1) for line in frame.split("\n"))
             self.last_id = fields.get("id", self.last_id)

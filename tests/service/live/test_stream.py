@@ -74,7 +74,8 @@ async def test_an_id_of_one_instance_is_understood_by_another_that_read_in_anoth
         async with other.reading("/stream", last_id="0:1,1:0") as reader:
             told = await reader.next()
             assert told is not None
-            assert (told.id, json.loads(told.data)["query_id"]) == ("0:1,1:1", "query-1")
+            # The id is of what had been read here by then: it may be less than the reader has seen.
+            assert (told.id, json.loads(told.data)["query_id"]) == ("1:1", "query-1")
             # What it has seen of the other partition came later here, and is not told again.
             comes = other.show(lag_event(query_id="query-0", total_lag=1), 0)
             assert await reader.next() == ("lag", "0:2,1:1", comes.decode())
