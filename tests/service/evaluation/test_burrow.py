@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklag_schemas import Thresholds
+from sparklag_schemas import PartitionLag, Thresholds, TopicLag
+from sparklag_service.evaluation.burrow import CommitWindow
 from tests.service.evaluation.trace import Trace
+from tests.service.states import moment, state
 
 WINDOW = 10
 END_OFFSETS = 10
@@ -224,6 +226,22 @@ STEPS = st.lists(
     ),
     max_size=40,
 )
+
+
+def test_a_window_in_which_no_lag_was_known_is_no_alarm() -> None:
+    window, now = CommitWindow(), moment()
+    for offset in range(3):
+        now = moment(100.0 + 10 * offset)
+        unknown = TopicLag(
+            topic="orders",
+            source=0,
+            partitions=[PartitionLag(partition=0, processed_offset=offset)],
+        )
+        window = window.after(state(processed_at=now.now_ms), [unknown], now, WINDOW)
+    known = PartitionLag(partition=0, processed_offset=2, latest_offset=9, lag=7, status="OK")
+    topic = TopicLag(topic="orders", source=0, partitions=[known])
+    window.judge([topic], now, Thresholds())
+    assert topic.partitions == [known]
 
 
 @pytest.mark.parametrize("moves", [True, False], ids=["moves", "may stand"])
