@@ -7,6 +7,7 @@ Each side runs in a process of its own: memory that was freed does not always go
 from __future__ import annotations
 
 import multiprocessing
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -155,10 +156,10 @@ def _events(queries: int) -> Iterator[Totals]:
                 query_id=name,
                 measured_at=at_ms,
                 status="OK",
-                total_lag=at_ms % 1_000,
-                max_time_lag_s=1.5,
-                input_rate=10.0,
-                processed_rate=11.0,
+                total_lag=random.randrange(10_000_000),
+                max_time_lag_s=round(random.uniform(0, 1_000), 3),
+                input_rate=round(random.uniform(0, 10_000), 3),
+                processed_rate=round(random.uniform(0, 10_000), 3),
             )
 
 
