@@ -140,10 +140,14 @@ class TopicMeasure:
                     arrived += end - old.latest_offset
                 if old.processed_offset == position:
                     unmoved = old
-                elif at is not None and old.processed_offset is not None:
+                elif (
+                    at is not None
+                    and old.processed_offset is not None
                     # A step back undoes no work.
-                    moved += max(0, at - old.processed_offset)
-            age_s, method = (None, None) if lag is None else (0.0, None)
+                    and at > old.processed_offset
+                ):
+                    moved += at - old.processed_offset
+            age_s, method = (None if lag is None else 0.0), None
             if lag and position is not None and read is not None:
                 age_s, method = age_of(number, position, read, unmoved)
             elif (

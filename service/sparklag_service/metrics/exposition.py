@@ -69,6 +69,8 @@ class Exposition:
             self._now_ms(),
         )
         blocks = [self._service.render(open_metrics=open_metrics)]
+        # prometheus_client takes its time.
+        await asyncio.sleep(0)
         for family, of_family in series:
             if any(of_family):
                 blocks += [family.header(open_metrics=open_metrics), *of_family, b"\n"]
