@@ -14,6 +14,7 @@ from sparklag_listener.events.session import (
     ActiveQueries,
     ActiveQuery,
     ConnectionLost,
+    SparkUnavailable,
     activity_of,
 )
 from sparklag_schemas import Activity, MalformedMessage
@@ -46,13 +47,19 @@ class ConnectQueries:
             if self._is_answering and self._client.ends_with_session:
                 return ActiveQueries((), is_session_stopped=True)
             raise ConnectionLost("the session is stopped")
-        self._is_answering = False
         command = self._client.command()
         command.streaming_query_manager_command.active = True
-        result = self._client.send(command, "streaming_query_manager_command_result")
-        active = tuple(
-            self._active_query(query, with_activity) for query in result.active.active_queries
-        )
+        try:
+            result = self._client.send(command, "streaming_query_manager_command_result")
+            active = tuple(
+                self._active_query(query, with_activity) for query in result.active.active_queries
+            )
+        except ConnectionLost:
+            # The session was stopped in the meantime: that is no server that is away.
+            raise
+        except SparkUnavailable:
+            self._is_answering = False
+            raise
         self._is_answering = True
         retained = {query.run_id for query in active}.union(retain)
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id in retained}
