@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.loop_guard import own_work
@@ -80,10 +81,13 @@ class SecondClient:
         found = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
         return len(found.partitions) if found is not None and found.error is None else 0
 
+    def described(self, topic: str) -> dict[int, PartitionMetadata]:
+        """Leader and replicas of each partition."""
+        return self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+
     def leaders(self, topic: str) -> dict[int, int]:
         """The broker that leads each partition."""
-        found = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        return {number: partition.leader for number, partition in found.items()}
+        return {number: each.leader for number, each in self.described(topic).items()}
 
     @own_work
     def produce(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.tracking.query_limits import near_limits
 from sparklag_service.view.service_state import InstanceStatus
@@ -25,6 +26,11 @@ class InstanceState:
     def owned_queries(self) -> Collection[str]:
         """Ids of the queries that this instance measures."""
         return self._pipeline.tracked.tracker.queries.keys()
+
+    @property
+    def metadata(self) -> Mapping[str, ClusterMetadata]:
+        """See ServiceState."""
+        return self._pipeline.enricher.metadata
 
     @property
     def unpublished(self) -> int:

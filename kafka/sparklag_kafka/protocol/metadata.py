@@ -54,6 +54,16 @@ class MetadataRequest:
         return PreparedRequest(_METADATA, version, body, flexible, make_response)
 
 
+class PartitionReplicas(NamedTuple):
+    """Node ids, -1 where there is none, and counts. Partitions that are alike share one."""
+
+    leader: int
+    preferred_leader: int
+    """The first of its replicas."""
+    replicas: int
+    in_sync: int
+
+
 class TopicMetadata(NamedTuple):
     """A topic as a broker describes it; `leaders` by partition, -1 where there is none."""
 
@@ -61,6 +71,8 @@ class TopicMetadata(NamedTuple):
     error_code: int
     topic_id: str | None
     leaders: dict[int, int]
+    replicas: dict[int, PartitionReplicas]
+    """By partition."""
 
 
 class MetadataResponse(NamedTuple):
@@ -87,6 +99,10 @@ class MetadataResponse(NamedTuple):
 
 
 class _MetadataReader(Reader):
+    def __init__(self, data: bytes, flexible: bool) -> None:
+        super().__init__(data, flexible)
+        self._shared: dict[tuple[int, int, int, int], PartitionReplicas] = {}
+
     def topic(self) -> TopicMetadata:
         try:
             return self._topic()
@@ -103,13 +119,14 @@ class _MetadataReader(Reader):
             raw = data[began : began + 16]
             topic_id = None if raw == _NO_ID else _id_text(raw)
         self.skip(1)  # whether it is internal
-        leaders = {}
+        leaders, replicas = {}, {}
         for _ in range(self.length(partition.size)):
             _, number, leader, *_ = partition.unpack_from(data, self.at)
             leaders[number] = leader
-            at = self.at + partition.size
+            replicas_at = in_sync_at = offline_at = at = self.at + partition.size
             # The fast path: short arrays of replicas, in sync and offline ones, and no tags.
             for _ in range(3 if flexible else 0):
+                in_sync_at, offline_at = offline_at, at
                 count = data[at]
                 if not 0 < count < 0x80:
                     break
@@ -117,21 +134,36 @@ class _MetadataReader(Reader):
             else:
                 if flexible and data[at] == 0:
                     self.at = at + 1
+                    count = data[replicas_at] - 1
+                    first = _INT32.unpack_from(data, replicas_at + 1)[0] if count else -1
+                    replicas[number] = self._replicas(leader, first, count, data[in_sync_at] - 1)
                     continue
             self.skip(partition.size)
-            self._numbers()
-            self._numbers()
+            count, first = self._numbers()
+            in_sync, _ = self._numbers()
+            replicas[number] = self._replicas(leader, first, count, in_sync)
             if flexible:
                 self._numbers()
                 self.tags()
         if flexible:
             self.skip(4)  # authorized operations
             self.tags()
-        return TopicMetadata(name, error_code, topic_id, leaders)
+        return TopicMetadata(name, error_code, topic_id, leaders, replicas)
 
-    def _numbers(self) -> None:
-        """Skip an array of int32."""
-        self.skip(4 * self.length(4))
+    def _replicas(
+        self, leader: int, preferred_leader: int, replicas: int, in_sync: int
+    ) -> PartitionReplicas:
+        key = (leader, preferred_leader, replicas, in_sync)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = PartitionReplicas(*key)
+        return shared
+
+    def _numbers(self) -> tuple[int, int]:
+        """Skip an array of int32: its length, and the first of them."""
+        count = self.length(4)
+        began = self.skip(4 * count)
+        return count, _INT32.unpack_from(self.data, began)[0] if count else -1
 
 
 def _id_text(raw: bytes) -> str:

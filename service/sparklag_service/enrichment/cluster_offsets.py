@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from sparklag_kafka.protocol.metadata import Address, PartitionReplicas
 from sparklag_schemas import IsolationLevel
 from sparklag_service.enrichment.log_end_history import LatestOffset, LogEndHistory
 from sparklag_service.tracking.query_state import QueryState
@@ -94,6 +95,8 @@ class TopicOffsets:
     description: Topic = _NOT_DESCRIBED
     described_s: float | None = None
     """When its newest metadata was requested (`time.monotonic()`). None: none was read yet."""
+    replicas: Mapping[int, PartitionReplicas] = field(default_factory=dict)
+    """Of every partition, by its newest metadata."""
     latest: dict[IsolationLevel, dict[int, LatestOffset]] = field(
         default_factory=lambda: {"read_uncommitted": {}, "read_committed": {}}
     )
@@ -129,6 +132,15 @@ ClusterOffsets = Mapping[str, TopicOffsets]
 """The newest offsets of one cluster, by topic."""
 OffsetsByCluster = Mapping[str, ClusterOffsets]
 """By the alias of the cluster."""
+
+
+class ClusterMetadata(NamedTuple):
+    """The newest metadata of a cluster."""
+
+    brokers: Mapping[int, Address]
+    """By node id."""
+    topics: ClusterOffsets
+    """Those that queries of this instance read."""
 
 
 def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:

@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
-from sparklag_service.enrichment.cluster_offsets import MeasureTime, OffsetsByCluster
+from sparklag_service.enrichment.cluster_offsets import (
+    ClusterMetadata,
+    MeasureTime,
+    OffsetsByCluster,
+)
 from sparklag_service.enrichment.record_times.record_times import RecordTimes
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.supervision import QueryFailures
@@ -59,6 +63,15 @@ class Enricher:
             alias: cluster.unreachable
             for alias, cluster in self._clusters.items()
             if cluster.unreachable is not None
+        }
+
+    @property
+    def metadata(self) -> Mapping[str, ClusterMetadata]:
+        """By alias, of the clusters of which a broker answers."""
+        return {
+            alias: ClusterMetadata(cluster.pool.brokers, cluster.offsets)
+            for alias, cluster in self._clusters.items()
+            if cluster.unreachable is None
         }
 
     @property

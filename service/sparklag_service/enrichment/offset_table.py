@@ -120,6 +120,7 @@ class OffsetTable:
         topic.described_s = requested_s
         if is_new:
             topic.valid_from_s = now_s
+        topic.replicas = metadata.replicas
         if not is_refused:
             topic.identity = description
         if is_new or topic.description != description or topic.leaders != metadata.leaders:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import TopicLag
-from sparklag_service.metrics.families import gauges
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
+from sparklag_service.metrics.families import LabelledGauge, gauges
 from sparklag_service.metrics.scheme import Labels, NamedQuery, Scheme, as_group_reads, offset_sum
 
 
@@ -50,6 +52,27 @@ KAFKA_LAG_EXPORTER = Scheme(
     ),
     log_labels=lambda cluster, topic: {"cluster_name": cluster, "topic": topic},
 )
+
+
+def _leader(partition: PartitionReplicas) -> int | None:
+    return partition.leader if partition.leader >= 0 else None
+
+
+def _leader_is_preferred(partition: PartitionReplicas) -> bool:
+    return partition.leader == partition.preferred_leader >= 0
+
+
+def _is_under_replicated(partition: PartitionReplicas) -> bool:
+    return partition.in_sync < partition.replicas
+
+
+def _brokers(cluster: ClusterMetadata) -> int | None:
+    return len(cluster.brokers) or None
+
+
+def _broker_info(cluster: ClusterMetadata) -> Iterable[tuple[Labels, int]]:
+    for node_id, (host, port) in sorted(cluster.brokers.items()):
+        yield {"id": str(node_id), "address": f"{host}:{port}"}, 1
 
 
 def kafka_exporter(only_cluster: str | None) -> Scheme:
@@ -101,5 +124,18 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
             ("current_offset", "latest_offset", "End of a partition's log."),
             ("oldest_offset", "earliest_offset", "Start of a partition's log."),
         ),
+        log_replicas=gauges(
+            "kafka_topic_partition_",
+            ("leader", _leader, "Node id of the broker that leads a partition."),
+            ("replicas", "replicas", "Replicas of a partition."),
+            ("in_sync_replica", "in_sync", "Replicas of a partition that are in sync."),
+            ("leader_is_preferred", _leader_is_preferred, "1 where its first replica leads it."),
+            ("under_replicated_partition", _is_under_replicated, "1 where a replica lags behind."),
+        ),
         log_labels=log_labels,
+        cluster=(
+            *gauges("kafka_", ("brokers", _brokers, "Brokers of the cluster.")),
+            LabelledGauge("kafka_broker_info", "A broker of the cluster.", _broker_info),
+        ),
+        cluster_labels=lambda cluster: of_cluster(cluster) if is_shown(cluster) else None,
     )

@@ -67,6 +67,7 @@ class Exposition:
             [entry.event for entry in state.view],
             None if shows_all else set(state.owned_queries),
             self._now_ms(),
+            state.metadata,
         )
         blocks = [self._service.render(open_metrics=open_metrics)]
         # prometheus_client takes its time.

@@ -99,7 +99,7 @@ class LabelledGauge(Family, Generic[Subject]):
         name, read, text = f"\n{self.name}", self.read, _text_of(self)
         return "".join(
             [
-                f"{name}{labels[:-1]},{label_pairs(more)}}} {text(value)}"
+                f"{name}{labels[:-1]}{',' * (labels != '{}')}{label_pairs(more)}}} {text(value)}"
                 for labels, subject in subjects
                 for more, value in read(subject)
             ]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from typing import Any, NamedTuple
 
-from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
+from sparklag_schemas import LagEvent, Settings, TopicLag
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
 from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
 from sparklag_service.metrics.native import NATIVE, ages
@@ -33,11 +35,16 @@ class QuerySeries:
         self._schemes = [SchemeText(scheme, self._selection) for scheme in _schemes(settings)]
 
     async def render(
-        self, events: Sequence[LagEvent], measured: Collection[str] | None, now_ms: int
+        self,
+        events: Sequence[LagEvent],
+        measured: Collection[str] | None,
+        now_ms: int,
+        clusters: Mapping[str, ClusterMetadata],
     ) -> list[Blocks]:
         """Each family with its blocks, as of the call: later events are not in it.
 
         `events`: the newest of every query. `measured`: ids of those to show; None: all.
+        `clusters`: what is known of each, by alias.
         """
         time_slice = TimeSlice()
         shown = self._selection.shown(events, measured)
@@ -45,7 +52,7 @@ class QuerySeries:
         families: list[Blocks] = [(age, [age.block(queries)]) for age in ages(now_ms)]
         for scheme in self._schemes:
             await time_slice.rest()
-            families += await scheme.render(shown, time_slice)
+            families += await scheme.render(shown, clusters, time_slice)
         return families
 
 
@@ -70,8 +77,18 @@ class TimeSlice:
             self._began_s = time.perf_counter()
 
 
+class TopicPartitions(NamedTuple):
+    """What is to be shown of a topic's partitions."""
+
+    labels: str
+    """Pairs."""
+    numbers: Sequence[int]
+    subjects: Sequence[Any]
+    """What each family reads its value from, one for each number."""
+
+
 class SchemeText:
-    """All queries that are shown, and the logs they read, in one scheme."""
+    """All queries that are shown, the logs they read, and their clusters, in one scheme."""
 
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme = scheme
@@ -80,8 +97,14 @@ class SchemeText:
         end = f",{label_pairs(scheme.partition_end)}" if scheme.partition_end else ""
         self._lines = PartitionLines(scheme.partition if shows_partitions else (), end)
         self._log_lines = PartitionLines(scheme.log_partition if shows_partitions else ())
+        self._replica_lines = PartitionLines(scheme.log_replicas if shows_partitions else ())
 
-    async def render(self, shown: Sequence[NamedQuery], time_slice: TimeSlice) -> list[Blocks]:
+    async def render(
+        self,
+        shown: Sequence[NamedQuery],
+        clusters: Mapping[str, ClusterMetadata],
+        time_slice: TimeSlice,
+    ) -> list[Blocks]:
         """Each family with its blocks."""
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
@@ -98,16 +121,32 @@ class SchemeText:
         for family in scheme.query:
             families.append((family, [family.block(queries)]))
             await time_slice.rest()
+        labelled = [
+            (label_set(labels), metadata)
+            for alias, metadata in clusters.items()
+            if (labels := scheme.cluster_labels(alias)) is not None
+        ]
+        families += [(family, [family.block(labelled)]) for family in scheme.cluster]
         families += await self._of_topics(topics, scheme.topic, self._lines, time_slice)
         if not self._selection.topics or not (scheme.log_topic or scheme.log_partition):
             return families
         # Of each topic once, however many queries read it.
-        logs = [
-            (label_pairs(labels), log)
-            for cluster, log in logs_of((query.event for query in shown), takes_topic)
-            if (labels := scheme.log_labels(cluster, log.topic)) is not None
-        ]
-        return families + await self._of_topics(logs, scheme.log_topic, self._log_lines, time_slice)
+        logs: list[tuple[str, TopicLag]] = []
+        replicas: list[TopicPartitions] = []
+        for cluster, log in logs_of((query.event for query in shown), takes_topic):
+            labels = scheme.log_labels(cluster, log.topic)
+            if labels is None:
+                continue
+            pairs = label_pairs(labels)
+            logs.append((pairs, log))
+            described = clusters[cluster].topics.get(log.topic) if cluster in clusters else None
+            if scheme.log_replicas and described is not None:
+                numbers = sorted(described.replicas)
+                subjects = [described.replicas[number] for number in numbers]
+                replicas.append(TopicPartitions(pairs, numbers, subjects))
+            await time_slice.rest()
+        families += await self._of_topics(logs, scheme.log_topic, self._log_lines, time_slice)
+        return families + await self._replica_lines.blocks(replicas, time_slice)
 
     async def _of_topics(
         self,
@@ -122,35 +161,37 @@ class SchemeText:
         for family in of_topic:
             families.append((family, [family.block(labelled)]))
             await time_slice.rest()
-        return families + await lines.blocks(topics, time_slice)
+        partitions = (
+            TopicPartitions(pairs, list(map(_partition_number, topic.partitions)), topic.partitions)
+            for pairs, topic in topics
+        )
+        return families + await lines.blocks(partitions, time_slice)
 
 
 class PartitionLines:
     """The lines of many topics' partitions. What is cached of a topic goes with the topic."""
 
-    def __init__(self, families: Sequence[Gauge[PartitionLag]], end: str = "") -> None:
+    def __init__(self, families: Sequence[Gauge[Any]], end: str = "") -> None:
         """`end`: label pairs after the partition's, with a comma first."""
         self._families = families
         self._end = end
         self._chunks: dict[tuple[str, int], _ChunkLines] = {}
 
     async def blocks(
-        self, topics: Iterable[tuple[str, TopicLag]], time_slice: TimeSlice
+        self, topics: Iterable[TopicPartitions], time_slice: TimeSlice
     ) -> list[Blocks]:
-        """Each family with its blocks, of topics with their label pairs."""
+        """Each family with its blocks."""
         if not self._families:
             return []
         blocks: list[list[bytes]] = [[] for _ in self._families]
         chunks: dict[tuple[str, int], _ChunkLines] = {}
-        for labels, topic in topics:
-            for start in range(0, len(topic.partitions), _CHUNK_PARTITIONS):
-                key = (labels, start)
+        for labels, numbers, subjects in topics:
+            for start in range(0, len(numbers), _CHUNK_PARTITIONS):
+                key, end = (labels, start), start + _CHUNK_PARTITIONS
                 lines = chunks[key] = self._chunks.get(key) or _ChunkLines(labels, self._end)
-                partitions = topic.partitions[start : start + _CHUNK_PARTITIONS]
                 # In one slice: another scrape may render other partitions in the next.
-                for of_family, block in zip(
-                    blocks, lines.blocks(self._families, partitions), strict=True
-                ):
+                chunk = lines.blocks(self._families, numbers[start:end], subjects[start:end])
+                for of_family, block in zip(blocks, chunk, strict=True):
                     of_family.append(block)
                 await time_slice.rest()
         self._chunks = chunks
@@ -166,20 +207,19 @@ class _ChunkLines:
     def __init__(self, labels: str, end: str) -> None:
         self._begin = f'{{{labels},partition="'
         self._end = f'"{end}}} '
-        self._numbers: list[int] = []
+        self._numbers: Sequence[int] = ()
         self._templates: dict[str, bytes] = {}
 
     def blocks(
-        self, families: Sequence[Gauge[PartitionLag]], partitions: Sequence[PartitionLag]
+        self, families: Sequence[Gauge[Any]], numbers: Sequence[int], subjects: Sequence[Any]
     ) -> list[bytes]:
         """The lines of each family: one for each value that is not null."""
-        numbers = list(map(_partition_number, partitions))
         if numbers != self._numbers:
             self._numbers = numbers
             self._templates.clear()
-        return [self._text(family, tuple(map(family.read, partitions))) for family in families]
+        return [self._text(family, tuple(map(family.read, subjects))) for family in families]
 
-    def _text(self, family: Gauge[PartitionLag], values: tuple[Number | None, ...]) -> bytes:
+    def _text(self, family: Gauge[Any], values: tuple[Number | None, ...]) -> bytes:
         template = self._templates.get(family.name)
         if template is not None:
             try:
@@ -197,7 +237,7 @@ class _ChunkLines:
             self._templates[family.name] = template
         return template % tuple([value for value in values if value is not None])
 
-    def _template(self, family: Gauge[PartitionLag], numbers: Sequence[int]) -> bytes:
+    def _template(self, family: Gauge[Any], numbers: Sequence[int]) -> bytes:
         begin = f"\n{family.name}{self._begin}".replace("%", "%%")
         end = f"{self._end.replace('%', '%%')}{family.value_format}"
         return "".join([f"{begin}{number}{end}" for number in numbers]).encode()

@@ -10,9 +10,11 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.settings import MetricsSettings
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.families import Gauge, LabelledGauge
 
 _CACHED_NAMES = 16_384
@@ -44,8 +46,13 @@ class Scheme:
     log_topic: tuple[Gauge[TopicLag], ...] = ()
     """Of a topic: once, however many queries read it."""
     log_partition: tuple[Gauge[PartitionLag], ...] = ()
+    log_replicas: tuple[Gauge[PartitionReplicas], ...] = ()
+    """Of each partition of such a topic, by its metadata."""
     log_labels: Callable[[str, str], Labels | None] = lambda cluster, topic: None
     """By the topic's cluster's alias and its name. None: it is not shown."""
+    cluster: tuple[Gauge[ClusterMetadata] | LabelledGauge[ClusterMetadata], ...] = ()
+    cluster_labels: Callable[[str], Labels | None] = lambda cluster: None
+    """By its alias. None: it is not shown."""
 
 
 class Selection:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sparklag_schemas import ResolvedSettings
 from sparklag_service.counters import Counters
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.view.view import View
 
 
@@ -70,6 +71,10 @@ class ServiceState(Protocol):
     @property
     def owned_queries(self) -> Collection[str]:
         """Ids of the queries that this instance measures."""
+
+    @property
+    def metadata(self) -> Mapping[str, ClusterMetadata]:
+        """What is known of each cluster of which a broker answers, by alias."""
 
     def not_ready(self) -> dict[str, str]:
         """The parts that are not ready, and why. Empty when all are."""

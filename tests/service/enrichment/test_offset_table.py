@@ -12,7 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from sparklag_kafka.brokers.leader_channel import AdaptiveTimeout, WaitGroup
 from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, slices
-from sparklag_kafka.protocol.metadata import MetadataResponse, TopicMetadata
+from sparklag_kafka.protocol.metadata import MetadataResponse, PartitionReplicas, TopicMetadata
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.offset_table import OffsetTable
 from tests.service.asking import of_sources, query, source
@@ -31,7 +31,7 @@ def table(topic_id: str | None = "first", partitions: int = 1) -> OffsetTable:
 
 
 def found(topic_id: str | None, partitions: int = 1, leader: int = 1) -> TopicMetadata:
-    return TopicMetadata("orders", 0, topic_id, dict.fromkeys(range(partitions), leader))
+    return TopicMetadata("orders", 0, topic_id, dict.fromkeys(range(partitions), leader), {})
 
 
 def said(*offsets: int, error: int = 0) -> bytes:
@@ -143,7 +143,7 @@ def test_partitions_that_are_added_leave_the_values_there_are() -> None:
 def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
     made = table()
     take(made, said(9), 1.0)
-    assert not made.update_topic(TopicMetadata("orders", 29, None, {}), 2.0, 2.1)
+    assert not made.update_topic(TopicMetadata("orders", 29, None, {}, {}), 2.0, 2.1)
     topic = made.topics["orders"].description
     assert (topic.missing, topic.gone) == ("no right to describe topic orders", False)
     assert latest(made) == {_ORDERS: 9}
@@ -154,7 +154,7 @@ def test_a_topic_one_may_not_see_for_a_while_keeps_its_values() -> None:
 def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
     made = table()
     take(made, said(9), 1.0)
-    gone = TopicMetadata("orders", 3, None, {})
+    gone = TopicMetadata("orders", 3, None, {}, {})
     made.update_topic(gone, 2.0, 2.1)
     assert latest(made) == {}
     epoch = made.epoch
@@ -170,8 +170,8 @@ def test_a_topic_that_was_gone_comes_back_without_anything_of_before() -> None:
 def test_a_plan_groups_by_leader_and_names_what_nobody_can_be_asked_for() -> None:
     made = OffsetTable("default")
     made.update_brokers({1: ("a", 1), 2: ("b", 2)})
-    made.update_topic(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}), 0.0, 0.0)
-    made.update_topic(TopicMetadata("gone", 3, None, {}), 0.0, 0.0)
+    made.update_topic(TopicMetadata("orders", 0, "id", {0: 1, 1: 2, 2: 1, 3: -1}, {}), 0.0, 0.0)
+    made.update_topic(TopicMetadata("gone", 3, None, {}, {}), 0.0, 0.0)
     plan = made.plan(
         of_sources(
             "query",
@@ -226,7 +226,8 @@ def test_tags_of_newer_brokers_are_passed_over() -> None:
     data = b"".join((bytes(4), b"\x02", broker, b"\x02c", bytes(4), b"\x02", topic, tags))
     brokers, topics = MetadataResponse(data, flexible=True).read()
     assert brokers == {1: ("b", 9092)}
-    assert list(topics) == [TopicMetadata(name, 0, "_" * 21 + "w", {0: 1})]
+    one = PartitionReplicas(1, 1, 1, 1)
+    assert list(topics) == [TopicMetadata(name, 0, "_" * 21 + "w", {0: 1}, {0: one})]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])

@@ -15,7 +15,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_kafka.brokers.pool import BrokerPool
-from sparklag_kafka.protocol.metadata import MetadataRequest
+from sparklag_kafka.protocol.metadata import MetadataRequest, PartitionReplicas
 from sparklag_schemas import KafkaSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
@@ -444,3 +444,4 @@ async def test_metadata_of_an_old_broker_is_the_same_without_ids(
     assert old_brokers == brokers
     assert [topic._replace(topic_id=None) for topic in by_id] == without_id
     assert [topic.leaders for topic in by_id] == [dict.fromkeys(range(3), 1), {}]
+    assert by_id[0].replicas == dict.fromkeys(range(3), PartitionReplicas(1, 1, 1, 1))

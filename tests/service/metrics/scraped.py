@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from prometheus_client.openmetrics import parser as open_metrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.rendering import QuerySeries
 
 NOW_MS = 1_790_000_010_000
@@ -61,10 +62,11 @@ def text_of(
     events: Sequence[LagEvent],
     *,
     measured: Collection[str] | None = None,
+    clusters: Mapping[str, ClusterMetadata] | None = None,
     open_metrics: bool = False,
 ) -> str:
     """What a scrape of these events says."""
-    found = asyncio.run(series.render(events, measured, NOW_MS))
+    found = asyncio.run(series.render(events, measured, NOW_MS, clusters or {}))
     lines = [
         b"".join([family.header(open_metrics=open_metrics), *blocks, b"\n"])
         for family, blocks in found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata, TopicOffsets
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
 from tests.service.metrics.scraped import Scrape, partition, scrape, settings, topic
@@ -182,3 +184,51 @@ def test_a_group_name_changes_with_its_neighbours_and_nothing_old_stays() -> Non
     assert groups(mine) == {"orders"}
     assert groups(mine, other) == {"id-1", "id-2"}
     assert groups(mine) == {"orders"}
+
+
+def described(**topics: list[PartitionReplicas]) -> ClusterMetadata:
+    """A cluster of two brokers with these topics' partitions, from 0 on."""
+    return ClusterMetadata(
+        {1: ("b1", 9092), 2: ("b2", 9093)},
+        {
+            name: TopicOffsets(replicas=dict(enumerate(partitions)))
+            for name, partitions in topics.items()
+        },
+    )
+
+
+def test_kafka_exporters_names_of_the_clusters_metadata_are_exact() -> None:
+    cluster = described(
+        orders=[PartitionReplicas(1, 1, 2, 2), PartitionReplicas(-1, 2, 2, 1)],
+        unread=[PartitionReplicas(1, 1, 1, 1)],
+    )
+    series = QuerySeries(settings(compat=["kafka_exporter"]))
+    found = Scrape(series, lag_event(), clusters={"default": cluster, "other": cluster})
+    zero, one = (("partition", "0"), ("topic", "orders")), (("partition", "1"), ("topic", "orders"))
+    assert found.values("kafka_brokers") == {(): 2.0}
+    assert found.values("kafka_broker_info") == {
+        (("address", "b1:9092"), ("id", "1")): 1.0,
+        (("address", "b2:9093"), ("id", "2")): 1.0,
+    }
+    for name, expected in {
+        # What has no leader has no sample, as there.
+        "leader": {zero: 1.0},
+        "replicas": {zero: 2.0, one: 2.0},
+        "in_sync_replica": {zero: 2.0, one: 1.0},
+        "leader_is_preferred": {zero: 1.0, one: 0.0},
+        "under_replicated_partition": {zero: 0.0, one: 1.0},
+    }.items():
+        assert found.values(f"kafka_topic_partition_{name}") == expected, name
+
+
+def test_metadata_of_several_clusters_is_told_apart_by_a_label() -> None:
+    cluster = described(orders=[PartitionReplicas(1, 1, 1, 1)])
+    series = QuerySeries(settings(["east"], compat=["kafka_exporter"]))
+    found = Scrape(series, lag_event(), clusters={"default": cluster, "east": cluster})
+    assert found.values("kafka_brokers") == {
+        (("cluster", "default"),): 2.0,
+        (("cluster", "east"),): 2.0,
+    }
+    assert len(found.values("kafka_broker_info")) == 4
+    _, leader = found.only("kafka_topic_partition_leader")
+    assert leader == 1.0

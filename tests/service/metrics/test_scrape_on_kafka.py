@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.metrics.exposition import Exposition
+from sparklag_service.metrics.rendering import QuerySeries
 from tests.local_kafka import LocalKafka
 from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
-from tests.service.metrics.scraped import parse_text
+from tests.service.metrics.scraped import Scrape, parse_text, settings
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.kafka
@@ -54,6 +57,34 @@ async def test_what_is_produced_shows_in_the_scrape_without_any_event_of_the_que
     assert found["sparklag_partition_latest_offset"] == 9.0
     assert found["sparklag_query_lag"] == 6.0
     assert found["sparklag_query_measured_age_seconds"] < 60.0
+
+
+async def test_a_topics_replicas_are_shown_as_another_client_sees_them(
+    service: RunningService, kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 3)
+    service.observe(seen(topic_name, {0: 0}))
+    shown = QuerySeries(settings(compat=["kafka_exporter"]))
+
+    async def scraped() -> Scrape:
+        events = [entry.event for entry in service.state.view]
+        return await asyncio.to_thread(Scrape, shown, *events, clusters=service.state.metadata)
+
+    async def described() -> bool:
+        return len((await scraped()).values("kafka_topic_partition_replicas")) == 3
+
+    await eventually(described, "the topic's replicas")
+    found = await scraped()
+    described_there = second_client.described(topic_name)
+    for number, partition in described_there.items():
+        at = (("partition", str(number)), ("topic", topic_name))
+        assert found.values("kafka_topic_partition_leader")[at] == partition.leader
+        assert found.values("kafka_topic_partition_replicas")[at] == len(partition.replicas)
+        assert found.values("kafka_topic_partition_in_sync_replica")[at] == len(partition.isrs)
+        preferred = partition.leader == partition.replicas[0]
+        assert found.values("kafka_topic_partition_leader_is_preferred")[at] == preferred
+    labels, _ = found.only("kafka_broker_info")
+    assert labels == {"id": "1", "address": kafka.bootstrap_servers}
 
 
 async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
