@@ -86,7 +86,7 @@ class UnknownQuery(RestoreError):
 
 
 class AmbiguousQuery(RestoreError):
-    """Several queries of that name completed batches at the same time."""
+    """Several queries of that name completed batches at the same time, or several ids begin so."""
 
     def __init__(self, text: str, query_ids: list[str]) -> None:
         super().__init__(text)

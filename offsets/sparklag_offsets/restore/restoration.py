@@ -27,7 +27,8 @@ from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_schemas import ClusterAccess, Offsets, Settings
 from sparklag_schemas.clusters import ClusterNames, access_by_address
-from sparklag_schemas.printable import printable
+from sparklag_schemas.printable import first_few, printable
+from sparklag_schemas.query_ids import MIN_PREFIX, ids_with_prefix
 from sparklag_schemas.redaction import redact_location
 
 
@@ -125,14 +126,15 @@ def _access_to(
 
 
 async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> BatchRecord:
-    """The last record of a query, by name or id, that completed at or before `at_ms`.
+    """The last record of a query that completed at or before `at_ms`. `query`: its name, its id, or
+    the beginning of that.
 
     A query whose checkpoint was deleted has a new id and the same name: of consecutive queries of
     one name, the one at that time is returned.
     Raises UnknownQuery, AmbiguousQuery, BeforeFirstBatch, StoreError.
     """
     unknown = UnknownQuery(f"query {query!r} is not in the offset store {store.shown}")
-    recorded = await store.queries(query)
+    recorded = await store.queries(query) or await _with_prefix(store, query)
     if not recorded:
         raise unknown
     started = [each for each in recorded if at_ms is None or each.first_at <= at_ms]
@@ -160,6 +162,18 @@ async def find_record(store: OffsetStore, query: str, at_ms: int | None) -> Batc
         # Pruned in the meantime.
         raise unknown
     return record
+
+
+async def _with_prefix(store: OffsetStore, prefix: str) -> list[RecordedQuery]:
+    """The query whose id begins so. Raises AmbiguousQuery."""
+    recorded = await store.queries() if len(prefix) >= MIN_PREFIX else []
+    query_ids = ids_with_prefix(prefix, (each.query_id for each in recorded))
+    if len(query_ids) > 1:
+        raise AmbiguousQuery(
+            f"the ids of {len(query_ids)} queries begin with {prefix!r}: {first_few(query_ids)}",
+            query_ids,
+        )
+    return [each for each in recorded if each.query_id in query_ids]
 
 
 async def _overlaps(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isnan
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import httpx
 import typer
@@ -27,6 +26,7 @@ from sparklag_service.cli.terminal import (
     table,
 )
 from sparklag_service.errors import ServiceError
+from sparklag_service.rest.paths import path_segment
 from sparklag_service.view import lag_text
 
 _SHOWN = 20
@@ -39,7 +39,9 @@ _HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
 
 
 def lag(
-    query: Annotated[str, typer.Argument(help="Name or id of a query.")],
+    query: Annotated[
+        str, typer.Argument(help="Name, id or first characters of the id of a query.")
+    ],
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
         int | None,
@@ -188,7 +190,7 @@ def queries(
 
 def _get_lag(url: str, query: str) -> tuple[LagEvent, str]:
     """A query's event, and the JSON it came as. Raises ServiceError."""
-    response = _get(url, f"/lag/{quote(query, safe='')}", {})
+    response = _get(url, f"/lag/{path_segment(query)}", {})
     return decode_lag_event(response.content), response.text
 
 

@@ -33,7 +33,7 @@ from sparklag_service.cli.terminal import (
 app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
 
 _Result = TypeVar("_Result")
-_Query = Annotated[str, typer.Argument(help="Name or id of a query.")]
+_Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
 _Store = Annotated[
     str | None,
     typer.Option("--store", help="URL of the offset store. [default: setting store.url]"),

@@ -15,6 +15,7 @@ from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
+from sparklag_schemas.query_ids import ids_with_prefix
 from sparklag_service.cli.terminal import BootstrapServers, Config, Json, ascii_json, kafka_settings
 from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
@@ -22,7 +23,10 @@ from sparklag_service.intakes.contract_records import ContractRecords, shown
 
 
 def tail(
-    query: Annotated[str | None, typer.Argument(help="Only this query, by name or id.")] = None,
+    query: Annotated[
+        str | None,
+        typer.Argument(help="Only this query, by its name, id or first characters of the id."),
+    ] = None,
     count: Annotated[int, typer.Option("-n", min=0, help="End after so many; 0: never.")] = 0,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
@@ -48,7 +52,7 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
                 continue
             await contract_records.learn([record])
             event = contract_records.decoded(record)
-            if event is None or (query is not None and query not in (event.query, event.query_id)):
+            if event is None or (query is not None and not _is_of(event, query)):
                 continue
             event, document = shown(event, record.value)
             typer.echo(ascii_json(document) if json else _line(event))
@@ -62,6 +66,10 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
         raise ServiceError(f"Kafka at {settings.bootstrap_servers}: {cause}") from error
     finally:
         await consumer.stop()
+
+
+def _is_of(event: LagEvent, query: str) -> bool:
+    return query == event.query or bool(ids_with_prefix(query, [event.query_id]))
 
 
 class _PrintedRefusals(Refusals):

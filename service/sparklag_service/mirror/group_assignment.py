@@ -105,7 +105,7 @@ class GroupOwnership:
         """
         if position.name is None:
             return []
-        events = (entry.event for entry in self._view.find(position.name))
+        events = (entry.event for entry in self._view.named(position.name))
         return [event.query_id for event in events if self._is_rival(event, position)]
 
     def describe(self, query_ids: Collection[str]) -> str:

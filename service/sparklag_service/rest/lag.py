@@ -43,17 +43,18 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         return Response(msgspec.json.encode(listed), media_type=JSON)
 
     @app.get(
-        "/lag/{query}",
+        "/lag/{query:name}",
         tags=["lag"],
         summary="One query's lag event",
         responses={200: {"content": {JSON: {"schema": ref("LagEvent")}}}, **QUERY_PROBLEMS},
     )
     async def get_lag(query: str) -> Response:
-        """By name or by id. The document is the newest event on `consumer-lag`, byte for byte."""
+        """By name, by id, or by the first characters of the id. The document is the newest event
+        on `consumer-lag`, byte for byte."""
         return Response(problems.find_query(view, query).document, media_type=JSON)
 
     @app.get(
-        "/lag/{query}/history",
+        "/lag/{query:name}/history",
         tags=["lag"],
         summary="One query's totals over time",
         response_class=Response,

@@ -49,7 +49,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         return EventStream(backend.live, None, last_id)
 
     @app.get(
-        "/lag/{query}/stream",
+        "/lag/{query:name}/stream",
         tags=["live"],
         summary="One query's lag events as they are published",
         response_class=Response,

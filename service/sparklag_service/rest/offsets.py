@@ -53,7 +53,7 @@ def add_offsets(app: FastAPI, backend: Backend) -> None:
     settings, reads = backend.settings, asyncio.Semaphore(_MAX_STORES)
 
     @app.get(
-        "/offsets/{query}",
+        "/offsets/{query:name}",
         tags=["offsets"],
         summary="Spark's startingOffsets: where one query was",
         response_class=Response,

@@ -40,7 +40,7 @@ JSON = "application/json"
 REFUSED = refused("A parameter is not valid")
 QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: refused("No query has this name or id"),
-    409: refused("More than one query has this name"),
+    409: refused("More than one live query has this name, or more than one id begins so"),
     422: REFUSED,
 }
 """Of a route that takes the name or id of a query."""

@@ -6,7 +6,6 @@ import html
 from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final
-from urllib.parse import quote
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
@@ -16,6 +15,7 @@ from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, 
 from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.paths import path_segment
 from sparklag_service.view.lag_text import causes
 
 _NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
@@ -43,7 +43,7 @@ def _order(event: LagEvent) -> tuple[int, str, str]:
 
 def _row(event: LagEvent, now_ms: int) -> str:
     return (
-        f'<tr><td><a href="lag/{quote(event.query_id, safe="")}">'
+        f'<tr><td><a href="lag/{path_segment(event.query_id)}">'
         f"{_escape(event.display_name)}</a></td>"
         f'<td class="{mark(event.status)}">{_escape(event.status)}</td>'
         f"<td>{records(event.total_lag)}</td>"

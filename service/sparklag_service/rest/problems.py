@@ -35,19 +35,24 @@ class Problem(Exception):
         self.document = ProblemDocument(_TYPE_PREFIX + kind, title, status, detail, query_ids)
 
 
-def find_query(view: View, name_or_id: str) -> Entry:
-    """The newest event of a query. Raises Problem."""
-    entries = view.find(name_or_id)
+def find_query(view: View, wanted: str) -> Entry:
+    """The newest event of a query, by its name, its id or the beginning of that. Raises Problem."""
+    return the_one(view.find(wanted), wanted)
+
+
+def the_one(entries: Sequence[Entry], wanted: str) -> Entry:
+    """The only one. Raises Problem."""
     if len(entries) == 1:
         return entries[0]
     if not entries:
-        detail = f"no query has the name or id {name_or_id!r}; GET /lag lists all queries"
+        detail = f"no query has the name or id {wanted!r}; GET /lag lists all queries"
         raise Problem(404, "unknown-query", "Unknown query", detail)
+    have = "live queries have the name" if entries[0].event.query == wanted else "ids begin with"
     raise Problem(
         409,
         "ambiguous-query-name",
         "More than one query has this name",
-        f"{len(entries)} queries have the name {name_or_id!r}: request one of them by its id",
+        f"{len(entries)} {have} {wanted!r}: request one of them by its id",
         query_ids=[entry.event.query_id for entry in entries],
     )
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sparklag_service.rest.paths import path_by_segments
 from sparklag_service.rest.problems import Problem, invalid_parameter, problem_response
 
 _MAX_BODY_BYTES: Final = 64 * 1024
@@ -62,7 +63,9 @@ class RequestRules:
             elif not is_over:
                 await send(message)
 
-        await app({**scope, "method": "GET"} if is_head else scope, receive, send_by_rules)
+        method = "GET" if is_head else scope["method"]
+        by_rules = {**scope, "method": method, "path": path_by_segments(scope)}
+        await app(by_rules, receive, send_by_rules)
 
     def _problem(self, scope: Scope) -> Problem | None:
         headers = dict(scope["headers"])

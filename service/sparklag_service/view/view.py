@@ -9,6 +9,7 @@ from typing import Final
 from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
+from sparklag_schemas.query_ids import ids_with_prefix
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.evaluation.evaluator import without_numbers
 
@@ -59,12 +60,21 @@ class View:
         entry = self._entries.get(query_id)
         return None if entry is None else entry.event
 
-    def find(self, name_or_id: str) -> list[Entry]:
-        """The query of that id, or those of that name: more than one where they share it."""
-        by_id = self._entries.get(name_or_id)
+    def find(self, wanted: str) -> list[Entry]:
+        """The query of that id; or that the name means: its one live query, else its newest; or
+        whose id begins so. More than one where that says not which."""
+        by_id = self._entries.get(wanted)
         if by_id is not None:
             return [by_id]
-        return [self._entries[i] for i in sorted(self._ids_by_name.get(name_or_id, ()))]
+        return _meant(self.named(wanted)) or self.with_prefix(wanted)
+
+    def named(self, name: str) -> list[Entry]:
+        """All queries of that name, by id."""
+        return [self._entries[i] for i in sorted(self._ids_by_name.get(name, ()))]
+
+    def with_prefix(self, prefix: str) -> list[Entry]:
+        """All queries whose id begins so, by id."""
+        return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
     def put(self, entry: Entry) -> bool:
         """Put an event in; whether it is the newest of its query. Raises OverLimit."""
@@ -134,6 +144,12 @@ class View:
         ids.discard(event.query_id)
         if not ids:
             del self._ids_by_name[event.query]
+
+
+def _meant(entries: list[Entry]) -> list[Entry]:
+    """Those of one name that live; if none does, the newest."""
+    live = [entry for entry in entries if not has_ended(entry.event.status)]
+    return live or sorted(entries, key=lambda entry: entry.event.observed_at)[-1:]
 
 
 def has_ended(status: str) -> bool:

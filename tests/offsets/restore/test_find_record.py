@@ -23,9 +23,21 @@ def later(batch_id: int, at: int) -> BatchRecord:
 async def test_a_query_is_found_by_name_and_by_id(sqlite_store: OffsetStore) -> None:
     await sqlite_store.write([record(0), record(1), record(2)])
 
-    for asked in ("orders", QUERY_ID):
+    for asked in ("orders", QUERY_ID, QUERY_ID[:4]):
         assert (await find_record(sqlite_store, asked, None)).batch_id == 2
         assert (await find_record(sqlite_store, asked, at_ms(1))).batch_id == 1
+
+
+async def test_the_beginning_of_several_ids_lists_them(sqlite_store: OffsetStore) -> None:
+    others = ["dd8b7777", "dd8bffff"]
+    await sqlite_store.write([record(0), *(record(0, query_id=other) for other in others)])
+
+    with pytest.raises(AmbiguousQuery) as raised:
+        await find_record(sqlite_store, "dd8b", None)
+    assert raised.value.query_ids == [QUERY_ID, *others]
+    assert (await find_record(sqlite_store, "dd8b7", None)).query_id == "dd8b7777"
+    with pytest.raises(UnknownQuery):
+        await find_record(sqlite_store, "dd8", None)
 
 
 async def test_a_query_nobody_kept_is_told_with_the_store(sqlite_store: OffsetStore) -> None:

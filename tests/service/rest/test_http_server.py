@@ -12,12 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_schemas import Settings
+from sparklag_schemas import Settings, decode_lag_event, encode
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
+from sparklag_service.view.view import Entry
+from tests.messages import lag_event
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
@@ -132,6 +134,20 @@ async def test_an_answer_does_not_say_which_server_gave_it() -> None:
         head = (await ended(reader)).partition(b"\r\n\r\n")[0].lower()
         assert b"\r\nserver:" not in head
         assert b"\r\ndate:" in head
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "."])
+async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -> None:
+    async with serving() as service:
+        event = lag_event(query=name)
+        service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sparklag_service", "lag", name, "--json"),
+            *("--url", f"http://127.0.0.1:{service.port}"),
+            stdout=subprocess.PIPE,
+        )
+        shown, _ = await process.communicate()
+        assert decode_lag_event(shown) == event
 
 
 FEW_FILES = """

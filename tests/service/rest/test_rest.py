@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from sparklag_schemas import Settings, encode
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
+from sparklag_service.rest.paths import path_segment
 from sparklag_service.view.view import Entry
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of
@@ -54,6 +56,25 @@ async def test_a_name_with_characters_that_mean_something_is_found(
 ) -> None:
     show(pipeline, query="größe & co?")
     assert (await http.get("/lag/gr%C3%B6%C3%9Fe%20%26%20co%3F")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "..", ".", "a/../b", "100%", "a/history"])
+async def test_a_name_is_one_segment_of_the_path_whatever_is_in_it(
+    http: httpx.AsyncClient, pipeline: Pipeline, name: str
+) -> None:
+    document = show(pipeline, query=name)
+    answer = await http.get(f"/lag/{path_segment(name)}")
+    assert (answer.status_code, answer.content) == (200, document)
+    history = await http.get(f"/lag/{path_segment(name)}/history")
+    assert history.json()["query"] == name
+
+
+async def test_the_links_of_the_page_lead_to_their_queries(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    document = show(pipeline, query_id="group:east:a/b%", query="a/b%")
+    (link,) = re.findall('href="(lag/[^"]*)"', (await http.get("/")).text)
+    assert (await http.get(f"/{link}")).content == document
 
 
 async def test_an_unknown_query_is_a_problem_document(http: httpx.AsyncClient) -> None:

@@ -64,6 +64,35 @@ def test_an_id_wins_over_a_name() -> None:
     assert [found.event.query_id for found in view.find("b")] == ["b"]
 
 
+def found(view: View, wanted: str) -> list[str]:
+    return [entry.event.query_id for entry in view.find(wanted)]
+
+
+def test_a_name_means_the_live_query_and_without_one_the_newest() -> None:
+    view = View()
+    view.put(entry(query_id="old", status="STOP", observed_at=1))
+    view.put(entry(query_id="older", status="FINISHED", observed_at=0))
+    assert found(view, "orders") == ["old"]
+    view.put(entry(query_id="new", status="STALL", observed_at=0))
+    assert found(view, "orders") == ["new"]
+    view.put(entry(query_id="copy", observed_at=0))
+    assert found(view, "orders") == ["copy", "new"]
+    view.put(entry(query_id="new", status="FAILED", observed_at=2))
+    view.put(entry(query_id="copy", status="STOP", observed_at=1))
+    assert found(view, "orders") == ["new"]
+
+
+def test_an_id_is_found_by_its_first_four_characters_if_no_name_is_equal() -> None:
+    view = View()
+    for query_id in ("dd8b09d1", "dd8b7777", "ee8b"):
+        view.put(entry(query_id=query_id, query=None))
+    assert found(view, "dd8b") == ["dd8b09d1", "dd8b7777"]
+    assert found(view, "dd8b0") == ["dd8b09d1"]
+    assert found(view, "ee8") == found(view, "") == []
+    view.put(entry(query_id="named", query="dd8b0"))
+    assert found(view, "dd8b0") == ["named"]
+
+
 def test_a_nameless_query_is_found_by_its_id() -> None:
     view = View()
     view.put(entry(query=None))
