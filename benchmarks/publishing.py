@@ -200,6 +200,7 @@ async def _published(settings: Settings) -> float:
         MessageFormats(settings),
         "service",
         owns=lambda _: True,
+        successor=lambda _: None,
         request=lambda _: None,
     )
     events = _events()

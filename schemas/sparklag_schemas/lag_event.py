@@ -171,6 +171,13 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         Name | None,
         Meta(description="Another run of this query that reports too. Null: there is none."),
     ] = None
+    superseded_by: Annotated[
+        Name | None,
+        Meta(
+            description="Id of the query that has the name now: this one has ended, or its driver"
+            " is gone, and another of its name and cluster lives or was seen later. Null: none."
+        ),
+    ] = None
     observation_offset: Annotated[
         Offset | None,
         Meta(

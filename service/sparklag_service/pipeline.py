@@ -72,6 +72,7 @@ class Pipeline:
             formats,
             measured_by,
             owns=assignment.owns,
+            successor=self.view.successor,
             request=self.enricher.request,
         )
         self.evaluation = Evaluation(

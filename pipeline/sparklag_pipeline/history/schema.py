@@ -25,6 +25,7 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
         *("checkpoint_location", "exception", "cause", "measured_by"),
         *("reason", "max_lag", "in_flight", "unknown_partitions", "lost_records", "other_run_id"),
         *("observation_offset", "status_since", "lag_trend", "catch_up_s", "catch_up_reason"),
+        "superseded_by",
         *("min_headroom_records", "min_headroom_s", "loss_expected_at", "skew"),
         *("usual_batch_s", "usual_interval_s"),
     },

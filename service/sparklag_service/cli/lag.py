@@ -160,10 +160,15 @@ def queries(
     url: Url = DEFAULT_URL,
     status: Annotated[str | None, typer.Option(help="Only queries in this state.")] = None,
     topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
+    every_query: Annotated[
+        bool, typer.Option("--all", help="Also queries whose name is another one's now.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List all queries: their lag, how old its oldest record is, and where it is going."""
-    summaries = _list_lag(url, status=status, topic=topic)
+    summaries = _list_lag(
+        url, status=status, topic=topic, superseded="true" if every_query else None
+    )
     if json:
         print_json(summaries)
         return

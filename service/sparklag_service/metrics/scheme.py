@@ -73,10 +73,10 @@ class Selection:
         self, events: Sequence[LagEvent], measured: Collection[str] | None
     ) -> list[NamedQuery]:
         """The queries to show. `events`: the newest of every query. `measured`: ids of those that
-        may be shown; None: all."""
+        may be shown; None: all. Where another query has the name of one now, it is not shown."""
         return [
             query
-            for query in group_names(events)
+            for query in group_names(event for event in events if event.superseded_by is None)
             if (measured is None or query.event.query_id in measured)
             and self._takes_names(query.event.query, query.event.query_id)
         ]

@@ -87,6 +87,7 @@ def _changed(last: LagEvent, event: LagEvent) -> bool:
         last.observed_at != event.observed_at
         or last.status != event.status
         or last.reason != event.reason
+        or last.superseded_by != event.superseded_by
         or len(last.topics) != len(event.topics)
         or any(
             len(was.partitions) != len(now.partitions)

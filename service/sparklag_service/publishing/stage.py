@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.headers import Headers, lag_event_headers
@@ -35,9 +37,11 @@ class Publishing:
         measured_by: MeasuredBy,
         *,
         owns: Callable[[str], bool],
+        successor: Callable[[LagEvent], str | None],
         request: Callable[[QueryState], None],
     ) -> None:
-        """`owns`: whether this instance publishes a query id; `request` has a query measured."""
+        """`owns`: whether this instance publishes a query id; `successor`: the id of the query that
+        has taken over the name of an event's; `request` has a query measured."""
         self._cadence = Cadence(
             settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
         )
@@ -52,6 +56,7 @@ class Publishing:
         self._tracked = tracked
         self._measured_by = measured_by
         self._owns = owns
+        self._successor = successor
         self._request = request
         self._in_flight: dict[str, asyncio.Task[None]] = {}
 
@@ -72,6 +77,9 @@ class Publishing:
         query_id = event.query_id
         if query_id in self._in_flight or not self._owns(query_id):
             return
+        successor = self._successor(event)
+        if successor is not None:
+            event = replace(event, superseded_by=successor)
         if self._cadence.due(event, now_s):
             covered = self._tracked.pending.covered(state)
             self._cadence.published(event, now_s)

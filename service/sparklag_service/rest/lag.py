@@ -32,6 +32,9 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         status: Annotated[Status | None, Query(description="Only queries in this state.")] = None,
         topic: Annotated[str | None, Query(description="Only queries that read it.")] = None,
         cluster: Annotated[str | None, Query(description="Only queries of it.")] = None,
+        superseded: Annotated[
+            bool, Query(description="Also queries whose name is another one's now.")
+        ] = False,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
         cursor: Annotated[
             str | None, Query(description="`next_cursor` of the page before.", pattern=CURSOR)
@@ -39,7 +42,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`."""
         events = (entry.event for entry in view)
-        listed = page(events, Filter(status, topic, cluster), limit, cursor)
+        listed = page(events, Filter(status, topic, cluster, superseded), limit, cursor)
         return Response(msgspec.json.encode(listed), media_type=JSON)
 
     @app.get(

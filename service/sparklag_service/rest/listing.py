@@ -23,11 +23,14 @@ class Filter:
     status: Status | None = None
     topic: str | None = None
     cluster: str | None = None
+    superseded: bool = False
+    """Whether those are listed too whose name is another query's now."""
 
     def matches(self, event: LagEvent) -> bool:
         """Whether `event` meets every condition."""
         return (
-            (self.status is None or event.status == self.status)
+            (self.superseded or event.superseded_by is None)
+            and (self.status is None or event.status == self.status)
             and (self.cluster is None or self.cluster in _clusters(event))
             and (self.topic is None or any(t.topic == self.topic for t in event.topics))
         )

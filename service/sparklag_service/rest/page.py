@@ -33,7 +33,7 @@ def add_page(app: FastAPI, backend: Backend) -> None:
 
 def rows(events: Iterable[LagEvent], now_ms: int) -> str:
     """The table's body as HTML."""
-    listed = sorted(events, key=_order)
+    listed = sorted((event for event in events if event.superseded_by is None), key=_order)
     return "".join(_row(event, now_ms) for event in listed) or _NO_ROWS
 
 

@@ -37,6 +37,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("batch", _batch(event, now_ms)),
         ("why", "; ".join(causes(event, now_ms))),
         ("known", _known(event, now_ms)),
+        ("followed", f"by query {event.superseded_by}" if event.superseded_by else ""),
     ):
         if text:
             shown.append((heading, text))

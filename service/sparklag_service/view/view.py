@@ -76,6 +76,23 @@ class View:
         """All queries whose id begins so, by id."""
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
+    def successor(self, event: LagEvent) -> str | None:
+        """Of a query that has ended, or whose driver is gone: the id of the one that its name means
+        now, in its cluster. Queries without a driver have neither: they are named by folders."""
+        if event.query is None or event.run_id is None or not has_ended(event.status):
+            return None
+        others = [
+            entry
+            for entry in self.named(event.query)
+            if entry.event.query_id != event.query_id
+            and entry.event.cluster == event.cluster
+            and entry.event.run_id is not None
+        ]
+        for newest in (entry.event for entry in _meant(others)):
+            if not has_ended(newest.status) or newest.observed_at > event.observed_at:
+                return newest.query_id
+        return None
+
     def put(self, entry: Entry) -> bool:
         """Put an event in; whether it is the newest of its query. Raises OverLimit."""
         query_id = entry.event.query_id

@@ -54,6 +54,12 @@ def test_patterns_choose_topics_and_leave_a_querys_sums_whole(
     assert found.only("sparklag_query_lag")[1] == 130.0
 
 
+def test_one_whose_name_is_another_query_s_now_leaves_it_the_name_and_has_no_series() -> None:
+    old = lag_event(query_id="old", query="orders", status="STOP", superseded_by="id-1")
+    found = scrape(*EVENTS, old, compat=COMPAT)
+    assert found.samples == scrape(*EVENTS, compat=COMPAT).samples
+
+
 @pytest.mark.parametrize("compat", [[], COMPAT])
 def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
     def labels_of(granularity: str) -> set[str]:

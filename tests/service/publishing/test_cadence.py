@@ -38,6 +38,11 @@ def test_what_changed_is_published_once_in_the_interval(cadence: Cadence) -> Non
     assert cadence.due(refresh(), 1)
 
 
+def test_that_another_query_has_its_name_is_news(cadence: Cadence) -> None:
+    started(cadence, refresh(status="STOP"), 0)
+    assert cadence.due(refresh(status="STOP", superseded_by="newer"), 1)
+
+
 def test_a_refresh_that_comes_a_moment_early_does_not_leave_it_to_the_next(
     cadence: Cadence,
 ) -> None:

@@ -44,6 +44,13 @@ def test_filters_are_all_kept() -> None:
     assert page(EVENTS, Filter(topic="other"), 10, None).queries == []
 
 
+def test_one_whose_name_is_another_query_s_now_is_listed_where_that_is_asked_for() -> None:
+    old = lag_event(query_id="old", superseded_by="new")
+    assert page([old], Filter(), 10, None).queries == []
+    (query,) = page([old], Filter(superseded=True), 10, None).queries
+    assert query["superseded_by"] == "new"
+
+
 def test_a_summary_names_its_topics_and_leaves_their_partitions_out() -> None:
     (query,) = page(EVENTS[:1], Filter(), 10, None).queries
     assert query["topics"] == ["orders"]

@@ -206,6 +206,17 @@ async def test_the_docs_page_needs_nothing_from_outside(http: httpx.AsyncClient)
                 assert (await http.get(path)).status_code == 200, path
 
 
+async def test_a_query_whose_name_is_another_one_s_now_is_on_no_list(
+    http: httpx.AsyncClient, pipeline: Pipeline
+) -> None:
+    document = show(pipeline, query_id="older", status="STOP", superseded_by="newer")
+    assert "No query has been observed yet" in (await http.get("/")).text
+    assert (await http.get("/lag")).json()["queries"] == []
+    listed = (await http.get("/lag?superseded=true")).json()["queries"]
+    assert [query["superseded_by"] for query in listed] == ["newer"]
+    assert (await http.get("/lag/older")).content == document
+
+
 async def test_the_first_page_lists_the_queries_and_escapes_their_names(
     http: httpx.AsyncClient, pipeline: Pipeline
 ) -> None:

@@ -93,6 +93,33 @@ def test_an_id_is_found_by_its_first_four_characters_if_no_name_is_equal() -> No
     assert found(view, "dd8b0") == ["named"]
 
 
+def test_one_that_ended_is_followed_by_the_one_that_its_name_means_now() -> None:
+    view = View()
+    old, lives = lag_event(query_id="old", status="STOP"), lag_event(query_id="old")
+    assert view.successor(old) is None
+    # Its own entry is older than its event.
+    view.put(entry(query_id="old"))
+    view.put(entry(query_id="elsewhere", cluster="west"))
+    view.put(entry(query_id="a folder", run_id=None))
+    view.put(entry(query_id="before", status="STOP", observed_at=old.observed_at - 1))
+    assert view.successor(old) is None
+    view.put(entry(query_id="new", status="FAILED", observed_at=old.observed_at + 1))
+    assert view.successor(old) == "new"
+    view.put(entry(query_id="newest", observed_at=0))
+    assert view.successor(old) == "newest"
+    assert view.successor(lives) is None
+    view.remove("newest")
+    view.remove("new")
+    assert view.successor(old) is None
+
+
+@pytest.mark.parametrize("fields", [{"query": None}, {"run_id": None}])
+def test_one_without_a_name_or_a_driver_is_followed_by_none(fields: dict[str, Any]) -> None:
+    view = View()
+    view.put(entry(query_id="new"))
+    assert view.successor(lag_event(query_id="old", status="STOP", **fields)) is None
+
+
 def test_a_nameless_query_is_found_by_its_id() -> None:
     view = View()
     view.put(entry(query=None))
