@@ -1,7 +1,7 @@
 """Parses Spark's progress JSON. Pure.
 
-A progress without readable end offsets is refused. Everything else in it is optional: a value that
-cannot be parsed is None.
+Ids, time and batch are required. Everything else is optional: a value that cannot be parsed is
+None.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Progress(Struct, frozen=True):
     completed_at_ms: int
     batch: Batch
     processed: dict[int, Offsets | None]
-    """None: this source had no data in this batch; its position is unchanged."""
+    """None: this source had no data in this batch, and its position is unchanged; or it is one of
+    other offsets than topics and partitions, whatever it calls itself."""
     began: dict[int, Offsets | None]
     """Start offsets of this batch. None: the query's first, or no data."""
     sources: dict[int, SourcePosition]
@@ -117,7 +118,7 @@ def parse_progress(text: str) -> Progress:
         for index, source in enumerate(progress.sources)
         if source.description.startswith("Kafka")
     }
-    processed = {index: _end_offsets(source) for index, source in kafka.items()}
+    processed = {index: _parse_offsets(source.endOffset) for index, source in kafka.items()}
     state_rows, state_memory_bytes = _state_size(progress.state_operators)
     watermark_at, max_event_time_at = _event_times(progress.event_time)
     return Progress(
@@ -133,7 +134,7 @@ def parse_progress(text: str) -> Progress:
             duration_ms=duration,
             phases_ms=phases,
             rate_limited=_is_rate_limited(
-                (processed[index], _optional_offsets(source.latestOffset))
+                (processed[index], _parse_offsets(source.latestOffset))
                 for index, source in kafka.items()
             ),
             state_rows=state_rows,
@@ -142,7 +143,7 @@ def parse_progress(text: str) -> Progress:
             max_event_time_at=max_event_time_at,
         ),
         processed=processed,
-        began={index: _optional_offsets(source.startOffset) for index, source in kafka.items()},
+        began={index: _parse_offsets(source.startOffset) for index, source in kafka.items()},
         sources={
             index: parsed
             for index, source in kafka.items()
@@ -152,24 +153,12 @@ def parse_progress(text: str) -> Progress:
 
 
 def _parse_offsets(raw: Raw) -> Offsets | None:
-    """A Kafka source's offsets: an object, or in Connect its text. Raises one of NOT_JSON."""
-    if raw == _NULL:
-        return None
+    """A Kafka source's offsets: an object, or in Connect its text. None: null, or another form."""
     content = bytes(raw)
-    return _offsets.decode(_text.decode(content) if content.startswith(b'"') else content)
-
-
-def _end_offsets(source: _Source) -> Offsets | None:
     try:
-        return _parse_offsets(source.endOffset)
-    except NOT_JSON as error:
-        text = printable(f"endOffset of {source.description}: {error}")
-        raise MalformedMessage(text) from error
-
-
-def _optional_offsets(raw: Raw) -> Offsets | None:
-    try:
-        return _parse_offsets(raw)
+        if content.startswith(b'"'):
+            content = _text.decode(content).encode()
+        return _offsets.decode(content)
     except NOT_JSON:
         return None
 

@@ -2,13 +2,13 @@
 
 `offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
 source, in their order. v2 (Spark 4.1 on) has lines `source:offset`. `-` is a source without an
-offset. No file ends in a newline, so one that does was cut off.
+offset. Spark writes no newline at the end, and reads files that have one: editors add it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ _FORMATS: Final = (b"v1", b"v2")
 _FORMAT: Final = re.compile(rb"v[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NO_OFFSET: Final = b"-"
+_NAMED_SOURCES: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""In the metadata of v2: its sources have names, which may be numbers too."""
 _KAFKA: Final = msgspec.json.Decoder(dict[str, dict[str, int]])
 _ANY: Final = msgspec.json.Decoder()
 
@@ -61,32 +63,34 @@ def parse_offsets(content: bytes, name: str) -> OffsetFile:
     Sources of v2 that have names in place of numbers are numbered in the order of their names.
     Raises MalformedCheckpoint (also for a file that is cut off), UnsupportedCheckpoint.
     """
-    version, rest = _split_version(content, name)
-    metadata, *lines = rest.split(b"\n")
-    if metadata and not _is_object(metadata):
+    version, rest = _split_known_version(content, name)
+    text, *lines = rest.removesuffix(b"\n").split(b"\n")
+    metadata = _object(text) if text else {}
+    if metadata is None:
         raise MalformedCheckpoint(f"{name}: its second line is not a JSON object")
-    if not lines or not lines[-1]:
-        raise MalformedCheckpoint(f"{name} is cut off: it names no source, or ends in mid-line")
+    if not lines:
+        raise MalformedCheckpoint(f"{name} is cut off: it names no source")
     names = None
     keyed = dict(enumerate(lines))
     if version == b"v2":
         named = _named_lines(lines, name)
-        if all(source.isascii() and _NUMBER.fullmatch(source) for source in named):
+        if not _has_names(metadata) and all(map(_is_number, named)):
             keyed = {int(source): named[source] for source in sorted(named, key=int)}
         else:
             names = tuple(sorted(named))
             keyed = {number: named[source] for number, source in enumerate(names)}
     return OffsetFile(
         {source: _parse_line(line, name, source) for source, line in keyed.items()},
-        is_continuous=not metadata,
+        is_continuous=not text,
         names=names,
     )
 
 
 def parse_commit(content: bytes, name: str) -> None:
-    """Check a commits file; nothing in it is needed. Raises as `parse_offsets` does."""
+    """Check that a commits file, of any version, is whole: nothing in it is needed. Raises
+    MalformedCheckpoint."""
     _, rest = _split_version(content, name)
-    if not _is_object(rest):
+    if _object(rest) is None:
         raise MalformedCheckpoint(f"{name} is cut off, or not what Spark writes")
 
 
@@ -110,7 +114,7 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
     # Kafka's files begin with this byte, so that Spark 2.1 refuses them.
     if not content.startswith(b"\0"):
         return None
-    _, rest = _split_version(content[1:], name)
+    _, rest = _split_known_version(content[1:], name)
     decoded = _decoded(rest, _KAFKA.decode)
     if decoded is None:
         raise MalformedCheckpoint(f"{name} is cut off")
@@ -119,23 +123,35 @@ def parse_initial_offsets(content: bytes, name: str) -> Offsets | None:
 
 def parse_batch_id(file_name: str) -> int | None:
     """N of a file in `offsets/` or `commits/`. None for other files: .crc, .tmp."""
-    if file_name.isascii() and _NUMBER.fullmatch(file_name):
-        return int(file_name)
-    return None
+    return int(file_name) if _is_number(file_name) else None
 
 
 def _split_version(content: bytes, name: str) -> tuple[bytes, bytes]:
     version, newline, rest = content.partition(b"\n")
     if not newline:
         raise MalformedCheckpoint(f"{name} is {'cut off' if content else 'empty'}")
-    if version in _FORMATS:
-        return version, rest
-    if _FORMAT.fullmatch(version):
+    if not _FORMAT.fullmatch(version):
+        raise MalformedCheckpoint(f"{name} does not begin with a version, as Spark's files do")
+    return version, rest
+
+
+def _split_known_version(content: bytes, name: str) -> tuple[bytes, bytes]:
+    version, rest = _split_version(content, name)
+    if version not in _FORMATS:
         raise UnsupportedCheckpoint(
             f"{name} has format {version.decode()}, and this sparklag reads v1 and v2:"
             " a newer Spark wrote it, is there a newer sparklag?"
         )
-    raise MalformedCheckpoint(f"{name} does not begin with a version, as Spark's files do")
+    return version, rest
+
+
+def _has_names(metadata: Mapping[str, Any]) -> bool:
+    conf = metadata.get("conf")
+    return isinstance(conf, dict) and conf.get(_NAMED_SOURCES) == "true"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and _NUMBER.fullmatch(text) is not None
 
 
 def _named_lines(lines: Sequence[bytes], name: str) -> dict[str, bytes]:
@@ -173,7 +189,7 @@ def _kafka_offsets(decoded: dict[str, dict[str, int]]) -> Offsets | None:
             return None
         offsets = result[topic] = {}
         for partition, offset in partitions.items():
-            if not (partition.isascii() and _NUMBER.fullmatch(partition)):
+            if not _is_number(partition):
                 return None
             number = int(partition)
             if number > MAX_PARTITION or not 0 <= offset <= MAX_INT64:
@@ -182,8 +198,9 @@ def _kafka_offsets(decoded: dict[str, dict[str, int]]) -> Offsets | None:
     return result or None
 
 
-def _is_object(line: bytes) -> bool:
-    return line.startswith(b"{") and isinstance(_decoded(line, _ANY.decode), dict)
+def _object(line: bytes) -> dict[str, Any] | None:
+    decoded = _decoded(line, _ANY.decode) if line.startswith(b"{") else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _decoded(line: bytes, decode: Callable[[bytes], Any]) -> Any:

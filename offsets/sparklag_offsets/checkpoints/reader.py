@@ -82,8 +82,7 @@ class CheckpointReader:
         return bool(self._broken) or self._rewound_to is not None
 
     def check_newest_commit(self) -> None:
-        """Read the commit file that `poll` only lists. Raises MalformedCheckpoint,
-        UnsupportedCheckpoint."""
+        """Read the commit file that `poll` only lists. Raises MalformedCheckpoint."""
         if self._snapshot is None or self._snapshot.batch_id is None:
             return
         name = f"commits/{self._snapshot.batch_id}"

@@ -12,6 +12,9 @@ from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
 from sparklag_schemas import Offsets
 
 METADATA = b'{"batchWatermarkMs":0,"batchTimestampMs":1790000000000,"conf":{}}'
+_NAMED = METADATA.replace(
+    b"{}", b'{"spark.sql.streaming.queryEvolution.enableSourceEvolution":"true"}'
+)
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 SAMPLES = Path(__file__).parents[2] / "samples" / "checkpoints"
 
@@ -24,10 +27,10 @@ def v1(*lines: Line, continuous: bool = False) -> bytes:
     return b"\n".join((b"v1", b"" if continuous else METADATA, *map(_line, lines)))
 
 
-def v2(lines: dict[str, Line]) -> bytes:
-    """An offsets file of the second format."""
+def v2(lines: dict[str, Line], *, named: bool = False) -> bytes:
+    """An offsets file of the second format. `named`: the keys are names that the query gave."""
     written = (key.encode() + b":" + _line(line) for key, line in lines.items())
-    return b"\n".join((b"v2", METADATA, *written))
+    return b"\n".join((b"v2", _NAMED if named else METADATA, *written))
 
 
 def _line(line: Line) -> bytes:

@@ -162,6 +162,14 @@ def test_named_sources_are_numbered_by_their_names() -> None:
     assert file.names == ("a", "b")
 
 
+def test_sources_may_have_numbers_as_names() -> None:
+    lines: dict[str, Line] = {"7": {"x": {0: 2}}, "10": {"y": {0: 1}}}
+    assert kafka(parse_offsets(v2(lines), "offsets/7")) == {7: {"x": {0: 2}}, 10: {"y": {0: 1}}}
+    file = parse_offsets(v2(lines, named=True), "offsets/7")
+    assert kafka(file) == {0: {"y": {0: 1}}, 1: {"x": {0: 2}}}
+    assert file.names == ("10", "7")
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -172,7 +180,8 @@ def test_named_sources_are_numbered_by_their_names() -> None:
         b"v1\n{}\n",
         b"v1\n[]\n0",
         b"v1\n{\n0",
-        b'v1\n{}\n{"a":{"0":5}}\n',
+        b"v1\n\n",
+        b'v1\n{}\n{"a":{"0":5}}\n\n',
         b'v1\n{}\n\n{"a":{"0":5}}',
         b'v1\n{}\n{"a":{"0":5}} {}',
         b"v2\n{}\n0",
@@ -189,15 +198,27 @@ def test_what_spark_does_not_write_is_refused_with_the_files_name(content: bytes
         parse_offsets(content, "offsets/7")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        v1({"orders": {0: 12}}, 7),
+        v1({"orders": {0: 12}}, continuous=True),
+        v2({"0": {"orders": {0: 12}}, "1": 7}),
+    ],
+)
+def test_a_newline_at_the_end_is_read_as_spark_reads_it(content: bytes) -> None:
+    assert parse_offsets(content + b"\n", "offsets/7") == parse_offsets(content, "offsets/7")
+
+
 def test_a_format_from_the_future_is_refused_with_its_number() -> None:
-    for parse in (parse_offsets, parse_commit):
-        with pytest.raises(UnsupportedCheckpoint, match=r"x/7 has format v3, .* reads v1 and v2"):
-            parse(b"v3\n{}\n0", "x/7")
+    with pytest.raises(UnsupportedCheckpoint, match=r"x/7 has format v3, .* reads v1 and v2"):
+        parse_offsets(b"v3\n{}\n0", "x/7")
 
 
-def test_commits_are_read_in_both_formats() -> None:
+def test_commits_of_every_version_are_read() -> None:
     parse_commit(COMMIT, "commits/7")
-    parse_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a"]]}}', "commits/7")
+    parse_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a"]]}}\n', "commits/7")
+    parse_commit(b'v3\n{"nextBatchWatermarkMs":0,"sinks":[]}', "commits/7")
     for cut in range(len(COMMIT)):
         with pytest.raises(MalformedCheckpoint, match="commits/7"):
             parse_commit(COMMIT[:cut], "commits/7")

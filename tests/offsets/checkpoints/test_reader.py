@@ -218,7 +218,17 @@ def test_a_named_source_never_takes_the_position_of_another(checkpoint: Checkpoi
     assert processed(seen(reader)) == {0: {"z": {0: 3}}, 1: {"x": {0: 4}}}
 
 
-@pytest.mark.parametrize("content", [b"", v1(at(9))[:-1], v1(at(9)) + b"\n", v1(at(9))[:20]])
+def test_a_source_named_by_a_number_can_be_removed(checkpoint: Checkpoint) -> None:
+    reader = checkpoint.reader()
+    checkpoint.write("offsets/0", v2({"1": {"x": {0: 1}}, "2": {"y": {0: 2}}}, named=True))
+    checkpoint.commit(0)
+    seen(reader)
+    checkpoint.write("offsets/1", v2({"2": {"y": {0: 3}}}, named=True))
+    checkpoint.commit(1)
+    assert processed(seen(reader)) == {0: {"y": {0: 3}}}
+
+
+@pytest.mark.parametrize("content", [b"", v1(at(9))[:-1], v1(at(9))[:20]])
 def test_a_half_written_plan_is_not_there_until_it_is_whole(
     checkpoint: Checkpoint, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,13 +276,14 @@ def test_a_broken_file_of_a_committed_batch_leaves_the_batch_before_and_then_is_
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_file_cut_between_two_sources_is_half_written(
-    checkpoint: Checkpoint, is_committed: bool
+    checkpoint: Checkpoint, is_committed: bool, end: bytes
 ) -> None:
     reader = checkpoint.reader()
     checkpoint.run(0, at(5), {"b": {0: 1}})
     seen(reader)
-    checkpoint.plan(1, at(6))
+    checkpoint.write("offsets/1", v1(at(6)) + end)
     if is_committed:
         checkpoint.commit(1)
     for _ in range(2):
