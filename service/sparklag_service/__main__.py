@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 
 
 def main() -> None:
     """Run the command line; one line on what is missing where the extra is not installed."""
+    if sys.argv[1:2] == ["serve"]:
+        # The kernel's default does not end process 1 of a container, and Python's prints a trace.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _exit_at_once)
     try:
         from sparklag_service.cli import run
     except ModuleNotFoundError as error:
@@ -15,6 +22,11 @@ def main() -> None:
         )
         sys.exit(2)
     run()
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    """While modules load there is nothing to drain."""
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,9 @@ async def serve(settings: Settings) -> None:
     listening = bind(settings.http_host, settings.http_port)
     pipeline = Pipeline(resolved, partial(TopicIntake, resolved), "service")
     _log.info("serving http://%s:%d", *listening.getsockname()[:2])
-    _survive_signals()
     # What was imported stays: each time Python's collector looked through it, the loop stood still.
     gc.freeze()
-    await run_until_http_ends(pipeline, listening)
+    await run_until_http_ends(pipeline, listening, until_signal=True)
 
 
 async def serve_embedded(
@@ -68,22 +67,23 @@ async def serve_embedded(
     await run_until_http_ends(pipeline, listening)
 
 
-def _survive_signals() -> None:
-    """uvicorn ends on SIGINT and SIGTERM, and then raises them again for whoever was there
-    before it. Nobody must be killed by that: there is draining to do."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: None)
+async def run_until_http_ends(
+    pipeline: Pipeline, listening: socket.socket, *, until_signal: bool = False
+) -> None:
+    """Run `pipeline` and its REST interface, until the latter is told to end; then drain.
 
-
-async def run_until_http_ends(pipeline: Pipeline, listening: socket.socket) -> None:
-    """Run `pipeline` and its REST interface, until the latter is told to end; then drain."""
+    `until_signal`: SIGINT and SIGTERM tell it to end, at any time from now on.
+    """
     timeout_s = pipeline.settings.shutdown_timeout_s
     state = InstanceState(pipeline)
     http = HttpServer(state)
+    if until_signal:
+        # Before anything runs that is to be drained. uvicorn takes the signals over as it starts,
+        # and raises them again as it ends: they must not kill the process then.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, http.handle_exit, number, None)
 
     async def serve_http() -> None:
-        # uvicorn owns the signals, in the main thread.
         try:
             await http.serve(sockets=[listening])
         finally:
