@@ -26,7 +26,7 @@ def serving(
 
 
 def scraping(
-    programs: Programs, folder: Path, url: str, *, alertmanager: str | None = None
+    programs: Programs, folder: Path, *urls: str, alertmanager: str | None = None
 ) -> AbstractContextManager[PrometheusServer]:
     """Prometheus as deploy/ has it, but each second, and alarms after a second: not started."""
     configuration = document(DEPLOY / "prometheus" / "prometheus.yml")
@@ -36,7 +36,7 @@ def scraping(
     configuration["rule_files"] = [str(rules)]
     (job,) = configuration["scrape_configs"]
     (targets,) = job["static_configs"]
-    targets["targets"] = [url.removeprefix("http://")]
+    targets["targets"] = [url.removeprefix("http://") for url in urls]
     (manager,) = configuration["alerting"]["alertmanagers"]
     manager["static_configs"][0]["targets"] = [alertmanager] if alertmanager else []
     return prometheus(programs, folder, configuration)

@@ -62,10 +62,9 @@ class Exposition:
 
     async def _chunks(self, *, open_metrics: bool) -> list[bytes]:
         state = self._state
-        shows_all = state.settings.metrics.queries == "all"
         series = await self._series.render(
             [entry.event for entry in state.view],
-            None if shows_all else set(state.owned_queries),
+            state.owned_queries,
             self._now_ms(),
             state.metadata,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from sparklag_schemas import LagEvent, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_service.metrics.families import Gauge, LabelledGauge, Number, gauges
 from sparklag_service.metrics.scheme import NamedQuery, Scheme
 
@@ -144,6 +144,16 @@ _TOPIC = gauges(
     ("lag", "total_lag", "Sum of the topic's lag, as far as it is known."),
     ("lag_seconds", _worst_s, "Age of the topic's oldest unprocessed record when measured."),
 )
+
+
+def _headroom_records(partition: PartitionLag) -> int | None:
+    # Where the log's start stands still, nothing is about to be deleted.
+    at, start = partition.processed_offset, partition.earliest_offset
+    if partition.headroom_s is None or at is None or start is None:
+        return None
+    return max(0, at - start)
+
+
 _PARTITION = gauges(
     "sparklag_partition_",
     ("processed_offset", "processed_offset", "Next offset that the query will read."),
@@ -152,6 +162,8 @@ _PARTITION = gauges(
     ("lag", "lag", "Latest minus processed offset, in records."),
     ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when measured."),
     ("headroom_seconds", "headroom_s", "Time until retention deletes unread records."),
+    ("headroom_records", _headroom_records, "Distance to the log's start while that advances."),
+    ("lost_records", "lost_records", "Records that were deleted before the query read them."),
 )
 
 

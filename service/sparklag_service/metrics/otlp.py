@@ -18,7 +18,7 @@ from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.redaction import redact, shown_url
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import repeat
-from sparklag_service.metrics.scheme import NamedQuery, Selection
+from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
 from sparklag_service.view.service_state import ServiceState
 
 _log = logging.getLogger(__name__)
@@ -74,9 +74,11 @@ class OtlpPush:
 
     async def _push(self) -> None:
         events = [entry.event for entry in self._state.view]
-        shown = self._selection.shown(events, self._state.owned_queries)
+        queries, owned = self._selection.all_queries(events), self._state.owned_queries
+        measured = [query for query in queries if query.event.query_id in owned]
+        groups = self._selection.groups(queries, owned)
         loop = asyncio.get_running_loop()
-        failure = await loop.run_in_executor(self._threads, self._export, shown)
+        failure = await loop.run_in_executor(self._threads, self._export, measured, groups)
         if failure is not None:
             self._state.counters.otlp_failures += 1
             if not self._failing:
@@ -90,14 +92,14 @@ class OtlpPush:
             _log.info("metrics are pushed to %s again", self._endpoint)
         self._failing = failure is not None
 
-    def _export(self, shown: Sequence[NamedQuery]) -> str | None:
+    def _export(self, measured: Sequence[NamedQuery], groups: Shown) -> str | None:
         """In the thread. Why it failed; None where it did not."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from sparklag_service.metrics.otlp_data import batches
 
         with _logged_by_this_thread() as messages:
-            for batch in batches(shown, self._selection, time.time_ns()):
+            for batch in batches(measured, groups, self._selection, time.time_ns()):
                 if self._exporter.export(batch) is not MetricExportResult.SUCCESS:
                     return redact(messages[0]) if messages else "no reason given"
         return None

@@ -31,8 +31,8 @@ from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.scheme import (
     NamedQuery,
     Selection,
+    Shown,
     as_group_reads,
-    logs_of,
     offset_sum,
 )
 
@@ -71,10 +71,10 @@ class _Point(NamedTuple):
 
 
 def batches(
-    shown: Sequence[NamedQuery], selection: Selection, now_ns: int
+    measured: Sequence[NamedQuery], groups: Shown, selection: Selection, now_ns: int
 ) -> Iterator[MetricsData]:
     """All points, in parts of at most BATCH_POINTS. What is null has none."""
-    points = _points(shown, selection, now_ns // 1_000_000)
+    points = _points(measured, groups, selection, now_ns // 1_000_000)
     while batch := list(islice(points, BATCH_POINTS)):
         yield _metrics_data(batch, now_ns)
 
@@ -115,18 +115,20 @@ def _metric(cluster: str | None, family: Family, points: Sequence[NumberDataPoin
     return Metric(name, family.meaning, _UNITS.get(family.unit, ""), Gauge(points))
 
 
-def _points(shown: Sequence[NamedQuery], selection: Selection, now_ms: int) -> Iterator[_Point]:
+def _points(
+    measured: Sequence[NamedQuery], groups: Shown, selection: Selection, now_ms: int
+) -> Iterator[_Point]:
     # Topic after topic: a list of every partition would make Python's collector stop the service.
-    for query in shown:
+    for query in measured:
         yield from _of_query(query, now_ms)
         if selection.topics:
             yield from _of_topics(query, selection)
-            yield from _of_group(query, selection)
-    if selection.partitions:
-        for cluster, log in logs_of((query.event for query in shown), selection.takes_topic):
-            for partition in log.partitions:
-                attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
-                yield from _known(cluster, _LOG_PARTITION, attributes, partition)
+    for query in groups.queries if selection.topics else ():
+        yield from _of_group(query, selection)
+    for cluster, log in groups.logs if selection.partitions else ():
+        for partition in log.partitions:
+            attributes: Attributes = {"topic": log.topic, "partition": partition.partition}
+            yield from _known(cluster, _LOG_PARTITION, attributes, partition)
 
 
 def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:

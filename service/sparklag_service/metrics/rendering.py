@@ -17,7 +17,7 @@ from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
 from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
 from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.scheme import NamedQuery, Scheme, Selection, logs_of
+from sparklag_service.metrics.scheme import Scheme, Selection, Shown
 
 _SLICE_S = 0.001
 _CHUNK_PARTITIONS = 2_000
@@ -32,32 +32,35 @@ class QuerySeries:
 
     def __init__(self, settings: Settings) -> None:
         self._selection = Selection(settings.metrics)
-        self._schemes = [SchemeText(scheme, self._selection) for scheme in _schemes(settings)]
+        self._native = SchemeText(NATIVE, self._selection)
+        self._compat = [SchemeText(scheme, self._selection) for scheme in _compat(settings)]
 
     async def render(
         self,
         events: Sequence[LagEvent],
-        measured: Collection[str] | None,
+        owned: Collection[str],
         now_ms: int,
         clusters: Mapping[str, ClusterMetadata],
     ) -> list[Blocks]:
         """Each family with its blocks, as of the call: later events are not in it.
 
-        `events`: the newest of every query. `measured`: ids of those to show; None: all.
+        `events`: the newest of every query. `owned`: ids of those that this instance measures.
         `clusters`: what is known of each, by alias.
         """
         time_slice = TimeSlice()
-        shown = self._selection.shown(events, measured)
-        queries = [(label_set(NATIVE.query_labels(query)), query.event) for query in shown]
-        families: list[Blocks] = [(age, [age.block(queries)]) for age in ages(now_ms)]
-        for scheme in self._schemes:
+        queries = self._selection.all_queries(events)
+        native = self._selection.native(queries, owned)
+        groups = self._selection.groups(queries, owned) if self._compat else Shown([])
+        aged = [(label_set(NATIVE.query_labels(query)), query.event) for query in native.queries]
+        families: list[Blocks] = [(age, [age.block(aged)]) for age in ages(now_ms)]
+        families += await self._native.render(native, clusters, time_slice)
+        for scheme in self._compat:
             await time_slice.rest()
-            families += await scheme.render(shown, clusters, time_slice)
+            families += await scheme.render(groups, clusters, time_slice)
         return families
 
 
-def _schemes(settings: Settings) -> Iterator[Scheme]:
-    yield NATIVE
+def _compat(settings: Settings) -> Iterator[Scheme]:
     if "kafka-lag-exporter" in settings.metrics.compat:
         yield KAFKA_LAG_EXPORTER
     if "kafka_exporter" in settings.metrics.compat:
@@ -101,7 +104,7 @@ class SchemeText:
 
     async def render(
         self,
-        shown: Sequence[NamedQuery],
+        shown: Shown,
         clusters: Mapping[str, ClusterMetadata],
         time_slice: TimeSlice,
     ) -> list[Blocks]:
@@ -109,7 +112,7 @@ class SchemeText:
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
-        for query in shown:
+        for query in shown.queries:
             queries.append((label_set(scheme.query_labels(query)), query.event))
             topics += [
                 (label_pairs(labels), topic)
@@ -124,16 +127,15 @@ class SchemeText:
         labelled = [
             (label_set(labels), metadata)
             for alias, metadata in clusters.items()
-            if (labels := scheme.cluster_labels(alias)) is not None
+            if alias in shown.clusters and (labels := scheme.cluster_labels(alias)) is not None
         ]
         families += [(family, [family.block(labelled)]) for family in scheme.cluster]
         families += await self._of_topics(topics, scheme.topic, self._lines, time_slice)
-        if not self._selection.topics or not (scheme.log_topic or scheme.log_partition):
+        if not self._selection.topics:
             return families
-        # Of each topic once, however many queries read it.
         logs: list[tuple[str, TopicLag]] = []
         replicas: list[TopicPartitions] = []
-        for cluster, log in logs_of((query.event for query in shown), takes_topic):
+        for cluster, log in shown.logs:
             labels = scheme.log_labels(cluster, log.topic)
             if labels is None:
                 continue

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,7 +18,8 @@ from sparklag_schemas.settings import MetricsSettings
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.families import Gauge, LabelledGauge
 
-_CACHED_NAMES = 16_384
+_CACHED_NAMES: Final = 16_384
+_ENDED: Final = ("FINISHED", "FAILED")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ class Scheme:
     """By its alias. None: it is not shown."""
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What one instance shows."""
+
+    queries: list[NamedQuery]
+    logs: list[tuple[str, TopicLag]] = field(default_factory=list)
+    """Each topic once, however many queries read it, with the alias of its cluster."""
+    clusters: frozenset[str] = frozenset()
+    """By their aliases."""
+
+
 class Selection:
     """Patterns are of whole names or ids. What is excluded is not shown, included or not."""
 
@@ -66,32 +79,75 @@ class Selection:
             NamePatterns(settings.include_topics, settings.exclude_topics).select
         )
         """Whether a topic of that name is shown."""
+        self._shows_all = settings.queries == "all"
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
 
-    def shown(
-        self, events: Sequence[LagEvent], measured: Collection[str] | None
-    ) -> list[NamedQuery]:
-        """The queries to show. `events`: the newest of every query. `measured`: ids of those that
-        may be shown; None: all. Where another query has the name of one now, it is not shown."""
-        return [
-            query
-            for query in group_names(event for event in events if event.superseded_by is None)
-            if (measured is None or query.event.query_id in measured)
-            and self._takes_names(query.event.query, query.event.query_id)
-        ]
+    def all_queries(self, events: Iterable[LagEvent]) -> list[NamedQuery]:
+        """Those of every instance. `events`: the newest of every query."""
+        return group_names(
+            event
+            for event in events
+            # Another query has its name now.
+            if event.superseded_by is None and self._takes_names(event.query, event.query_id)
+        )
+
+    def native(self, queries: list[NamedQuery], owned: Collection[str]) -> Shown:
+        """Under sparklag's own names. `owned`: ids of the queries that this instance measures."""
+        return Shown(queries if self._shows_all else _owned(queries, owned))
+
+    def groups(self, queries: Iterable[NamedQuery], owned: Collection[str]) -> Shown:
+        """Under other tools' names, whose sums count each series: a query by the instance that
+        measures it, a topic and a cluster by the one that measures their first reader. A query that
+        has ended is no group any more."""
+        groups = [query for query in queries if query.event.status not in _ENDED]
+        logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
+        readers: dict[str, list[LagEvent]] = {}
+        for query in groups:
+            for topic in query.event.topics:
+                if topic.cluster is None:
+                    # The logs of a cluster that is not configured are unknown.
+                    continue
+                readers.setdefault(topic.cluster, []).append(query.event)
+                if self.takes_topic(topic.topic):
+                    logs.setdefault((topic.cluster, topic.topic), []).append((query.event, topic))
+        return Shown(
+            _owned(groups, owned),
+            [
+                (cluster, newest_log(of_topic))
+                for (cluster, _), of_topic in logs.items()
+                if _first_reader(event for event, _ in of_topic) in owned
+            ],
+            frozenset(alias for alias, events in readers.items() if _first_reader(events) in owned),
+        )
+
+
+def _owned(queries: Iterable[NamedQuery], owned: Collection[str]) -> list[NamedQuery]:
+    return [query for query in queries if query.event.query_id in owned]
+
+
+def _first_reader(readers: Iterable[LagEvent]) -> str:
+    """The query id whose owner shows what these queries share: every instance finds the same. One
+    that is measured in its driver comes last: the driver may not be scraped."""
+    first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
+    return first.query_id
 
 
 def group_names(events: Iterable[LagEvent]) -> list[NamedQuery]:
-    """Each query with its name, or its id where it has none or another query of its clusters has
-    it too: in a cluster, a consumer group's id is unique."""
+    """Each query with its name, or its id where it has none or another query of its clusters, that
+    has not ended, has it too: in a cluster, a consumer group's id is unique."""
     placed = [
         (event, {event.cluster, *(topic.cluster for topic in event.topics)}) for event in events
     ]
-    bearers = Counter((cluster, event.query) for event, of in placed for cluster in of)
+    bearers = Counter(
+        (cluster, event.query)
+        for event, clusters in placed
+        if event.status not in _ENDED
+        for cluster in clusters
+    )
 
     def group(event: LagEvent, clusters: set[str | None]) -> str:
-        is_alone = all(bearers[cluster, event.query] == 1 for cluster in clusters)
+        is_alone = all(bearers[cluster, event.query] <= 1 for cluster in clusters)
         return event.query if event.query and is_alone else event.query_id
 
     return [NamedQuery(event, group(event, clusters)) for event, clusters in placed]
@@ -130,19 +186,6 @@ def offset_sum(topic: TopicLag) -> int | None:
     """Sum of the partitions' processed offsets, as far as they are known. None: none is."""
     offsets = [p.processed_offset for p in topic.partitions if p.processed_offset is not None]
     return sum(offsets) if offsets else None
-
-
-def logs_of(
-    events: Iterable[LagEvent], takes_topic: Callable[[str], bool]
-) -> list[tuple[str, TopicLag]]:
-    """Each topic that is read, once, with the alias of its cluster: see `newest_log`. Topics of a
-    cluster that is not configured are left out."""
-    readers: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
-    for event in events:
-        for topic in event.topics:
-            if topic.cluster is not None and takes_topic(topic.topic):
-                readers.setdefault((topic.cluster, topic.topic), []).append((event, topic))
-    return [(cluster, newest_log(of_topic)) for (cluster, _), of_topic in readers.items()]
 
 
 def newest_log(readers: Sequence[tuple[LagEvent, TopicLag]]) -> TopicLag:

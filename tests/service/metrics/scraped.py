@@ -61,12 +61,14 @@ def text_of(
     series: QuerySeries,
     events: Sequence[LagEvent],
     *,
-    measured: Collection[str] | None = None,
+    owned: Collection[str] | None = None,
     clusters: Mapping[str, ClusterMetadata] | None = None,
     open_metrics: bool = False,
 ) -> str:
-    """What a scrape of these events says."""
-    found = asyncio.run(series.render(events, measured, NOW_MS, clusters or {}))
+    """What a scrape of these events says. `owned`: None: all."""
+    if owned is None:
+        owned = {event.query_id for event in events}
+    found = asyncio.run(series.render(events, owned, NOW_MS, clusters or {}))
     lines = [
         b"".join([family.header(open_metrics=open_metrics), *blocks, b"\n"])
         for family, blocks in found

@@ -224,7 +224,8 @@ def test_kafka_exporters_names_of_the_clusters_metadata_are_exact() -> None:
 def test_metadata_of_several_clusters_is_told_apart_by_a_label() -> None:
     cluster = described(orders=[PartitionReplicas(1, 1, 1, 1)])
     series = QuerySeries(settings(["east"], compat=["kafka_exporter"]))
-    found = Scrape(series, lag_event(), clusters={"default": cluster, "east": cluster})
+    event = lag_event(topics=[topic("orders"), topic("clicks", cluster="east")])
+    found = Scrape(series, event, clusters={"default": cluster, "east": cluster})
     assert found.values("kafka_brokers") == {
         (("cluster", "default"),): 2.0,
         (("cluster", "east"),): 2.0,

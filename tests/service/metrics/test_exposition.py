@@ -74,7 +74,11 @@ def promtool_says(promtool: Path, text: bytes) -> list[str]:
 
 @pytest.fixture
 async def pipeline() -> Pipeline:
-    return showing(settings(compat=COMPAT), full_event(), lag_event(query_id="b", query=None))
+    events = (full_event(), lag_event(query_id="b", query=None))
+    pipeline = showing(settings(compat=COMPAT), *events)
+    for event in events:
+        pipeline.tracked.tracker.adopt(event)
+    return pipeline
 
 
 @pytest.fixture

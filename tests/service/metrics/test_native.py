@@ -63,6 +63,7 @@ def full_event() -> LagEvent:
                 partition(0, time_lag_s=4.25, headroom_s=600.0),
                 partition(7, latest_offset=15, lag=10, time_lag_s=0.125),
                 partition(8, processed_offset=None, lag=None),
+                partition(9, earliest_offset=8, lag=None, lost_records=3, headroom_s=0.0),
             )
         ],
     )
@@ -76,12 +77,14 @@ def test_every_family_has_a_sample_where_everything_is_known() -> None:
 def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
     found = scrape(full_event())
     for name, wanted in {
-        "processed_offset": {"0": 5.0, "7": 5.0},
-        "latest_offset": {"0": 70.0, "7": 15.0, "8": 70.0},
-        "earliest_offset": {"0": 0.0, "7": 0.0, "8": 0.0},
+        "processed_offset": {"0": 5.0, "7": 5.0, "9": 5.0},
+        "latest_offset": {"0": 70.0, "7": 15.0, "8": 70.0, "9": 70.0},
+        "earliest_offset": {"0": 0.0, "7": 0.0, "8": 0.0, "9": 8.0},
         "lag": {"0": 65.0, "7": 10.0},
         "lag_seconds": {"0": 4.25, "7": 0.125},
-        "headroom_seconds": {"0": 600.0},
+        "headroom_seconds": {"0": 600.0, "9": 0.0},
+        "headroom_records": {"0": 5.0, "9": 0.0},
+        "lost_records": {"9": 3.0},
     }.items():
         samples = found.values(f"sparklag_partition_{name}").items()
         assert {dict(labels)["partition"]: value for labels, value in samples} == wanted, name
@@ -101,7 +104,7 @@ def test_a_topic_says_its_sum_and_its_worst_age() -> None:
         ("lag", 75.0),
         ("max_lag", 65.0),
         ("lag_seconds", 4.25),
-        ("partitions", 3.0),
+        ("partitions", 4.0),
         ("unknown_partitions", 1.0),
         ("lost_records", 3.0),
         ("in_flight", 7.0),

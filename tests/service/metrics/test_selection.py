@@ -72,5 +72,5 @@ def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
 
 
 def test_only_queries_that_are_measured_here_are_shown_where_that_is_asked_for() -> None:
-    found = Scrape(QuerySeries(settings()), *EVENTS, measured={"id-2"})
+    found = Scrape(QuerySeries(settings(queries="owned")), *EVENTS, owned={"id-2"})
     assert {dict(labels)["query_id"] for _, labels in found.samples} == {"id-2"}

@@ -1,0 +1,93 @@
+"""Which instance shows what under other tools' names: each series is shown by one, and only while
+the query runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import combinations
+
+import pytest
+
+from sparklag_schemas import LagEvent
+from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
+from sparklag_service.metrics.rendering import QuerySeries
+from tests.messages import lag_event
+from tests.service.metrics.scraped import Scrape, settings, topic
+
+COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
+CLUSTERS = {"default": ClusterMetadata({1: ("broker", 9092)}, {})}
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def groups_shown(events: Sequence[LagEvent], owned: Collection[str]) -> set[Series]:
+    """The other tools' series that an instance shows which measures those queries."""
+    series = QuerySeries(settings(compat=COMPAT))
+    found = Scrape(series, *events, owned=owned, clusters=CLUSTERS)
+    return {key for key in found.samples if not key[0].startswith("sparklag_")}
+
+
+def labels_of(shown: set[Series], label: str) -> set[str]:
+    return {dict(labels)[label] for _, labels in shown if label in dict(labels)}
+
+
+EVENTS = (
+    lag_event(query_id="id-1", query="one", topics=[topic("orders"), topic("payments")]),
+    lag_event(query_id="id-2", query="two", topics=[topic("orders")]),
+    lag_event(query_id="id-3", query="three", topics=[topic("orders"), topic("clicks")]),
+)
+
+
+def test_each_series_is_shown_by_one_instance_however_the_queries_are_shared() -> None:
+    ids = {event.query_id for event in EVENTS}
+    everything = groups_shown(EVENTS, ids)
+    assert labels_of(everything, "topic") == {"orders", "payments", "clicks"}
+    assert ("kafka_brokers", ()) in everything
+    for size in range(len(ids) + 1):
+        for owned in combinations(sorted(ids), size):
+            counts = Counter(groups_shown(EVENTS, owned))
+            counts.update(groups_shown(EVENTS, ids - set(owned)))
+            assert counts == Counter(everything), owned
+
+
+def test_under_sparklags_own_names_each_instance_shows_every_query() -> None:
+    found = Scrape(QuerySeries(settings(compat=COMPAT)), *EVENTS, owned=())
+    assert {name.partition("_")[0] for name in found.names()} == {"sparklag"}
+    lags = found.values("sparklag_query_lag")
+    assert {dict(labels)["query_id"] for labels in lags} == {"id-1", "id-2", "id-3"}
+
+
+def test_a_topic_is_shown_by_the_service_where_a_driver_measures_one_of_its_readers() -> None:
+    embedded = lag_event(
+        query_id="id-0", query="zero", measured_by="embedded", topics=[topic("orders")]
+    )
+    shown = groups_shown((embedded, *EVENTS), {"id-1", "id-2", "id-3"})
+    assert "orders" in labels_of(shown, "topic")
+    assert labels_of(shown, "group") == {"one", "two", "three"}
+    in_driver = groups_shown((embedded, *EVENTS), {"id-0"})
+    assert labels_of(in_driver, "group") == {"zero"}
+    assert not {name for name, _ in in_driver if name.startswith("kafka_topic_partition")}
+
+
+@pytest.mark.parametrize("status", ["FINISHED", "FAILED"])
+def test_a_query_that_has_ended_is_no_group_and_its_topic_goes_with_the_last_reader(
+    status: str,
+) -> None:
+    ended = lag_event(query_id="id-1", query="one", status=status, topics=[topic("payments")])
+    events = (ended, *EVENTS[1:])
+    shown = groups_shown(events, {event.query_id for event in events})
+    assert labels_of(shown, "group") == labels_of(shown, "consumergroup") == {"two", "three"}
+    assert labels_of(shown, "topic") == {"orders", "clicks"}
+    assert not groups_shown([ended], {"id-1"})
+
+
+def test_a_query_whose_driver_died_is_a_group_as_its_lag_grows() -> None:
+    dead = lag_event(query_id="id-1", query="one", status="STOP")
+    assert labels_of(groups_shown([dead], {"id-1"}), "group") == {"one"}
+
+
+def test_a_query_that_has_ended_leaves_its_name_to_the_next() -> None:
+    ended = lag_event(query_id="id-1", query="orders", status="FINISHED")
+    running = lag_event(query_id="id-2", query="orders")
+    assert labels_of(groups_shown([ended, running], {"id-1", "id-2"}), "group") == {"orders"}
