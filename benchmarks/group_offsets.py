@@ -37,6 +37,7 @@ from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import GroupSettings
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
@@ -181,7 +182,9 @@ class _Counter:
     def remembered(self) -> Iterable[str]:
         return ()
 
-    def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
+    def on_offsets(
+        self, group: str, committed: CommittedGroup, described: ConsumerGroup, requested_at_ms: int
+    ) -> None:
         self.partitions += sum(len(topic.offsets) for topic in committed.topics.values())
 
     def on_deleted(self, group: str, requested_at_ms: int) -> None:

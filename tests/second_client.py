@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.admin._metadata import PartitionMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -142,6 +143,12 @@ class SecondClient:
         ]
         with self._consumer(group) as consumer:
             consumer.commit(offsets=wanted, asynchronous=False)
+
+    def described_group(self, group: str) -> ConsumerGroupDescription:
+        """A group's state and members."""
+        described = self._admin.describe_consumer_groups([group])[group].result(_TIMEOUT_S)
+        assert isinstance(described, ConsumerGroupDescription)
+        return described
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members."""

@@ -38,6 +38,7 @@ PartitionNumber = Index
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS)]
 DurationMs = Annotated[int, Meta(ge=0, le=MAX_DURATION_MS)]
 DurationS = Annotated[float, Meta(ge=0, le=MAX_DURATION_S)]
+Rate = Annotated[float, Meta(ge=0, le=MAX_RATE)]
 SignedRate = Annotated[float, Meta(ge=-MAX_RATE, le=MAX_RATE)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(max_length=MAX_NAME)]

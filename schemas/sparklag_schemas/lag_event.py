@@ -20,6 +20,7 @@ from sparklag_schemas.bounds import (
     Name,
     Offset,
     PartitionNumber,
+    Rate,
     Share,
     SignedRate,
     Text,
@@ -201,6 +202,13 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     batch_rate: Annotated[
         SignedRate | None,
         Meta(description="Offsets processed per second while a batch runs: its capacity."),
+    ] = None
+    commit_rate: Annotated[
+        Rate | None,
+        Meta(
+            description="Commits of a consumer group per second, of the last ones. All of them"
+            " between two reads (`groups.interval_s`) are one. Null: it is a Spark query."
+        ),
     ] = None
     lag_trend: Annotated[
         SignedRate | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Int64, Name, Text
+from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Index, Int64, Name, Text
 from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenOrigin
 
 SchemaVersion = Annotated[
@@ -56,6 +56,29 @@ class Batch(Struct, frozen=True, kw_only=True):
             description="Highest event time in this batch, epoch milliseconds. Null: no watermark,"
             " or no rows."
         ),
+    ] = None
+
+
+class ConsumerGroup(Struct, frozen=True, kw_only=True):
+    """A consumer group, by its coordinator's account; as old as `groups.find_interval_s`."""
+
+    state: Annotated[
+        Name | None,
+        Meta(
+            description="Kafka's word: `Stable`, `PreparingRebalance`, `CompletingRebalance`,"
+            " `Assigning`, `Reconciling`, `Empty`, `Dead`. Null: its coordinator does not say."
+        ),
+    ] = None
+    members: Annotated[Count | None, Meta(description="Its members. Null: not known.")] = None
+    members_without_partitions: Annotated[
+        Count | None,
+        Meta(
+            description="Members that no partition is assigned to. Null: not known, as while it"
+            " rebalances."
+        ),
+    ] = None
+    coordinator: Annotated[
+        Index | None, Meta(description="Node id of the broker that coordinates it.")
     ] = None
 
 
@@ -109,4 +132,8 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     ] = None
     exception: Annotated[
         Text | None, Meta(description="Why the query failed. Null where it did not.")
+    ] = None
+    group: Annotated[
+        ConsumerGroup | None,
+        Meta(description="Of a consumer group, its members. Null: it is a Spark query."),
     ] = None

@@ -30,7 +30,11 @@ class InstanceState:
     @property
     def metadata(self) -> Mapping[str, ClusterMetadata]:
         """See ServiceState."""
-        return self._pipeline.enricher.metadata
+        poll_s = self._pipeline.group_poll_s
+        return {
+            alias: metadata._replace(group_poll_s=max(poll_s.get(alias, {}).values(), default=None))
+            for alias, metadata in self._pipeline.enricher.metadata.items()
+        }
 
     @property
     def unpublished(self) -> int:

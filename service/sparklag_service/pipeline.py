@@ -54,10 +54,9 @@ class Pipeline:
         self.intake = make_intake(self.queue, counters, formats)
         self.tracked = TrackedQueries(settings, self.queue, counters)
         assignment = Assignment(settings, self.intake, self.tracked, self.view, measured_by)
-        self.watchers = Watchers(
-            SourceContext(settings, self.queue, assignment.watches, self.tracked.queries),
-            self.supervisor,
-        )
+        context = SourceContext(settings, self.queue, assignment.watches, self.tracked.queries)
+        self.watchers = Watchers(context, self.supervisor)
+        self.group_poll_s = context.group_poll_s
         self.recording: StoreRecorder | None = None
         """None without a store. With an embedded service the driver records by itself."""
         if settings.store.url is not None and measured_by == "service":

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.admin import ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -15,6 +16,13 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
+from sparklag_kafka.protocol.describe_groups import (
+    DEAD,
+    ConsumerGroupDescribeRequest,
+    DescribeGroupsRequest,
+    GroupDescription,
+)
+from sparklag_kafka.protocol.error_codes import UNKNOWN_GROUP
 from sparklag_kafka.protocol.offset_fetch import (
     CommittedGroup,
     OffsetFetchRequest,
@@ -96,6 +104,25 @@ async def fetch_offsets(
             lambda: {response: response.decode() for response in new}
         )
     return contents
+
+
+async def describe_groups(
+    connection: BrokerConnection, groups: Sequence[str]
+) -> dict[str, GroupDescription]:
+    """Each of these groups, at most GROUPS_PER_REQUEST, by its coordinator. Raises one of
+    KAFKA_FAILURES."""
+    response = await connection.send(DescribeGroupsRequest(groups))
+    # In a thread: a group may have many members.
+    described: dict[str, GroupDescription] = await asyncio.to_thread(response.decode)
+    dead = [group for group, description in described.items() if description.state == DEAD]
+    if dead:
+        try:
+            response = await connection.send(ConsumerGroupDescribeRequest(dead))
+        except IncompatibleBrokerVersion:
+            return described  # it has classic groups only
+        newer: dict[str, GroupDescription] = await asyncio.to_thread(response.decode)
+        described |= {g: d for g, d in newer.items() if d.error_code != UNKNOWN_GROUP}
+    return described
 
 
 async def commit_offsets(

@@ -27,7 +27,7 @@ _NOT_STORED: Final[Mapping[type, Collection[str]]] = {
         *("observation_offset", "status_since", "lag_trend", "catch_up_s", "catch_up_reason"),
         "superseded_by",
         *("min_headroom_records", "min_headroom_s", "loss_expected_at", "skew"),
-        *("usual_batch_s", "usual_interval_s"),
+        *("usual_batch_s", "usual_interval_s", "group", "commit_rate"),
     },
     TopicLag: {"cluster", "topic_id", "assigned", "isolation_level", "total_lag"},
     PartitionLag: {"planned_offset", "headroom_s", "measured_at", "rewound_from", "reason"},

@@ -141,6 +141,8 @@ class ClusterMetadata(NamedTuple):
     """By node id."""
     topics: ClusterOffsets
     """Those that queries of this instance read."""
+    group_poll_s: float | None = None
+    """What it took to read its consumer groups last. None: none is read."""
 
 
 def measured_partitions(state: QueryState, offsets: OffsetsByCluster) -> int:

@@ -116,6 +116,7 @@ class Evaluator:
             state, partitions, measured.unmeasured, [*verdicts], silent=silent
         )
         rates = rates_of(history)
+        commits_offsets = traits_of(state.origin).commits_offsets
         catch_up_s, catch_up_reason = catch_up(total_lag, rates, state.batch, status)
         event = LagEvent(
             **query_fields(state),
@@ -135,6 +136,7 @@ class Evaluator:
             processed_rate=_rounded(rates.processed),
             input_rate=_rounded(rates.input),
             batch_rate=_rounded(rates.batch),
+            commit_rate=_rounded(rates.commits) if commits_offsets else None,
             lag_trend=_rounded(rates.trend),
             catch_up_s=bounded_s(catch_up_s),
             catch_up_reason=catch_up_reason,

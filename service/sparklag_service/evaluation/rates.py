@@ -24,11 +24,13 @@ class Rates:
     `input`: what arrived in the last minute, or since the oldest of the recent commits.
     `processed`: what the recent commits moved the query on, by the time since the oldest of them;
     it falls once the next one is overdue. `batch`: the same by the time that batches ran.
+    `commits`: those commits themselves.
     """
 
     input: float | None = None
     processed: float | None = None
     batch: float | None = None
+    commits: float | None = None
 
     @property
     def trend(self) -> float | None:
@@ -41,13 +43,14 @@ class Rates:
 def rates_of(history: QueryHistory) -> Rates:
     """At the time of the last measurement."""
     recent, now_s = history.recent(), history.at_s
-    processed = batch = None
+    processed = batch = commits = None
     if len(recent) > 1:
         first, last = recent[0], recent[-1]
         moved = last.moved - first.moved
         longest_s = max(newer.at_s - older.at_s for older, newer in pairwise(recent))
         elapsed_s = max(last.at_s - first.at_s, now_s - first.at_s - longest_s)
-        processed = moved / elapsed_s if elapsed_s > 0 else None
+        if elapsed_s > 0:
+            processed, commits = moved / elapsed_s, (len(recent) - 1) / elapsed_s
         ran_s = 0.0
         for commit in recent[1:]:
             if commit.duration_s is None:
@@ -62,7 +65,7 @@ def rates_of(history: QueryHistory) -> Rates:
         since_s, arrived_before = recent[0].at_s, recent[0].arrived
     long_enough = now_s - since_s >= _LEAST_S
     input_rate = (history.arrived - arrived_before) / (now_s - since_s) if long_enough else None
-    return Rates(input_rate, processed, batch)
+    return Rates(input_rate, processed, batch, commits)
 
 
 def catch_up(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparklag_schemas import Observation, ResolvedSettings
@@ -127,3 +127,5 @@ class SourceContext:
     discarded."""
     queries: Mapping[str, TrackedQuery]
     """The queries that this instance tracks, as they change."""
+    group_poll_s: dict[str, Mapping[int, float]] = field(default_factory=dict)
+    """By cluster and coordinator: what it took to read its groups last."""

@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import uuid4
 
+from sparklag_kafka.protocol.describe_groups import DEAD
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup
 from sparklag_schemas import (
     Cause,
@@ -16,6 +18,7 @@ from sparklag_schemas import (
     Offsets,
     SourcePosition,
 )
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.intakes import Delivery, SourceContext, nothing_to_do
 from sparklag_service.intakes.group_offsets.commit_metadata import is_mirrored
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
@@ -26,11 +29,15 @@ def group_query_id(alias: str, group: str) -> str:
     return f"group:{alias}:{group}"
 
 
+_DELETED: Final = ConsumerGroup(state=DEAD, members=0, members_without_partitions=0)
+
+
 @dataclass(eq=False)
 class _ObservedGroup:
     """What was read of a group, and put on the queue."""
 
     committed: CommittedGroup
+    described: ConsumerGroup
     requested_at_ms: int
     offsets: Offsets = field(default_factory=dict)
     assigned: dict[str, list[int]] = field(default_factory=dict)
@@ -40,8 +47,8 @@ class _ObservedGroup:
 
 
 class GroupIntake:
-    """Puts an observation for each group whose query id it `owns`: when its committed offsets
-    changed, and when it is read `heartbeat_s` later.
+    """Puts an observation for each group whose query id it `owns`: when its committed offsets, its
+    state or its members changed, and when it is read `heartbeat_s` later.
 
     A group that cannot be read is not observed: its last observation grows old, and `failing` has
     the reason. Tracked groups that do not exist are reported as terminated, also when this instance
@@ -58,6 +65,7 @@ class GroupIntake:
         self._terminated: set[str] = set()
         self._mirrored: dict[str, CommittedGroup] = {}
         self._reader = GroupReader(alias, cluster.access, cluster.groups, self)
+        context.group_poll_s[alias] = self._reader.poll_s
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -90,7 +98,9 @@ class GroupIntake:
         self._terminated &= groups
         return groups - self._terminated
 
-    def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
+    def on_offsets(
+        self, group: str, committed: CommittedGroup, described: ConsumerGroup, requested_at_ms: int
+    ) -> None:
         """See GroupObserver."""
         observed = self._groups.get(group)
         if observed is not None and committed is observed.committed:
@@ -102,8 +112,11 @@ class GroupIntake:
             self._terminated.discard(group)
         is_first = observed is None
         if observed is None:
-            observed = self._groups[group] = _ObservedGroup(committed, requested_at_ms)
+            observed = _ObservedGroup(committed, described, requested_at_ms)
+            self._groups[group] = observed
         observed.committed, observed.requested_at_ms = committed, requested_at_ms
+        is_changed = described != observed.described
+        observed.described = described
         # A group that has never committed anything is no query.
         if offsets != observed.offsets:
             if not is_first:
@@ -111,7 +124,9 @@ class GroupIntake:
             observed.offsets = offsets
             observed.assigned = {topic: sorted(numbers) for topic, numbers in offsets.items()}
             self._put_position(group, observed, "group")
-        elif observed.put_s is not None and time.monotonic() - observed.put_s >= self._heartbeat_s:
+        elif observed.put_s is not None and (
+            is_changed or time.monotonic() - observed.put_s >= self._heartbeat_s
+        ):
             self._put_position(group, observed, "refresh")
 
     def on_deleted(self, group: str, requested_at_ms: int) -> None:
@@ -120,12 +135,12 @@ class GroupIntake:
         self._mirrored.pop(group, None)
         self._terminated.add(group)
         if observed is not None and observed.put_s is not None:
-            observed.requested_at_ms = requested_at_ms
+            observed.requested_at_ms, observed.described = requested_at_ms, _DELETED
             self._put_position(group, observed, "terminated")
         else:
             tracked = self._context.queries.get(group_query_id(self._alias, group))
             if tracked is not None and not tracked.ended:
-                self._put(group, "terminated", requested_at_ms)
+                self._put(group, "terminated", requested_at_ms, None, _DELETED)
 
     def _is_mirror(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> bool:
         """Whether the group mirrors a Spark query, which is measured itself and must not come back
@@ -145,14 +160,16 @@ class GroupIntake:
     def _put_position(self, group: str, observed: _ObservedGroup, cause: Cause) -> None:
         observed.put_s = time.monotonic()
         position = SourcePosition(source=0, processed=observed.offsets, assigned=observed.assigned)
-        self._put(group, cause, observed.requested_at_ms, observed.processed_at_ms, position)
+        at_ms, processed_at_ms = observed.requested_at_ms, observed.processed_at_ms
+        self._put(group, cause, at_ms, processed_at_ms, observed.described, position)
 
     def _put(
         self,
         group: str,
         cause: Cause,
         observed_at_ms: int,
-        processed_at_ms: int | None = None,
+        processed_at_ms: int | None,
+        described: ConsumerGroup,
         *positions: SourcePosition,
     ) -> None:
         observation = Observation(
@@ -165,6 +182,7 @@ class GroupIntake:
             cause=cause,
             observed_at=observed_at_ms,
             processed_at=processed_at_ms,
+            group=described,
             sources=list(positions),
         )
         self._context.queue.put_nowait(Delivery(observation, nothing_to_do))

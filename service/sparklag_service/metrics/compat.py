@@ -16,6 +16,7 @@ from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import TopicLag
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.families import LabelledGauge, gauges
+from sparklag_service.metrics.native import group_members
 from sparklag_service.metrics.scheme import Labels, NamedQuery, Scheme, as_group_reads, offset_sum
 
 
@@ -23,6 +24,10 @@ def _topics(query: NamedQuery) -> Iterable[tuple[Labels, TopicLag]]:
     for topic in as_group_reads(query.event):
         cluster = topic.cluster or ""
         yield {"cluster_name": cluster, "group": query.group, "topic": topic.topic}, topic
+
+
+def _poll_time_ms(cluster: ClusterMetadata) -> float | None:
+    return None if cluster.group_poll_s is None else round(cluster.group_poll_s * 1000, 3)
 
 
 KAFKA_LAG_EXPORTER = Scheme(
@@ -51,6 +56,11 @@ KAFKA_LAG_EXPORTER = Scheme(
         ("earliest_offset", "earliest_offset", "Start of a partition's log."),
     ),
     log_labels=lambda cluster, topic: {"cluster_name": cluster, "topic": topic},
+    cluster=gauges(
+        "kafka_consumergroup_",
+        ("poll_time_ms", _poll_time_ms, "Time that it took to read all groups, milliseconds."),
+    ),
+    cluster_labels=lambda cluster: {"cluster_name": cluster},
 )
 
 
@@ -94,7 +104,7 @@ def kafka_exporter(only_cluster: str | None) -> Scheme:
         return {**of_cluster(cluster), "topic": topic} if is_shown(cluster) else None
 
     return Scheme(
-        (),
+        gauges("kafka_consumergroup_", ("members", group_members, "Members of a group.")),
         gauges(
             "kafka_consumergroup_",
             ("current_offset_sum", offset_sum, "Sum of a group's offsets in a topic."),

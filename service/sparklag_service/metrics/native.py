@@ -48,6 +48,23 @@ def _batch(attribute: str, unit: float | None = None) -> Callable[[LagEvent], Nu
     return read
 
 
+def _group(attribute: str) -> Callable[[LagEvent], Number | None]:
+    """An attribute of the event's consumer group."""
+
+    def read(event: LagEvent) -> Number | None:
+        return None if event.group is None else getattr(event.group, attribute)
+
+    return read
+
+
+def _group_state(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
+    if event.group is not None and event.group.state is not None:
+        yield {"state": event.group.state}, 1
+
+
+group_members = _group("members")
+
+
 def _running(event: LagEvent) -> bool | None:
     return {"running": True, "waiting": False}.get(event.activity or "")
 
@@ -130,6 +147,20 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ("state_rows", _batch("state_rows"), "Rows in the query's state stores."),
         ("state_memory_bytes", _batch("state_memory_bytes"), "Memory of the state stores."),
         ("watermark_timestamp_seconds", _batch("watermark_at", 1000), "The query's watermark."),
+    ),
+    LabelledGauge(
+        "sparklag_group_state", "1 for the present state of a consumer group.", _group_state
+    ),
+    *gauges(
+        "sparklag_group_",
+        ("members", group_members, "Members of a consumer group."),
+        (
+            "members_without_partitions",
+            _group("members_without_partitions"),
+            "Members of a consumer group that no partition is assigned to.",
+        ),
+        ("coordinator", _group("coordinator"), "Node id of the broker that coordinates a group."),
+        ("commit_rate", "commit_rate", "Commits of a consumer group that were seen, per second."),
     ),
 )
 

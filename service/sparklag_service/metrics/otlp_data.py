@@ -27,7 +27,7 @@ from sparklag_schemas import TopicLag
 from sparklag_service import VERSION
 from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
-from sparklag_service.metrics.native import NATIVE, ages
+from sparklag_service.metrics.native import NATIVE, ages, group_members
 from sparklag_service.metrics.scheme import (
     NamedQuery,
     Selection,
@@ -45,6 +45,7 @@ _SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 
 Attributes = dict[str, str | int]
 
+_GROUP: Final = gauges("kafka.consumer_group.", ("members", group_members, "Members of a group"))
 _GROUP_TOPIC: Final = gauges(
     "kafka.consumer_group.",
     ("lag_sum", "total_lag", "Sum of a group's lag in a topic"),
@@ -121,6 +122,7 @@ def _points(
     # Topic after topic: a list of every partition would make Python's collector stop the service.
     for query in measured:
         yield from _of_query(query, now_ms)
+        yield from _known(query.event.cluster, _GROUP, {"group": query.group}, query.event)
         if selection.topics:
             yield from _of_topics(query, selection)
     for query in groups.queries if selection.topics else ():

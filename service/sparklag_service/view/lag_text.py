@@ -35,6 +35,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("pace", _pace(event)),
         ("retention", _retention(event, now_ms)),
         ("batch", _batch(event, now_ms)),
+        ("group", _group(event)),
         ("why", "; ".join(causes(event, now_ms))),
         ("known", _known(event, now_ms)),
         ("followed", f"by query {event.superseded_by}" if event.superseded_by else ""),
@@ -126,7 +127,8 @@ def _batch(event: LagEvent, now_ms: int) -> str:
     if traits_of(event.origin).commits_offsets:
         if event.processed_at is None:
             return "has not committed since it is watched"
-        return f"committed {ago(event.processed_at, now_ms)}"
+        rate = "" if event.commit_rate is None else f", {per_second(event.commit_rate)}"
+        return f"committed {ago(event.processed_at, now_ms)}{rate}"
     which = event.batch_id if event.batch_id is not None else "none"
     text = f"{which} completed {ago(event.processed_at, now_ms)}"
     batch = event.batch
@@ -142,6 +144,16 @@ def _batch(event: LagEvent, now_ms: int) -> str:
     if usual:
         text += f" (usually {', '.join(usual)})"
     return text + _ACTIVITIES.get(event.activity or "", "")
+
+
+def _group(event: LagEvent) -> str:
+    group = event.group
+    if group is None or group.state is None:
+        return ""
+    text = f"{group.state}, {group.members or 0:,} members"
+    if group.members_without_partitions:
+        text += f", {group.members_without_partitions:,} of them without partitions"
+    return text if group.coordinator is None else f"{text}, coordinator {group.coordinator}"
 
 
 def _known(event: LagEvent, now_ms: int) -> str:

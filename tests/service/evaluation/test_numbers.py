@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,20 @@ def test_rates_are_unknown_before_two_batches() -> None:
     found = trace.event
     assert (found.processed_rate, found.batch_rate, found.lag_trend) == (None, None, None)
     assert (found.catch_up_s, found.catch_up_reason) == (None, "not two batches were seen yet")
+
+
+def test_commits_of_a_group_are_counted_and_those_of_a_query_are_not() -> None:
+    fields: dict[str, Any] = {"batch_id": None, "origin": "group"}
+    trace = Trace(produce=lambda _: [50], run_id=None, **fields)
+    for _ in range(9):
+        trace.batch(5)
+    rates = [event.commit_rate for event in trace.events]
+    assert (rates[0], rates[-1]) == (None, near(0.2, 0.01))
+    trace.pass_time(60)
+    assert 0 < (trace.event.commit_rate or 0) < 0.1
+    query = Trace(produce=lambda _: [50])
+    query.steady(5)
+    assert query.event.commit_rate is None
 
 
 def test_a_backlog_says_when_it_is_gone() -> None:

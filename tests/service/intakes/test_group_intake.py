@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 import pytest
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sparklag_schemas import GroupSettings
+from sparklag_schemas import GroupSettings, Observation
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -80,6 +82,29 @@ async def test_a_commit_of_a_member_is_seen_within_the_interval_and_then_repeate
         assert len({o.observation_id for o in watch.of(group)}) == len(watch.of(group))
 
 
+async def test_members_that_join_and_leave_are_observed_with_those_that_have_nothing_to_do(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, group: str
+) -> None:
+    second_client.create(topic_name, 1)
+
+    def has(members: int, idle: int, state: str = "Stable") -> Callable[[Observation], bool]:
+        described = ConsumerGroup(
+            state=state, members=members, members_without_partitions=idle, coordinator=1
+        )
+        return lambda observation: observation.group == described
+
+    async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
+        async with member(kafka.bootstrap_servers, group, topic_name) as consumer:
+            await consumer.commit({TopicPartition(topic_name, 0): 5})
+            await watch.shows(group, has(1, 0), "one member")
+            async with member(kafka.bootstrap_servers, group, topic_name):
+                second = await watch.shows(group, has(2, 1), "a second member, without partitions")
+        empty = await watch.shows(group, has(0, 0, "Empty"), "no member is left")
+        # They are no commit.
+        assert (second.cause, empty.cause) == ("refresh", "refresh")
+        assert empty.sources[0].processed == {topic_name: {0: 5}}
+
+
 async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
 ) -> None:
@@ -133,7 +158,8 @@ async def test_a_deleted_group_is_said_to_have_ended_where_it_was_and_may_come_b
     async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
         await watch.at(group, {topic_name: {0: 5}})
         await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
-        await watch.at(group, {topic_name: {0: 5}}, cause="terminated")
+        ended = await watch.at(group, {topic_name: {0: 5}}, cause="terminated")
+        assert ended.group == ConsumerGroup(state="Dead", members=0, members_without_partitions=0)
         # Nothing was said of an empty position in between.
         assert watch.positions(group) == [{topic_name: {0: 5}}] * len(watch.of(group))
         assert not watch.intake.failing
@@ -250,6 +276,13 @@ async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_i
         # Two partitions have no commit: they are no lag.
         assert [partition.partition for partition in topic.partitions] == [0]
         assert (event.query, event.origin, event.run_id) == (group, "group", None)
+        described = ConsumerGroup(
+            state="Empty", members=0, members_without_partitions=0, coordinator=1
+        )
+        assert event.group == described
+        metadata = service.state.metadata["default"]
+        assert metadata.group_poll_s is not None
+        assert metadata.group_poll_s > 0
     await asyncio.to_thread(delete, kafka.bootstrap_servers, group)
     async with running(settings, second_client) as service:
         ended = await service.shows(query_id, lambda e: e.cause == "terminated", "it has ended")

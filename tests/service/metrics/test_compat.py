@@ -6,6 +6,7 @@ from typing import Any
 
 from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata, TopicOffsets
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
@@ -219,6 +220,23 @@ def test_kafka_exporters_names_of_the_clusters_metadata_are_exact() -> None:
         "under_replicated_partition": {zero: 0.0, one: 1.0},
     }.items():
         assert found.values(f"kafka_topic_partition_{name}") == expected, name
+
+
+def test_what_a_group_has_is_shown_under_the_names_of_both_tools() -> None:
+    events = [
+        lag_event(),
+        lag_event(
+            query_id="group:default:billing", query="billing", group=ConsumerGroup(members=3)
+        ),
+    ]
+    assert compat("kafka_exporter", *events)["kafka_consumergroup_members"] == [
+        ({"consumergroup": "billing"}, 3.0)
+    ]
+    series = QuerySeries(settings(compat=["kafka-lag-exporter"]))
+    cluster = described()._replace(group_poll_s=0.0125)
+    found = Scrape(series, *events, clusters={"default": cluster, "east": described()})
+    poll_time = found.only("kafka_consumergroup_poll_time_ms")
+    assert poll_time == ({"cluster_name": "default"}, 12.5)
 
 
 def test_metadata_of_several_clusters_is_told_apart_by_a_label() -> None:

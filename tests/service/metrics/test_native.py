@@ -8,6 +8,7 @@ import pytest
 
 from sparklag_schemas import Batch, LagEvent
 from sparklag_schemas.printable import printable
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import QUERY_ID, RUN_ID, lag_event
@@ -47,6 +48,9 @@ def full_event() -> LagEvent:
         skew=0.8,
         usual_batch_s=1.5,
         usual_interval_s=10.0,
+        # No query has both these and a batch.
+        group=ConsumerGroup(state="Stable", members=3, members_without_partitions=1, coordinator=2),
+        commit_rate=0.2,
         batch=Batch(
             started_at=NOW_MS - 9_000,
             rows=500,
@@ -90,6 +94,20 @@ def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
         assert {dict(labels)["partition"]: value for labels, value in samples} == wanted, name
         for labels, _ in samples:
             assert dict(labels).keys() == {*QUERY, "topic", "partition"}
+
+
+def test_a_group_says_its_state_and_its_members() -> None:
+    found = scrape(full_event())
+    assert found.only("sparklag_group_state") == ({**QUERY, "state": "Stable"}, 1.0)
+    for name, value in {
+        "members": 3.0,
+        "members_without_partitions": 1.0,
+        "coordinator": 2.0,
+        "commit_rate": 0.2,
+    }.items():
+        assert found.only(f"sparklag_group_{name}") == (QUERY, value)
+    unknown = scrape(lag_event(group=ConsumerGroup(coordinator=2)))
+    assert {name for name in unknown.names() if "_group_" in name} == {"sparklag_group_coordinator"}
 
 
 def test_a_topic_says_its_sum_and_its_worst_age() -> None:

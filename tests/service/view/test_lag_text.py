@@ -8,6 +8,7 @@ import pytest
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.cli.lag import objection
 from sparklag_service.rest.page import rows
 from sparklag_service.view import lag_text
@@ -143,6 +144,12 @@ def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
 def test_a_group_commits_and_has_no_batches() -> None:
     group = lag_event(origin="group", run_id=None, processed_at=None, batch_id=None)
     assert lines_of(group)["batch"] == "has not committed since it is watched"
+    members = ConsumerGroup(state="Stable", members=3, members_without_partitions=1, coordinator=2)
+    group = lag_event(origin="group", commit_rate=0.2, group=members)
+    assert lines_of(group)["batch"] == "committed 1 s ago, 0.2/s"
+    expected = "Stable, 3 members, 1 of them without partitions, coordinator 2"
+    assert lines_of(group)["group"] == expected
+    assert "group" not in lines_of(lag_event(group=ConsumerGroup(coordinator=2)))
     assert lines_of(group)["known"].startswith("by Kafka")
 
 

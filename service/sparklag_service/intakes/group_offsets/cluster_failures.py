@@ -49,6 +49,10 @@ class ClusterFailures:
         """The key of a broker."""
         return f"{self.cluster}: broker {node_id}"
 
+    def descriptions(self, node_id: int) -> str:
+        """The key of what a broker says of the members of groups."""
+        return f"{self.broker(node_id)}, its descriptions"
+
     def group(self, group: str) -> str:
         """The key of a group."""
         return f"{self.cluster}: group {group}"

@@ -132,7 +132,8 @@ class GroupFinder:
             return False
         node_ids = set(self._brokers.brokers)
         for left in self._node_ids - node_ids:
-            self._failures.discard(self._list_key(left), self._failures.broker(left))
+            keys = (self._list_key(left), self._failures.descriptions(left))
+            self._failures.discard(*keys, self._failures.broker(left))
         self._node_ids = node_ids
         self.listing.begin_round()
         # Each list counts as soon as it is there: a broker that hangs delays only its own.

@@ -1,6 +1,7 @@
 """Reads the committed offsets of a cluster's consumer groups, from the coordinators of the groups.
 
-Each coordinator is read by itself, at once for all of its groups.
+Each coordinator is read by itself, at once for all of its groups. What it says of their members is
+read less often.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.group_offsets import (
     GROUPS_PER_REQUEST,
     CoordinatorTasks,
+    describe_groups,
     fetch_offsets,
 )
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, broker_error_text
+from sparklag_kafka.protocol.describe_groups import DEAD, GroupDescription
 from sparklag_kafka.protocol.error_codes import (
     COORDINATOR_NOT_AVAILABLE,
     NONE,
@@ -26,6 +30,7 @@ from sparklag_kafka.protocol.error_codes import (
 )
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_schemas.timestamps import epoch_ms
@@ -41,6 +46,9 @@ _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
 
 
+_NOT_DESCRIBED: Final = ConsumerGroup()
+
+
 class GroupObserver(Protocol):
     """Who wants the committed offsets."""
 
@@ -50,9 +58,11 @@ class GroupObserver(Protocol):
     def remembered(self) -> Iterable[str]:
         """Groups that existed earlier: they are looked up even if no broker lists them."""
 
-    def on_offsets(self, group: str, committed: CommittedGroup, requested_at_ms: int) -> None:
+    def on_offsets(
+        self, group: str, committed: CommittedGroup, described: ConsumerGroup, requested_at_ms: int
+    ) -> None:
         """What an existing group had committed, or more, at that time; without a group error. The
-        same object as the last time where nothing has changed."""
+        same object as the last time where nothing has changed. `described` may be older."""
 
     def on_deleted(self, group: str, requested_at_ms: int) -> None:
         """It was deleted, or all that it had committed has expired."""
@@ -82,8 +92,13 @@ class GroupReader:
         """Groups that the observer was given."""
         self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
         """The last responses of each coordinator."""
+        self._described: dict[str, ConsumerGroup] = {}
+        self._describe_due_s: dict[int, float] = {}
+        """By coordinator: when to describe all of its groups again."""
         self._reads = CoordinatorTasks("reading groups of")
         self._incomplete_finds = 0
+        self.poll_s: dict[int, float] = {}
+        """By coordinator: what it took to read its groups last."""
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -148,6 +163,8 @@ class GroupReader:
                 self._forget(group, deleted=self._listing.is_unlisted(group))
             elif listed.coordinator is not None:
                 by_coordinator.setdefault(listed.coordinator, []).append(group)
+        for left in self.poll_s.keys() - by_coordinator.keys():
+            del self.poll_s[left]
         for node_id, groups in by_coordinator.items():
             self._reads.start(node_id, partial(self._read_from, node_id, groups))
 
@@ -158,14 +175,20 @@ class GroupReader:
             self._failures.add_groups(dict.fromkeys(groups, reason))
             self._find_now.set()
             return
+        began_s = time.monotonic()
         key = self._failures.broker(node_id)
         previous, self._decoded[node_id] = self._decoded.get(node_id, {}), {}
+        if began_s >= self._describe_due_s.get(node_id, 0.0):
+            self._describe_due_s[node_id] = began_s + self._settings.find_interval_s
+            for group in groups:
+                self._described.pop(group, None)
         try:
             for chunk in by_count(groups, GROUPS_PER_REQUEST):
                 await connection.connect()
                 requested_at_ms = epoch_ms()
                 responses = await fetch_offsets(connection, chunk, previous)
                 self._decoded[node_id] |= responses
+                await self._describe(node_id, connection, chunk)
                 for committed in responses.values():
                     await self._take_all(committed, requested_at_ms)
         except KAFKA_FAILURES as error:
@@ -175,6 +198,30 @@ class GroupReader:
             self._find_now.set()
         else:
             self._failures.recover(key)
+            self.poll_s[node_id] = time.monotonic() - began_s
+
+    async def _describe(
+        self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
+    ) -> None:
+        """Describe those that this coordinator has not described since they are due."""
+        undescribed = []
+        for group in groups:
+            known = self._described.get(group)
+            if known is None or known.coordinator != node_id:
+                undescribed.append(group)
+        if not undescribed:
+            return
+        key = self._failures.descriptions(node_id)
+        try:
+            descriptions = await describe_groups(connection, undescribed)
+        except KAFKA_FAILURES as error:
+            reason = broker_error_text(node_id, error, self._brokers.timeout_s)
+            self._failures.add(key, f"members of consumer groups are not known: {reason}")
+            descriptions = {}
+        else:
+            self._failures.recover(key)
+        for group in undescribed:
+            self._described[group] = _consumer_group(descriptions.get(group), node_id)
 
     async def _take_all(self, groups: Mapping[str, CommittedGroup], requested_at_ms: int) -> None:
         failed: dict[str, str] = {}
@@ -203,7 +250,8 @@ class GroupReader:
         elif not self._exists(group, requested_at_ms):
             return None
         self._read.add(group)
-        self._observer.on_offsets(group, committed, requested_at_ms)
+        described = self._described.get(group, _NOT_DESCRIBED)
+        self._observer.on_offsets(group, committed, described, requested_at_ms)
         if errors:
             return f"{len(errors)} of its offsets are unknown: {group_error_text(errors[0])}"
         return None
@@ -220,6 +268,19 @@ class GroupReader:
 
     def _forget(self, group: str, *, deleted: bool) -> None:
         self._read.discard(group)
+        self._described.pop(group, None)
         self._failures.discard(self._failures.group(group))
         if deleted:
             self._listing.discard(group)
+
+
+def _consumer_group(description: GroupDescription | None, coordinator: int) -> ConsumerGroup:
+    # A group of which offsets are read is not dead: it is of a kind that is not described here.
+    if description is None or description.error_code or description.state == DEAD:
+        return ConsumerGroup(coordinator=coordinator)
+    return ConsumerGroup(
+        state=description.state,
+        members=description.members,
+        members_without_partitions=description.members_without_partitions,
+        coordinator=coordinator,
+    )
