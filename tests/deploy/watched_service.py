@@ -26,7 +26,11 @@ def serving(
 
 
 def scraping(
-    programs: Programs, folder: Path, *urls: str, alertmanager: str | None = None
+    programs: Programs,
+    folder: Path,
+    *urls: str,
+    alertmanager: str | None = None,
+    relabels: bool = True,
 ) -> AbstractContextManager[PrometheusServer]:
     """Prometheus as deploy/ has it, but each second, and alarms after a second: not started."""
     configuration = document(DEPLOY / "prometheus" / "prometheus.yml")
@@ -35,6 +39,8 @@ def scraping(
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [str(rules)]
     (job,) = configuration["scrape_configs"]
+    if not relabels:
+        del job["metric_relabel_configs"]
     (targets,) = job["static_configs"]
     targets["targets"] = [url.removeprefix("http://") for url in urls]
     (manager,) = configuration["alerting"]["alertmanagers"]

@@ -178,11 +178,11 @@ _TOPIC = gauges(
 
 
 def _headroom_records(partition: PartitionLag) -> int | None:
-    # Where the log's start stands still, nothing is about to be deleted.
-    at, start = partition.processed_offset, partition.earliest_offset
-    if partition.headroom_s is None or at is None or start is None:
+    if partition.headroom_s is None:
+        # Where the log's start stands still, nothing is about to be deleted.
         return None
-    return max(0, at - start)
+    at, start = partition.processed_offset, partition.earliest_offset
+    return None if at is None or start is None else max(0, at - start)
 
 
 _PARTITION = gauges(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Settings
+from sparklag_schemas.settings import MetricsSettings
 from sparklag_schemas.topics import TopicSpec
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.rendering import QuerySeries
@@ -114,3 +116,46 @@ async def test_a_query_that_is_forgotten_leaves_the_scrape_of_every_instance(
                 return not await series_of(exposition, observation.query_id)
 
             await eventually(gone, "no series of the query")
+
+
+async def test_no_series_of_another_tools_name_is_shown_twice_while_queries_change_hands(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 2)
+    settings = msgspec.structs.replace(
+        settings_for(kafka.bootstrap_servers, topic_partitions=8),
+        metrics=MetricsSettings(compat=["kafka-lag-exporter", "kafka_exporter"]),
+    )
+    observations = [seen(topic_name, {0: 0, 1: 0}) for _ in range(12)]
+
+    async def shown(*services: RunningService) -> list[set[str]]:
+        """Series, of all services at one moment."""
+        rendering = (Exposition(service.state).render("", "") for service in services)
+        return [
+            {
+                line.rpartition(b" ")[0].decode()
+                for chunk in answer.chunks
+                for line in chunk.splitlines()
+                if line.startswith(b"kafka_")
+            }
+            for answer in await asyncio.gather(*rendering)
+        ]
+
+    async with running(settings, second_client) as first:
+        first.observe(*observations)
+        for observation in observations:
+            await first.shows(observation.query_id, lambda event: event.total_lag == 0, "its lag")
+        (everything,) = await shown(first)
+        async with running(settings, second_client) as second:
+
+            async def shared() -> bool:
+                ours, theirs = await shown(first, second)
+                assert not ours & theirs
+                return bool(ours and theirs) and ours | theirs == everything
+
+            await eventually(shared, "each series is shown by one of two")
+
+        async def all_again() -> bool:
+            return await shown(first) == [everything]
+
+        await eventually(all_again, "the first shows all again")
