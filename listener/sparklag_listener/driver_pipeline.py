@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from sparklag_listener.events.event_queue import EventQueue
-from sparklag_listener.events.kafka_source import QueryDescription
+from sparklag_listener.events.kafka_source import QueryDescription, matched_topics
 from sparklag_listener.events.observer import Observer
 from sparklag_listener.events.query_events import (
     PolledEvent,
@@ -28,8 +28,10 @@ from sparklag_listener.events.query_poller import QueryPoller
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.stats import Stats
 from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.topics import own_topic_names
 
 _log = logging.getLogger("sparklag")
 _DESCRIBE_TIMEOUT_S = 5.0
@@ -243,7 +245,23 @@ class DriverPipeline:
             description = QueryDescription()
         else:
             self._undescribed.pop(query_id, None)
+            self._warn_of_feedback(query_id, description)
         self._observer.describe(query_id, run_id, description)
+
+    def _warn_of_feedback(self, query_id: str, description: QueryDescription) -> None:
+        for source in description.sources:
+            cluster = ClusterNames(self._settings).alias_of(
+                source.bootstrap_servers, self._settings.cluster
+            )
+            own = matched_topics(source, own_topic_names(self._settings))
+            if own and cluster == self._settings.cluster:
+                _log.warning(
+                    "sparklag: the subscribePattern of query %s also matches sparklag's own %s:"
+                    " each of its batches adds records there, so it never catches up; name its"
+                    " topics, or exclude these",
+                    query_id,
+                    ", ".join(own),
+                )
 
     def _resolve(self, observation: Observation) -> None:
         if self._resolved.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
@@ -104,6 +104,21 @@ def own_topics(settings: Settings) -> list[TopicSpec]:
         # As on `consumer-lag`: the newest record of a key counts, and each is published again.
         topics.append(lag_topic(settings.partition_topic, partitions, replicas))
     return topics
+
+
+def own_topic_names(settings: Settings) -> frozenset[str]:
+    """Of `own_topics`."""
+    return frozenset(topic.name for topic in own_topics(settings))
+
+
+def feedback_topics(
+    own: frozenset[str], topics: Collection[str] | None, processed: Collection[str] | None
+) -> list[str]:
+    """Those of `own` that a source reads beside others. Each of its batches then adds records to
+    them, so it never catches up. `topics`: what it names; it may name ours on purpose."""
+    if topics is not None or not processed or own.issuperset(processed):
+        return []
+    return sorted(own.intersection(processed))
 
 
 def key_of(query_id: str) -> bytes:

@@ -25,6 +25,7 @@ from sparklag_listener.events.query_events import (
 from sparklag_listener.stats import Stats
 from sparklag_schemas import Observation, ResolvedSettings, Settings, SourcePosition
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.settings import ClusterSettings
 from tests import samples
 from tests.listener.fakes import session_without_jvm
 from tests.logged import logged
@@ -444,3 +445,28 @@ async def test_without_a_sink_nothing_is_published_and_no_brokers_are_asked_for(
         assert len(record.observations) == 1
         stats = pipeline.stats()
         assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "servers", "warned"),
+    [
+        (".*", "broker:9092", True),
+        ("orders-.*", "broker:9092", False),
+        ("[", "broker:9092", False),
+        (".*", "east:9092", False),
+    ],
+)
+async def test_a_pattern_that_matches_sparklags_own_topics_is_one_line(
+    pattern: str, servers: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = SourcePosition(source=0, topic_pattern=pattern, bootstrap_servers=servers)
+    sink = Taken()
+    settings = Settings(
+        bootstrap_servers="broker:9092",
+        clusters={"east": ClusterSettings(bootstrap_servers="east:9092")},
+    )
+    async with running(sink, lambda _: QueryDescription((source,)), settings) as pipeline:
+        pipeline.receive(STARTED)
+        await pipeline.flush()
+    told = [line for line in logged(caplog) if "sparklag's own consumer-lag, processed-off" in line]
+    assert len(told) == warned

@@ -29,6 +29,9 @@ _EPOCH_MS = 1_790_000_000_000
 """Epoch milliseconds where `time.monotonic()` is 0."""
 
 
+OWN_TOPICS = frozenset({"consumer-lag", "processed-offsets"})
+
+
 def source(processed: dict[str, dict[int, int]] | None, **fields: Any) -> SourceState:
     """A source at `processed`."""
     return SourceState(
@@ -135,7 +138,7 @@ def evaluated(
     at = at or moment()
     past = EvaluatedQuery(previous, resume_history(previous, at)) if previous is not None else None
     return (
-        Evaluator("service", MAX_AGE_S)
+        Evaluator("service", MAX_AGE_S, home="default", own_topics=OWN_TOPICS)
         .evaluate(query, offsets, at, event_id="id", cause=cause, previous=past, silent=silent)
         .event
     )

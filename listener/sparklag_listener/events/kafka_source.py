@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -37,6 +37,15 @@ def reads(source: SourcePosition, topics: set[str]) -> bool:
     except re.error:
         # Valid in Java only: assume that it matches.
         return True
+
+
+def matched_topics(source: SourcePosition, topics: Iterable[str]) -> list[str]:
+    """Those of `topics` that this source's pattern matches. Java's own patterns match none."""
+    try:
+        pattern = re.compile(source.topic_pattern) if source.topic_pattern is not None else None
+    except re.error:
+        return []
+    return [] if pattern is None else sorted(filter(pattern.search, topics))
 
 
 def parse_source_description(index: int, description: str) -> SourcePosition | None:

@@ -24,9 +24,12 @@ from sparklag_offsets.checkpoints import CheckpointStore
 from sparklag_offsets.errors import CheckpointError, StoreError
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import ResolvedSettings, Settings, SparklagError
+from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact_location
-from sparklag_schemas.topics import own_topics
+from sparklag_schemas.topics import feedback_topics, own_topic_names, own_topics
+from sparklag_service.cli.recent_observations import recent_observations
 from sparklag_service.cli.terminal import (
     BootstrapServers,
     Config,
@@ -35,6 +38,7 @@ from sparklag_service.cli.terminal import (
     kafka_settings,
 )
 from sparklag_service.errors import ServiceError
+from sparklag_service.evaluation.status import FEEDBACK
 from sparklag_service.recording.store_recorder import store_group
 
 topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True)
@@ -97,6 +101,8 @@ async def _check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
             if all(result.ok for result in of_topics):
                 results += await _check_settings(settings)
                 results += await _check_rights(pool, topics, settings)
+                if await may_read(pool, settings.offsets_topic):
+                    results += await _check_feedback(settings)
         except KAFKA_FAILURES as error:
             results.append(_bad(f"Kafka stopped answering: {error_text(error)}"))
     return results
@@ -137,6 +143,21 @@ async def _check_rights(
         has_right = await may_use_group(pool, group_id, settings.offsets_topic)
         results.append(_right(has_right, f"use group {group_id}", "grant Read on the group"))
     return results
+
+
+async def _check_feedback(settings: ResolvedSettings) -> list[CheckResult]:
+    """The queries that drivers report now, and that read sparklag's own topics with others."""
+    names, own = ClusterNames(settings), own_topic_names(settings)
+    return [
+        _bad(
+            f"query {printable(observation.query or observation.query_id)} also reads {topic}",
+            f"it never catches up: {topic} is {FEEDBACK}",
+        )
+        for observation in await recent_observations(settings)
+        for source in observation.sources
+        if names.alias_of(source.bootstrap_servers, observation.cluster) == settings.cluster
+        for topic in feedback_topics(own, source.topics, source.processed)
+    ]
 
 
 def _right(has_right: bool, action: str, remedy: str) -> CheckResult:

@@ -30,7 +30,7 @@ from sparklag_service.evaluation.query_history import (
 )
 from sparklag_service.evaluation.query_measure import measure_query
 from sparklag_service.evaluation.rates import catch_up, rates_of
-from sparklag_service.evaluation.status import history_verdicts, query_status
+from sparklag_service.evaluation.status import feedback_verdicts, history_verdicts, query_status
 from sparklag_service.evaluation.trends import TopicTrends
 from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
@@ -58,6 +58,9 @@ class Evaluator:
     latest_max_age_s: float
     thresholds_of: Callable[[str | None, str], Thresholds] = Settings().thresholds_of
     burrow_clusters: Container[str] = ()
+    home: str = ""
+    """Alias of the cluster that carries `own_topics`, those of sparklag."""
+    own_topics: frozenset[str] = frozenset()
 
     def evaluate(
         self,
@@ -113,7 +116,11 @@ class Evaluator:
                 headroom=headroom,
             )
         status, reason, *_ = query_status(
-            state, partitions, measured.unmeasured, [*verdicts], silent=silent
+            state,
+            partitions,
+            measured.unmeasured,
+            [*feedback_verdicts(state, self.home, self.own_topics), *verdicts],
+            silent=silent,
         )
         rates = rates_of(history)
         commits_offsets = traits_of(state.origin).commits_offsets

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import own_topic_names
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime, measured_partitions
 from sparklag_service.enrichment.enricher import Enricher
@@ -51,6 +52,8 @@ class Evaluation:
                 for alias, cluster in settings.every_cluster.items()
                 if cluster.groups.evaluator == "burrow"
             ),
+            settings.cluster,
+            own_topic_names(settings),
         )
 
     async def run(self) -> None:

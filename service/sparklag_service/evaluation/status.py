@@ -12,6 +12,7 @@ from typing import cast
 from sparklag_schemas import PartitionLag, Status, Thresholds
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.formatting import span
+from sparklag_schemas.topics import feedback_topics
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.query_history import QueryHistory
@@ -35,6 +36,10 @@ _SEVERITY: tuple[Status, ...] = (
     "FAILED",
 )
 _RANK: dict[str, int] = {status: rank for rank, status in enumerate(_SEVERITY)}
+FEEDBACK = (
+    "a topic of sparklag's own, to which each of its batches adds records: name its topics, or"
+    " exclude this one from its subscribePattern"
+)
 _NO_PARTITION = "there is no partition that it reads"
 
 
@@ -95,6 +100,17 @@ def history_verdicts(
         yield Verdict("WARN", f"an unread record is {oldest} old, {span(allowed_s)} is allowed")
     if history.flag is not None:
         yield history.flag
+
+
+def feedback_verdicts(state: QueryState, home: str, own: frozenset[str]) -> Iterator[Verdict]:
+    """Of a query that reads `own`, the topics of sparklag on the cluster `home`, without naming
+    them. A consumer group publishes nothing there."""
+    if traits_of(state.origin).commits_offsets:
+        return
+    for source in state.sources:
+        if source.cluster == home:
+            for topic in feedback_topics(own, source.topics, source.processed):
+                yield Verdict("WARN", f"it never catches up: it also reads {topic}, {FEEDBACK}")
 
 
 def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:

@@ -163,6 +163,22 @@ def test_check_finds_all_well_and_writes_nothing(
     assert second_client.end_offsets(settings.offsets_topic) == before
 
 
+def test_check_names_a_query_that_reads_sparklags_own_topics_too(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    assert "created" in sparklag("topics", "create", settings=settings).stdout
+    read = position({"orders": {0: 1}, settings.offsets_topic: {0: 2}}, topic_pattern=".*")
+    meant = position({settings.offsets_topic: {0: 2}}, topic_pattern="processed.*")
+    for query_id, name, source in (("loop", "everything", read), ("audit", "audit", meant)):
+        said = observation(query_id=query_id, query=name, sources=[source], observed_at=epoch_ms())
+        second_client.produce(settings.offsets_topic, [encode(said)], key=key_of(query_id))
+    found = sparklag("check", settings=settings)
+    assert found.returncode == 1
+    assert f"BAD query everything also reads {settings.offsets_topic}" in found.stdout
+    assert "audit" not in found.stdout
+
+
 def test_check_looks_at_the_checkpoints_that_are_to_be_watched(
     url: str, settings: Settings, tmp_path: Path
 ) -> None:

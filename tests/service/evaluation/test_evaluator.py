@@ -278,3 +278,33 @@ def test_a_partition_of_which_something_else_is_to_say_is_not_the_same(
     query.hear(observation())
     first = query.measure(said({0: 70}))
     assert only(query.measure(then)) != only(first)
+
+
+# Topics of sparklag's own.
+
+BOTH = {"orders": {0: 70}, "processed-offsets": {0: 9}}
+
+
+@pytest.mark.parametrize(
+    ("read", "fields", "warned"),
+    [
+        (BOTH, {}, True),
+        ({"orders": {0: 70}}, {}, False),
+        # Meant: it reads nothing else, or names it.
+        ({"processed-offsets": {0: 9}}, {}, False),
+        (BOTH, {"topics": ("orders", "processed-offsets")}, False),
+        # Another cluster's, which carries none of ours.
+        (BOTH, {"cluster": "east"}, False),
+    ],
+)
+def test_a_query_whose_pattern_matches_a_topic_of_sparklags_is_told_so(
+    read: dict[str, dict[int, int]], fields: dict[str, Any], warned: bool
+) -> None:
+    found = evaluated(state(source(read, **fields)), said({0: 70}))
+    assert ("processed-offsets, a topic of sparklag's own" in (found.reason or "")) is warned
+    assert (found.status == "WARN") is warned
+
+
+def test_a_consumer_group_adds_nothing_to_sparklags_topics() -> None:
+    found = evaluated(state(source(BOTH), origin="group", run_id=None), said({0: 70}))
+    assert "sparklag's own" not in (found.reason or "")
