@@ -122,11 +122,12 @@ def _points(
     # Topic after topic: a list of every partition would make Python's collector stop the service.
     for query in measured:
         yield from _of_query(query, now_ms)
-        yield from _known(query.event.cluster, _GROUP, {"group": query.group}, query.event)
         if selection.topics:
             yield from _of_topics(query, selection)
-    for query in groups.queries if selection.topics else ():
-        yield from _of_group(query, selection)
+    for query in groups.queries:
+        yield from _known(query.event.cluster, _GROUP, {"group": query.group}, query.event)
+        if selection.topics:
+            yield from _of_group(query, selection)
     for cluster, log in groups.logs if selection.partitions else ():
         for partition in log.partitions:
             attributes: Attributes = {"topic": log.topic, "partition": partition.partition}

@@ -10,12 +10,14 @@ from itertools import combinations
 import pytest
 
 from sparklag_schemas import LagEvent
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.rendering import QuerySeries
 from tests.messages import lag_event
 from tests.service.metrics.scraped import Scrape, settings, topic
 
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
+GROUP = ConsumerGroup(members=2)
 CLUSTERS = {"default": ClusterMetadata({1: ("broker", 9092)}, {})}
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
@@ -34,7 +36,7 @@ def labels_of(shown: set[Series], label: str) -> set[str]:
 
 EVENTS = (
     lag_event(query_id="id-1", query="one", topics=[topic("orders"), topic("payments")]),
-    lag_event(query_id="id-2", query="two", topics=[topic("orders")]),
+    lag_event(query_id="id-2", query="two", topics=[topic("orders")], group=GROUP),
     lag_event(query_id="id-3", query="three", topics=[topic("orders"), topic("clicks")]),
 )
 

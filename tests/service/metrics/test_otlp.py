@@ -17,6 +17,7 @@ from benchmarks.service_process import service_process
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings
+from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
@@ -86,7 +87,8 @@ async def test_the_kafkametrics_receivers_names_carry_queries_as_groups() -> Non
         topics=[
             topic("orders", partition(0), partition(1, processed_offset=None, lag=None)),
             topic("eastern", cluster="east", source=1),
-        ]
+        ],
+        group=ConsumerGroup(members=3),
     )
     with Collector() as collector:
         async with pushing(pushing_to(collector.endpoint, event)):
@@ -94,6 +96,7 @@ async def test_the_kafkametrics_receivers_names_carry_queries_as_groups() -> Non
     points = collector.points()
     group = {"group": "orders", "topic": "orders"}
     wanted: dict[str, list[tuple[dict[str, Any], int]]] = {
+        "kafka.consumer_group.members": [({"group": "orders"}, 3)],
         "kafka.consumer_group.lag": [({**group, "partition": 0}, 65)],
         "kafka.consumer_group.offset": [({**group, "partition": 0}, 5)],
         "kafka.consumer_group.lag_sum": [(group, 65)],
@@ -116,10 +119,9 @@ async def test_the_kafkametrics_receivers_names_carry_queries_as_groups() -> Non
         ]
         # It may have been pushed more than once.
         assert found[: len(expected)] == expected
-        assert {point.resource["kafka.cluster.alias"] for point in points[name]} == {
-            "default",
-            "east",
-        }
+        # A group is of one cluster.
+        clusters = {"default"} if name.endswith("members") else {"default", "east"}
+        assert {point.resource["kafka.cluster.alias"] for point in points[name]} == clusters
         assert {point.unit for point in points[name]} == {"1"}
 
 
