@@ -425,6 +425,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_hosts: list[str] = []
     """Names with a dot under which it is reached, `*` for any part. Requests with another Host are
     refused, since a foreign page could send them. Addresses and local names need no entry."""
+    http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
+    """From where `DELETE /lag/{query}` is taken."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     def __post_init__(self) -> None:

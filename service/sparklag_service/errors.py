@@ -2,6 +2,7 @@
 
 ServiceError
 ├── PortInUse
+├── RequestRefused
 └── ReadingInterrupted
 """
 
@@ -16,6 +17,14 @@ class ServiceError(SparklagError):
 
 class PortInUse(ServiceError):
     """The HTTP port is taken."""
+
+
+class RequestRefused(ServiceError):
+    """A running service answers with a problem document; `kind` ends its `type`."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class ReadingInterrupted(ServiceError):

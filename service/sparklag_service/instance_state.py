@@ -12,7 +12,7 @@ from sparklag_service.view.service_state import InstanceStatus
 
 
 class InstanceState:
-    """Reads the parts of a pipeline; changes none."""
+    """Reads the parts of a pipeline. All that it changes is that a query is forgotten."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -21,6 +21,7 @@ class InstanceState:
         self.view = pipeline.view
         self.live = pipeline.live
         self.history = pipeline.history
+        self.forget = pipeline.ownership.forget
 
     @property
     def owned_queries(self) -> Collection[str]:

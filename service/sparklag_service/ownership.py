@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
@@ -19,7 +20,8 @@ from sparklag_service.intakes import Delivery, Intake
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
-from sparklag_service.view.view import View, has_ended
+from sparklag_service.view.feed import Arrival
+from sparklag_service.view.view import View, has_ended, is_forgettable
 from sparklag_service.view.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)
@@ -90,6 +92,25 @@ class Ownership:
         self._publishing = publishing
         self._view_reader = view_reader
         self._counters = counters
+        self._tombstones: set[str] = set()
+        """Ids of queries whose tombstones were read since the last refresh."""
+
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """See Follower."""
+
+    def arrived(self, arrival: Arrival) -> None:
+        """See Follower."""
+        if arrival.event is None:
+            self._tombstones.add(arrival.query_id)
+
+    async def forget(self, event: LagEvent) -> bool:
+        """Have a query forgotten that nothing speaks of, whichever instance owns it; whether its
+        tombstone is acknowledged."""
+        if not await self._publishing.forget(event):
+            return False
+        self._counters.tombstones += 1
+        self._view.remove(event.query_id)
+        return True
 
     async def refresh(self) -> None:
         """Adopt, release and measure on the service's own clock, until cancelled: the lag of a
@@ -99,6 +120,7 @@ class Ownership:
             self._tracked.caught_up(self._intake.caught_up_s)
             self._adopt()
             self._release_unowned()
+            self._forget_tombstoned()
             self._forget_expired()
             self._enricher.request(*self._tracked.queries.values())
             # Missed ones are not made up for.
@@ -163,6 +185,16 @@ class Ownership:
                 newest is not None and newest.event.observed_at > state.observed_at
             ):
                 pending.settle(self._release(query_id))
+
+    def _forget_tombstoned(self) -> None:
+        """Forget what any instance was told to forget, unless its driver is back. This instance may
+        have published an event since: so it writes a tombstone of its own."""
+        for query_id in list(self._tombstones):
+            last = self._evaluation.last_event(query_id)
+            if query_id in self._tracked and last is not None and is_forgettable(last):
+                self._forget(query_id)
+            else:
+                self._tombstones.discard(query_id)
 
     def _forget_expired(self) -> None:
         """Forget queries past their keep time; where a limit is reached, those that ended first."""

@@ -119,6 +119,7 @@ class Pipeline:
             self.view_reader,
             counters,
         )
+        self.view_reader.feed.follow(self.ownership)
         self.topics = OwnTopics(settings)
 
     async def run(self) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
+from sparklag_service.rest.app import create_app
+from tests.local_kafka import LocalKafka
 from tests.messages import moved, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService
+from tests.service.conftest import RunningService, running, settings_for
+from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -34,3 +38,52 @@ async def test_a_query_that_another_of_its_name_has_followed_says_so_as_long_as_
         lambda e: (e.status, e.superseded_by) == ("OK", None),
         "the first is alive again",
     )
+
+
+async def delete(service: RunningService, query_id: str) -> int:
+    transport = httpx.ASGITransport(create_app(service.state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+        return (await client.delete(f"/lag/{query_id}")).status_code
+
+
+async def test_a_query_is_forgotten_by_every_instance_whichever_is_told_to(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name, 1)
+    # The owner publishes all the time: an event of it may follow the tombstone.
+    settings = settings_for(
+        kafka.bootstrap_servers, heartbeat_s=0.2, publish_interval_s=0.1, refresh_interval_s=0.1
+    )
+    async with running(settings, second_client) as one, running(settings, second_client) as other:
+        both = (one, other)
+        queries = [seen(topic_name, {0: 0}, cause="terminated", query=None) for _ in range(16)]
+        one.observe(*queries)
+        for service in both:
+            for query in queries:
+                await service.shows(query.query_id, lambda e: e.status == "FINISHED", "it is there")
+        await holds(lambda: all(service.state.owned_queries for service in both), "both own some")
+        kept, *ended = queries
+        for query in ended:
+            assert await delete(one, query.query_id) == 204
+
+        async def only_one_is_left() -> bool:
+            ids = [*one.state.owned_queries, *other.state.owned_queries]
+            in_views = [[e.event.query_id for e in service.pipeline.view] for service in both]
+            return [ids, *in_views] == [[kept.query_id]] * 3
+
+        await eventually(only_one_is_left, "the others are forgotten by both")
+        for service in both:
+            version = await service.shows(kept.query_id, lambda e: True, "it is there")
+            await service.shows(
+                kept.query_id,
+                lambda e, v=version: e.version > v.version,  # type: ignore[misc]
+                "some heartbeats later",
+            )
+        assert await only_one_is_left()
+        for query in ended:
+            assert one.published(query.query_id)[-1] is None
+        # One that comes back is known again.
+        back = moved(ended[0], {0: 0}, after_ms=60_000)
+        one.observe(back)
+        for service in both:
+            await service.shows(back.query_id, lambda e: True, "it is back")

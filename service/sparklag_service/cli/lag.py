@@ -1,11 +1,10 @@
-"""`sparklag lag` and `sparklag queries`: what a running service shows, to people and probes."""
+"""`sparklag lag`, `queries` and `forget`: what a running service shows, to people and probes."""
 
 from __future__ import annotations
 
 from math import isnan
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.console import Group
 from rich.table import Table
@@ -13,8 +12,8 @@ from rich.table import Table
 from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
-from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.cli.requests import request
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
     Json,
@@ -25,7 +24,7 @@ from sparklag_service.cli.terminal import (
     print_json,
     table,
 )
-from sparklag_service.errors import ServiceError
+from sparklag_service.errors import RequestRefused
 from sparklag_service.rest.paths import path_segment
 from sparklag_service.view import lag_text
 
@@ -33,7 +32,6 @@ _SHOWN = 20
 _MEASURED_MAX_AGE_MS = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""
 _COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
-_TIMEOUT_S = 10.0
 _LEFT = ("query", "status", "last batch", "last seen", "by")
 _HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
 
@@ -193,9 +191,28 @@ def queries(
     console(wrap=True).print(shown)
 
 
+def forget(
+    query_id: Annotated[str, typer.Argument(help="Id of a query, or its first characters.")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Forget a query that no driver speaks of: it leaves every list, metric and alarm.
+
+    Exit code 0 when it is forgotten, 1 when it is live, 2 when there is no result: no service, no
+    such query, a name in place of an id, or the service does not take it from here (http_forget).
+    """
+    try:
+        request("DELETE", url, f"/lag/{path_segment(query_id)}")
+    except RequestRefused as error:
+        if error.kind != "query-is-live":
+            raise
+        typer.echo(f"sparklag: {printable(str(error), 2_000)}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"forgotten: {printable(query_id)}")
+
+
 def _get_lag(url: str, query: str) -> tuple[LagEvent, str]:
     """A query's event, and the JSON it came as. Raises ServiceError."""
-    response = _get(url, f"/lag/{path_segment(query)}", {})
+    response = request("GET", url, f"/lag/{path_segment(query)}")
     return decode_lag_event(response.content), response.text
 
 
@@ -204,35 +221,8 @@ def _list_lag(url: str, **filters: str | None) -> list[dict[str, Any]]:
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[dict[str, Any]] = []
     while True:
-        page = _get(url, "/lag", parameters).json()
+        page = request("GET", url, "/lag", parameters).json()
         summaries += page["queries"]
         if page["next_cursor"] is None:
             return summaries
         parameters["cursor"] = page["next_cursor"]
-
-
-def _get(url: str, path: str, parameters: dict[str, str]) -> httpx.Response:
-    shown = shown_url(url)
-    try:
-        response = httpx.get(url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S)
-    except httpx.InvalidURL as error:
-        # Neither it nor the error is quoted: what looks like a port may be a password.
-        raise ServiceError("--url is no address of a service: expected http://host:port") from error
-    except httpx.TimeoutException as error:
-        raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
-    except httpx.HTTPError as error:
-        raise ServiceError(
-            f"no service at {shown} ({error}):"
-            " start one with `sparklag serve`, or say where with --url"
-        ) from error
-    if response.is_success:
-        return response
-    try:
-        document = response.json()
-        detail = document["detail"]
-    except (ValueError, KeyError, TypeError):
-        detail = f"status {response.status_code}: is this a sparklag service?"
-        document = {}
-    if "query_ids" in document:
-        detail += ": " + ", ".join(document["query_ids"])
-    raise ServiceError(f"{shown}: {detail}")

@@ -96,6 +96,11 @@ class Publishing:
             self._by_partition.published(event)
         return done
 
+    async def forget(self, event: LagEvent) -> bool:
+        """Write the tombstone of a query that any instance may track; whether it is acknowledged:
+        its owner reads it there."""
+        return await self._write(event.query_id, event.query, None, [])
+
     def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
         """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
         name = self._tracked.queries[query_id].query

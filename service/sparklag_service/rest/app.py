@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Request, Response
@@ -15,12 +14,13 @@ from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.forget import add_forget
 from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
 from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import add_page
-from sparklag_service.rest.request_rules import RequestRules
+from sparklag_service.rest.request_rules import RequestRules, is_local
 
 _REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
 
@@ -42,6 +42,7 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.handle_http_error)
     app.add_exception_handler(RequestValidationError, problems.handle_invalid)
     add_lag(app, backend)
+    add_forget(app, backend)
     add_live(app, backend)
     add_offsets(app, backend)
     _add_health(app, backend)
@@ -69,7 +70,7 @@ def _add_health(app: FastAPI, backend: Backend) -> None:
         mirrored to: only their queries suffer. Addresses, paths and reasons are shown on this
         machine only; the log has them too."""
         failing, degraded = backend.not_ready(), backend.degraded()
-        if not _is_local(request):
+        if not is_local(request):
             failing = dict.fromkeys(failing, _REMOTE)
             degraded = {f"{len(degraded)} parts": _REMOTE} if degraded else {}
         response.status_code = 503 if failing else 200
@@ -80,13 +81,6 @@ def _add_health(app: FastAPI, backend: Backend) -> None:
             "queries": len(backend.view),
             "counters": backend.counters.as_dict(),
         }
-
-
-def _is_local(request: Request) -> bool:
-    try:
-        return request.client is None or ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
 
 
 def _add_metrics(app: FastAPI, backend: Backend) -> None:

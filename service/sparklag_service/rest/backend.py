@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from sparklag_schemas import LagEvent
 from sparklag_service.history.history import History
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.view.service_state import ServiceState
@@ -19,3 +20,6 @@ class Backend(ServiceState, Protocol):
     @property
     def history(self) -> History:
         """Totals over time."""
+
+    async def forget(self, event: LagEvent) -> bool:
+        """Have a query forgotten that nothing speaks of; whether its tombstone is acknowledged."""

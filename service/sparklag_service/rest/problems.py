@@ -8,6 +8,7 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from sparklag_service.view.view import Entry, View
 
@@ -68,7 +69,8 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
     problem = Problem(error.status_code, kind, str(error.detail), request.url.path)
-    return problem_response(problem, _allowed(error.headers))
+    allowed = _allowed(request) if error.status_code == 405 else ""
+    return problem_response(problem, {"Allow": allowed} if allowed else None)
 
 
 async def handle_invalid(request: Request, error: Exception) -> Response:
@@ -89,9 +91,10 @@ def problem_response(problem: Problem, headers: Mapping[str, str] | None = None)
     return Response(body, status, headers, media_type=MEDIA_TYPE)
 
 
-def _allowed(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """The methods that a path takes, HEAD with GET."""
-    methods = {method.strip() for method in (headers or {}).get("Allow", "").split(",")} - {""}
-    if "GET" in methods:
-        methods.add("HEAD")
-    return {"Allow": ", ".join(sorted(methods))} if methods else {}
+def _allowed(request: Request) -> str:
+    """The methods that a path takes, of all its routes; HEAD with GET."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklag_service.rest.paths import path_by_segments
@@ -32,6 +33,14 @@ _HEADERS: Final = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+
+
+def is_local(request: Request) -> bool:
+    """Whether it was sent on this machine."""
+    try:
+        return request.client is None or ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 class RequestRules:

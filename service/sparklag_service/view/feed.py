@@ -48,6 +48,10 @@ class Feed:
         self._last: dict[int, int] = {}
         """By partition: the offset that was read last."""
 
+    def follow(self, follower: Follower) -> None:
+        """Dispatch to it too."""
+        self._followers = (*self._followers, follower)
+
     def begin(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Reading begins at `starts`, at the start and again after each failure, perhaps from an
         earlier offset; the log ends at `ends`: partition to offset."""

@@ -169,6 +169,12 @@ def _meant(entries: list[Entry]) -> list[Entry]:
     return live or sorted(entries, key=lambda entry: entry.event.observed_at)[-1:]
 
 
+def is_forgettable(event: LagEvent) -> bool:
+    """Whether nothing speaks of the query any more: its driver has ended, or is gone; without a
+    driver, neither its checkpoint nor its group can be read."""
+    return has_ended(event.status) if event.run_id is not None else event.status == "UNKNOWN"
+
+
 def has_ended(status: str) -> bool:
     """Whether the query's driver has ended, or is dead."""
     return status in ("FINISHED", "FAILED", "STOP")

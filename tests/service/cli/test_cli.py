@@ -153,6 +153,22 @@ def test_tail_follows_the_events(url: str, settings: Settings) -> None:
     assert "lag           65" in followed.stdout
 
 
+def test_a_query_that_has_ended_is_forgotten(
+    url: str, settings: Settings, second_client: SecondClient
+) -> None:
+    ended = observation(query_id="ended", query="ended", cause="terminated", observed_at=epoch_ms())
+    second_client.produce(settings.offsets_topic, [encode(ended)], key=key_of("ended"))
+    wait_for(
+        lambda: httpx.get(f"{url}/lag/ended", timeout=DEADLINE_S).is_success, "the query is there"
+    )
+    forgotten = sparklag("forget", "ended", "--url", url)
+    assert (forgotten.returncode, forgotten.stdout) == (0, "forgotten: ended\n")
+    wait_for(
+        lambda: httpx.get(f"{url}/lag/ended", timeout=DEADLINE_S).status_code == 404,
+        "the query is gone",
+    )
+
+
 def test_check_finds_all_well_and_writes_nothing(
     url: str, settings: Settings, second_client: SecondClient
 ) -> None:
@@ -337,7 +353,16 @@ def test_a_wrong_environment_variable_is_one_line() -> None:
 
 
 def test_every_command_explains_itself(tmp_path: Path) -> None:
-    for command in ("serve", "lag", "queries", "tail", "check", "topics", "topics create"):
+    for command in (
+        "serve",
+        "lag",
+        "queries",
+        "forget",
+        "tail",
+        "check",
+        "topics",
+        "topics create",
+    ):
         explained = sparklag(*command.split(), "--help")
         assert explained.returncode == 0
         assert "Usage" in explained.stdout

@@ -150,6 +150,31 @@ async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -
         assert decode_lag_event(shown) == event
 
 
+@pytest.mark.parametrize(
+    ("query_id", "exit_code", "line"),
+    [
+        ("lives", 1, "query lives is OK: its driver, checkpoint or group speaks"),
+        ("orders", 2, "'orders' is a name, not an id: lives"),
+        ("other", 2, "no query has the name or id 'other'"),
+    ],
+)
+async def test_what_is_not_forgotten_is_one_line_and_an_exit_code(
+    query_id: str, exit_code: int, line: str
+) -> None:
+    async with serving() as service:
+        event = lag_event(query_id="lives")
+        service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sparklag_service", "forget", query_id),
+            *("--url", f"http://127.0.0.1:{service.port}"),
+            stderr=subprocess.PIPE,
+        )
+        _, errors = await process.communicate()
+        assert process.returncode == exit_code
+        (said,) = errors.decode().splitlines()
+        assert line in said
+
+
 FEW_FILES = """
 import asyncio, logging, resource, sys
 logging.basicConfig(level="WARNING")

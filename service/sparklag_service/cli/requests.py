@@ -1,0 +1,48 @@
+"""Requests to a running service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from sparklag_schemas.redaction import shown_url
+from sparklag_service.errors import RequestRefused, ServiceError
+
+_TIMEOUT_S: Final = 10.0
+
+
+def request(
+    method: str, url: str, path: str, parameters: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """Its answer, where that is a success. Raises RequestRefused, or ServiceError for the rest."""
+    shown = shown_url(url)
+    try:
+        response = httpx.request(
+            method, url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S
+        )
+    except httpx.InvalidURL as error:
+        # Neither it nor the error is quoted: what looks like a port may be a password.
+        raise ServiceError("--url is no address of a service: expected http://host:port") from error
+    except httpx.TimeoutException as error:
+        raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
+    except httpx.HTTPError as error:
+        raise ServiceError(
+            f"no service at {shown} ({error}):"
+            " start one with `sparklag serve`, or say where with --url"
+        ) from error
+    if response.is_success:
+        return response
+    try:
+        document = response.json()
+        detail, kind = document["detail"], document["type"].rpartition("/")[2]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        detail, kind, document = (
+            f"status {response.status_code}: is this a sparklag service?",
+            "",
+            {},
+        )
+    if "query_ids" in document:
+        detail += ": " + ", ".join(document["query_ids"])
+    raise RequestRefused(f"{shown}: {detail}", kind)

@@ -1,0 +1,84 @@
+"""`DELETE /lag/{query}`: forget a query that nothing speaks of any more.
+
+There is no login, so by default it is taken from this machine alone. A page of another origin sends
+no DELETE: its browser asks for leave first (CORS), which this service gives to nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+
+from sparklag_schemas import LagEvent
+from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.openapi import REFUSED, refused
+from sparklag_service.rest.problems import Problem, the_one
+from sparklag_service.rest.request_rules import is_local
+from sparklag_service.view.view import View, is_forgettable
+
+_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "via")
+
+
+def add_forget(app: FastAPI, backend: Backend) -> None:
+    """The route."""
+    view, allowed_from = backend.view, backend.settings.http_forget
+
+    @app.delete(
+        "/lag/{query:name}",
+        tags=["lag"],
+        summary="Forget a query that no driver speaks of",
+        status_code=204,
+        response_class=Response,
+        responses={
+            403: refused("Not taken from there: see setting http_forget"),
+            404: refused("No query has this id"),
+            409: refused("It is live, or more than one id begins so, or this is a name"),
+            422: REFUSED,
+            503: refused("Kafka does not answer"),
+        },
+    )
+    async def forget(request: Request, query: str) -> Response:
+        """By its id, or the first characters of that; not by name, which may mean another query by
+        now. It leaves a tombstone on `consumer-lag`; every instance drops it. The offset store
+        keeps its history."""
+        if allowed_from != "anywhere" and (allowed_from == "off" or not _is_from_here(request)):
+            raise Problem(
+                403,
+                "forget-not-allowed",
+                "Not allowed",
+                f"setting http_forget is {allowed_from}: forgetting is not taken from here",
+            )
+        event = _find_by_id(view, query)
+        if not is_forgettable(event):
+            raise Problem(
+                409,
+                "query-is-live",
+                "The query is live",
+                f"query {event.query_id} is {event.status}: its driver, checkpoint or group speaks,"
+                " and it would be back at the next message",
+            )
+        if not await backend.forget(event):
+            detail = f"the tombstone of query {event.query_id} is not acknowledged: try again"
+            raise Problem(503, "kafka-away", "Kafka does not answer", detail)
+        return Response(status_code=204)
+
+
+def _is_from_here(request: Request) -> bool:
+    return is_local(request) and not any(name in request.headers for name in _OF_PROXIES)
+
+
+def _find_by_id(view: View, wanted: str) -> LagEvent:
+    """Raises Problem."""
+    entry = view.get(wanted)
+    if entry is not None:
+        return entry.event
+    if named := view.named(wanted):
+        raise Problem(
+            409,
+            "id-needed",
+            "Forgetting takes an id",
+            f"{wanted!r} is a name, not an id",
+            query_ids=[each.event.query_id for each in named],
+        )
+    return the_one(view.with_prefix(wanted), wanted).event
