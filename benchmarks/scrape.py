@@ -99,13 +99,13 @@ async def _rendering() -> list[Row]:
     rows: list[Row] = []
     # As `sparklag serve` does.
     gc.freeze()
-    for series in (4, 7):
+    for series in (4, 6):
         say(f"scrape: rendering {_partitions():,} partitions × {series} series")
         ours, theirs = _Samples(), _Samples()
         pipeline = _pipeline()
         exposition = Exposition(InstanceState(pipeline))
         for number in range(_WARM_UP + _ROUNDS):
-            events = _events(number, full=series == 7)
+            events = _events(number, full=series == 6)
             sides = [
                 partial(_ours, exposition, pipeline, events, ours),
                 partial(_theirs, events, series, theirs),
@@ -119,7 +119,7 @@ async def _rendering() -> list[Row]:
             within(f"{what}: CPU", ours.cpu_ms, against, theirs.cpu_ms, cpu_ms),
             within(f"{what}: time", ours.wall_ms, against, theirs.wall_ms, time_ms),
         ]
-        held_ms = await _held(exposition, pipeline, full=series == 7)
+        held_ms = await _held(exposition, pipeline, full=series == 6)
         rows.append(
             Row(
                 "  longest the loop was held (CPU), events coming in",

@@ -177,14 +177,6 @@ _TOPIC = gauges(
 )
 
 
-def _headroom_records(partition: PartitionLag) -> int | None:
-    if partition.headroom_s is None:
-        # Where the log's start stands still, nothing is about to be deleted.
-        return None
-    at, start = partition.processed_offset, partition.earliest_offset
-    return None if at is None or start is None else max(0, at - start)
-
-
 _PARTITION = gauges(
     "sparklag_partition_",
     ("processed_offset", "processed_offset", "Next offset that the query will read."),
@@ -193,7 +185,17 @@ _PARTITION = gauges(
     ("lag", "lag", "Latest minus processed offset, in records."),
     ("lag_seconds", "time_lag_s", "Age of the first unprocessed record when measured."),
     ("headroom_seconds", "headroom_s", "Time until retention deletes unread records."),
-    ("headroom_records", _headroom_records, "Distance to the log's start while that advances."),
+)
+
+
+def _headroom_records(partition: PartitionLag) -> int | None:
+    at, start = partition.processed_offset, partition.earliest_offset
+    return None if at is None or start is None else max(0, at - start)
+
+
+_PARTITION_AT_RISK = gauges(
+    "sparklag_partition_",
+    ("headroom_records", _headroom_records, "Distance to the log's start, where that advances."),
     ("lost_records", "lost_records", "Records that were deleted before the query read them."),
 )
 
@@ -214,4 +216,6 @@ def _topics(query: NamedQuery) -> Iterable[tuple[dict[str, str], TopicLag]]:
         yield labels, topic
 
 
-NATIVE = Scheme(_QUERY, _TOPIC, _PARTITION, _query_labels, _topics)
+NATIVE = Scheme(
+    _QUERY, _TOPIC, _PARTITION, _query_labels, _topics, partition_at_risk=_PARTITION_AT_RISK
+)

@@ -33,6 +33,7 @@ from sparklag_service.metrics.scheme import (
     Selection,
     Shown,
     as_group_reads,
+    is_at_risk,
     offset_sum,
 )
 
@@ -146,9 +147,11 @@ def _of_query(query: NamedQuery, now_ms: int) -> Iterator[_Point]:
 
 
 def _of_topics(query: NamedQuery, selection: Selection) -> Iterator[_Point]:
+    at_risk = NATIVE.partition_at_risk if is_at_risk(query.event) else ()
+    families = (*NATIVE.partition, *at_risk)
     for labels, topic in NATIVE.topics(query):
         if selection.takes_topic(topic.topic):
-            yield from _of_topic(None, NATIVE.topic, NATIVE.partition, {**labels}, topic, selection)
+            yield from _of_topic(None, NATIVE.topic, families, {**labels}, topic, selection)
 
 
 def _of_group(query: NamedQuery, selection: Selection) -> Iterator[_Point]:

@@ -17,7 +17,7 @@ from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
 from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
 from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.scheme import Scheme, Selection, Shown
+from sparklag_service.metrics.scheme import Scheme, Selection, Shown, is_at_risk
 
 _SLICE_S = 0.001
 _CHUNK_PARTITIONS = 2_000
@@ -99,6 +99,7 @@ class SchemeText:
         shows_partitions = selection.partitions
         end = f",{label_pairs(scheme.partition_end)}" if scheme.partition_end else ""
         self._lines = PartitionLines(scheme.partition if shows_partitions else (), end)
+        self._risk_lines = PartitionLines(scheme.partition_at_risk if shows_partitions else (), end)
         self._log_lines = PartitionLines(scheme.log_partition if shows_partitions else ())
         self._replica_lines = PartitionLines(scheme.log_replicas if shows_partitions else ())
 
@@ -112,13 +113,17 @@ class SchemeText:
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
+        at_risk: list[tuple[str, TopicLag]] = []
         for query in shown.queries:
             queries.append((label_set(scheme.query_labels(query)), query.event))
-            topics += [
+            of_query = [
                 (label_pairs(labels), topic)
                 for labels, topic in (scheme.topics(query) if self._selection.topics else ())
                 if takes_topic(topic.topic)
             ]
+            topics += of_query
+            if is_at_risk(query.event):
+                at_risk += of_query
             await time_slice.rest()
         families: list[Blocks] = []
         for family in scheme.query:
@@ -131,6 +136,7 @@ class SchemeText:
         ]
         families += [(family, [family.block(labelled)]) for family in scheme.cluster]
         families += await self._of_topics(topics, scheme.topic, self._lines, time_slice)
+        families += await self._of_topics(at_risk, (), self._risk_lines, time_slice)
         if not self._selection.topics:
             return families
         logs: list[tuple[str, TopicLag]] = []

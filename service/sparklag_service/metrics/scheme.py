@@ -43,6 +43,8 @@ class Scheme:
     query_labels: Callable[[NamedQuery], Labels]
     topics: Callable[[NamedQuery], Iterable[tuple[Labels, TopicLag]]]
     """What the query reads, each with its labels."""
+    partition_at_risk: tuple[Gauge[PartitionLag], ...] = ()
+    """Only of queries that are `is_at_risk`."""
     partition_end: Labels = field(default_factory=dict)
     """Labels after the partition's."""
     log_topic: tuple[Gauge[TopicLag], ...] = ()
@@ -151,6 +153,11 @@ def group_names(events: Iterable[LagEvent]) -> list[NamedQuery]:
         return event.query if event.query and is_alone else event.query_id
 
     return [NamedQuery(event, group(event, clusters)) for event, clusters in placed]
+
+
+def is_at_risk(event: LagEvent) -> bool:
+    """Whether the query lost records, or retention draws nearer to it."""
+    return bool(event.lost_records) or event.min_headroom_s is not None
 
 
 def as_group_reads(event: LagEvent) -> list[TopicLag]:

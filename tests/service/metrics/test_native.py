@@ -74,7 +74,13 @@ def full_event() -> LagEvent:
 
 
 def test_every_family_has_a_sample_where_everything_is_known() -> None:
-    families = (*ages(NOW_MS), *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    families = (
+        *ages(NOW_MS),
+        *NATIVE.query,
+        *NATIVE.topic,
+        *NATIVE.partition,
+        *NATIVE.partition_at_risk,
+    )
     assert scrape(full_event()).names() == {family.name for family in families}
 
 
@@ -87,7 +93,7 @@ def test_a_partition_says_its_offsets_its_lag_and_its_age() -> None:
         "lag": {"0": 65.0, "7": 10.0},
         "lag_seconds": {"0": 4.25, "7": 0.125},
         "headroom_seconds": {"0": 600.0, "9": 0.0},
-        "headroom_records": {"0": 5.0, "9": 0.0},
+        "headroom_records": {"0": 5.0, "7": 5.0, "9": 0.0},
         "lost_records": {"9": 3.0},
     }.items():
         samples = found.values(f"sparklag_partition_{name}").items()
@@ -108,6 +114,13 @@ def test_a_group_says_its_state_and_its_members() -> None:
         assert found.only(f"sparklag_group_{name}") == (QUERY, value)
     unknown = scrape(lag_event(group=ConsumerGroup(coordinator=2)))
     assert {name for name in unknown.names() if "_group_" in name} == {"sparklag_group_coordinator"}
+
+
+def test_a_distance_to_retention_is_shown_only_of_a_query_that_it_draws_nearer_to() -> None:
+    name = "sparklag_partition_headroom_records"
+    assert not scrape(lag_event(topics=[topic("orders", partition(0))])).values(name)
+    near = lag_event(min_headroom_s=60.0, topics=[topic("orders", partition(0), partition(1))])
+    assert list(scrape(near).values(name).values()) == [5.0, 5.0]
 
 
 def test_a_topic_says_its_sum_and_its_worst_age() -> None:
@@ -275,7 +288,13 @@ def test_labels_are_escaped_whatever_is_in_a_name(name: str) -> None:
 
 def test_types_units_and_meanings_are_right_in_both_formats() -> None:
     found = scrape(full_event())
-    for family in (*ages(NOW_MS), *NATIVE.query, *NATIVE.topic, *NATIVE.partition):
+    for family in (
+        *ages(NOW_MS),
+        *NATIVE.query,
+        *NATIVE.topic,
+        *NATIVE.partition,
+        *NATIVE.partition_at_risk,
+    ):
         text = found.families[family.name]
         open_text = found.open_families[family.name.removesuffix("_info")]
         assert (text.type, text.documentation) == ("gauge", family.meaning)

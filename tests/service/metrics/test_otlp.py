@@ -68,7 +68,13 @@ async def test_sparklags_own_metrics_come_under_their_names_with_their_units() -
         async with pushing(pushing_to(collector.endpoint, full_event())):
             await holds(collector.points, "a push")
     points = collector.points()
-    families = (*ages(0), *NATIVE.query, *NATIVE.topic, *NATIVE.partition)
+    families = (
+        *ages(0),
+        *NATIVE.query,
+        *NATIVE.topic,
+        *NATIVE.partition,
+        *NATIVE.partition_at_risk,
+    )
     own = {name.replace(".", "_") for name in points if name.startswith("sparklag.")}
     assert own == {family.name for family in families}
     lag = points["sparklag.query.lag"][0]
