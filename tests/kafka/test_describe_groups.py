@@ -86,12 +86,18 @@ async def test_real_groups_of_each_kind_are_what_another_client_says(
     wait_for(are_stable, "both groups are stable", 120.0)
     async with BrokerPool(ClusterAccess(kafka.bootstrap_servers), timeout_s=60.0) as pool:
         described = await describe_groups(pool.connections()[0], list(names.values()))
+        # As a broker that is older than Kafka 3.7.
+        connection = await pool.connections()[0].connect()
+        connection._versions = {15: (0, 5)}
+        of_old_broker = await describe_groups(pool.connections()[0], list(names.values()))
     assert described == {
         names["classic"]: GroupDescription(0, "Stable", 3, 1),
         names["consumer"]: GroupDescription(0, "Stable", 3, 1),
         names["empty"]: GroupDescription(0, "Empty", 0, 0),
         names["dead"]: GroupDescription(0, "Dead", 0, 0),
     }
+    dead = GroupDescription(0, "Dead", 0, 0)
+    assert of_old_broker == {**described, names["consumer"]: dead}
     for kind, name in names.items():
         there = second_client.described_group(name)
         assert there.state.name == described[name].state.upper(), kind

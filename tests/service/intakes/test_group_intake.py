@@ -16,7 +16,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.conftest import running, settings_for
-from tests.service.groups import commit, member, watching
+from tests.service.groups import commit, member, speaking, watching
 from tests.service.states import state
 from tests.waiting import eventually
 
@@ -103,6 +103,25 @@ async def test_members_that_join_and_leave_are_observed_with_those_that_have_not
         # They are no commit.
         assert (second.cause, empty.cause) == ("refresh", "refresh")
         assert empty.sources[0].processed == {topic_name: {0: 5}}
+
+
+async def test_where_members_are_not_told_the_offsets_are_and_one_line_says_why(
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second_client.create(topic_name, 1)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    speaking(monkeypatch, {15: (99, 99)})
+    async with watching(kafka.bootstrap_servers, re.escape(group)) as watch:
+        observed = await watch.at(group, {topic_name: {0: 5}})
+        assert observed.group == ConsumerGroup(coordinator=1)
+        await watch.fails("members of consumer groups are not known: broker 1: ")
+        assert len(watch.intake.failing) == 1
+        await commit(kafka.bootstrap_servers, group, {topic_name: {0: 6}})
+        await watch.at(group, {topic_name: {0: 6}})
 
 
 async def test_only_groups_that_are_allowed_and_not_denied_are_observed(
