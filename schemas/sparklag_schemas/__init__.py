@@ -36,6 +36,8 @@ from sparklag_schemas.observation import (
 )
 from sparklag_schemas.partition_record import PartitionRecord as PartitionRecord
 from sparklag_schemas.query_message import Batch as Batch
+from sparklag_schemas.query_message import RunningBatch as RunningBatch
+from sparklag_schemas.query_message import Straggler as Straggler
 from sparklag_schemas.settings import (
     CheckpointSettings as CheckpointSettings,
     ClusterAccess as ClusterAccess,

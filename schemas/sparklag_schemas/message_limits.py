@@ -34,7 +34,7 @@ class MessageLimits:
         if isinstance(message, Observation):
             _check_sources([source.source for source in message.sources])
             numbers = _observed_partitions(message)
-            times = (message.observed_at, message.processed_at, _batch_time(message))
+            times = (message.observed_at, message.processed_at, *_batch_times(message))
         elif isinstance(message, LagEvent):
             _check_sources({topic.source for topic in message.topics})
             _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
@@ -44,7 +44,7 @@ class MessageLimits:
                 message.measured_at,
                 message.processed_at,
                 message.status_since,
-                _batch_time(message),
+                *_batch_times(message),
             )
         else:
             numbers = iter(())
@@ -98,5 +98,9 @@ def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:
         yield from named.values()
 
 
-def _batch_time(message: Observation | LagEvent) -> int | None:
-    return message.batch.started_at if message.batch is not None else None
+def _batch_times(message: Observation | LagEvent) -> tuple[int | None, ...]:
+    completed, running = message.batch, message.running_batch
+    return (
+        completed.started_at if completed is not None else None,
+        *((running.observed_at, running.progressed_at) if running is not None else ()),
+    )

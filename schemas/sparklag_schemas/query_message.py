@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from sparklag_schemas.bounds import Count, DurationMs, EpochMs, Index, Int64, Name, Text
+from sparklag_schemas.bounds import Count, DurationMs, DurationS, EpochMs, Index, Int64, Name, Text
 from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenOrigin
 
 SchemaVersion = Annotated[
@@ -82,6 +82,75 @@ class ConsumerGroup(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class Straggler(Struct, frozen=True, kw_only=True):
+    """The task that has run longest, where that is far longer than the others of its stage took."""
+
+    stage_id: Annotated[Index, Meta(description="Spark's id of the stage.")]
+    task_index: Annotated[
+        Index, Meta(description="Index of the task in its stage; that of a Kafka source's range.")
+    ]
+    attempt: Annotated[Index, Meta(description="Attempt of the task, from 0.")]
+    executor_id: Annotated[Name, Meta(description="Where it runs; `driver` in local mode.")]
+    host: Annotated[Name, Meta(description="Host of that executor.")]
+    running_s: Annotated[
+        DurationS, Meta(description="Since it was launched, seconds, at `observed_at`.")
+    ]
+    mean_task_s: Annotated[
+        DurationS, Meta(description="Mean run time of the completed tasks of its stage, seconds.")
+    ]
+
+
+class RunningBatch(Struct, frozen=True, kw_only=True):
+    """The micro-batch that runs, by Spark's jobs, as its driver saw them at `observed_at`.
+
+    Tasks are those of the jobs submitted so far; a batch may submit more. A job that begins and
+    ends between two observations (10 s) is not seen.
+    """
+
+    started_at: Annotated[
+        EpochMs,
+        Meta(
+            description="When its first job was submitted, or it was first seen without one, epoch"
+            " milliseconds."
+        ),
+    ]
+    observed_at: Annotated[EpochMs, Meta(description="Time of these values, epoch milliseconds.")]
+    progressed_at: Annotated[
+        EpochMs,
+        Meta(
+            description="When a task was last seen to end, read or write, or a job to begin or end;"
+            " epoch milliseconds."
+        ),
+    ]
+    batch_id: Annotated[Count | None, Meta(description="Its number. Null: not planned yet.")] = None
+    jobs: Annotated[Count, Meta(description="Jobs that run. 0: planning, or user code.")] = 0
+    tasks_total: Annotated[
+        Count, Meta(description="Tasks of its jobs seen so far, those of waiting stages too.")
+    ] = 0
+    tasks_done: Annotated[Count, Meta(description="Of these, how many are completed.")] = 0
+    tasks_running: Annotated[Count, Meta(description="Of these, how many run.")] = 0
+    tasks_failed: Annotated[Count, Meta(description="Failed attempts of tasks.")] = 0
+    mean_task_s: Annotated[
+        DurationS | None,
+        Meta(
+            description="Mean run time of completed tasks, seconds, of the running stage where it"
+            " is longest. Null: none is completed."
+        ),
+    ] = None
+    remaining_s: Annotated[
+        DurationS | None,
+        Meta(
+            description="Seconds from `observed_at` until the known jobs are done, at the pace of"
+            " their completed tasks. Null: no task of a running stage is completed, a stage waits"
+            " for others, or there is a straggler."
+        ),
+    ] = None
+    straggler: Annotated[
+        Straggler | None,
+        Meta(description="Null: no running task takes far longer than the completed ones took."),
+    ] = None
+
+
 class QueryMessage(Struct, frozen=True, kw_only=True):
     """The query, its run, and the last batch it completed."""
 
@@ -123,6 +192,13 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Meta(description="The batch that is planned and not completed, by its checkpoint."),
     ] = None
     batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
+    running_batch: Annotated[
+        RunningBatch | None,
+        Meta(
+            description="The batch that runs, once it has for some seconds. Null: none does, or its"
+            " driver cannot tell (Spark Connect, continuous processing, a checkpoint)."
+        ),
+    ] = None
     activity: Annotated[
         OpenActivity | None,
         Meta(description="Whether a batch runs, by its driver's last report. Null: not reported."),

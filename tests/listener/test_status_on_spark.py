@@ -123,6 +123,26 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
+def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) -> None:
+    watched.gate.close()
+    watched.start()
+    stalled = watched.says(lambda event: event["status"] == "STALL", "it stalls")
+    assert stalled["reason"].startswith("batch 0 runs for ")
+    assert "no Spark job for" in stalled["reason"]
+    assert stalled["batch_id"] is None
+    batch = stalled["running_batch"]
+    assert batch["batch_id"] == 0
+    # Those of `batch.count()`.
+    assert batch["tasks_done"] == batch["tasks_total"]
+    # Thresholds are 2 s, looks as far apart.
+    assert batch["observed_at"] - batch["progressed_at"] < 30_000
+    watched.gate.open()
+    watched.says(
+        lambda e: e["status"] == "OK" and e["total_lag"] == 0 and not e["running_batch"],
+        "it goes on",
+    )
+
+
 def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_again(
     watched: Watched, driver: Driver
 ) -> None:

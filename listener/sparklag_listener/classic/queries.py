@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from sparklag_listener.classic.active_jobs import ActiveJobs
 from sparklag_listener.classic.description import describe_query
 from sparklag_listener.classic.py4j_text import ProgressReader, brief
+from sparklag_listener.events.batch_tasks import BatchTasks, Job, Stage
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import MAX_EXCEPTION_CHARS, Progressed, Terminated
 from sparklag_listener.events.session import (
@@ -21,9 +24,11 @@ from sparklag_listener.events.session import (
     SparkUnavailable,
     activity_of,
 )
-from sparklag_schemas import Activity
+from sparklag_schemas import Activity, RunningBatch
 from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.timestamps import epoch_ms
+
+_log = logging.getLogger("sparklag")
 
 
 class _Status(msgspec.Struct):
@@ -44,6 +49,8 @@ class _Run:
     """Timestamp of the last progress that was read. Each trigger has its own."""
     batch_id: int | None = None
     """The last completed, by that progress."""
+    tasks: BatchTasks | None = None
+    """Of the running batch, as far as it was observed."""
 
 
 class ClassicQueries:
@@ -64,17 +71,21 @@ class ClassicQueries:
         self._active: Any = None
         """Java's array, as of the last call, and the run of each query in it."""
         self._active_runs: list[_Run] = []
+        self._active_jobs: ActiveJobs | None = None
+        self._are_tasks_unknown = False
 
     def list_active(
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
     ) -> ActiveQueries:
         """3 Py4J commands, and 2 for each query; where queries were started or have ended 2 more
-        for each, where it has completed a batch 3 more, with its activity 2 more."""
+        for each, where it has completed a batch 3 more, with its activity 2 more. Where any runs a
+        batch then, those of ActiveJobs."""
         with _errors_translated():
             is_stopped = bool(self._context.isStopped())
             # Without a context a query runs no batch any more, but stays active without data.
             runs = [] if is_stopped else self._list_runs()
             active = tuple(self._active_query(run, with_activity) for run in runs)
+        active = self._with_running_batches(active)
         retained = {query.run_id for query in active}.union(retain)
         for run_id in [run_id for run_id in self._runs if run_id not in retained]:
             self._runs.pop(run_id, None)
@@ -161,6 +172,39 @@ class ClassicQueries:
             batch_id = activity = None
         return ActiveQuery(run.query_id, run.run_id, run.name, batch_id, epoch_ms(), activity)
 
+    def _with_running_batches(self, queries: tuple[ActiveQuery, ...]) -> tuple[ActiveQuery, ...]:
+        if all(query.activity != "running" for query in queries):
+            return queries
+        try:
+            if self._active_jobs is None:
+                self._active_jobs = ActiveJobs(self._jvm, self._context)
+            jobs, stages = self._active_jobs.read()
+            return tuple(
+                replace(query, running_batch=self._running_batch(query.run_id, jobs, stages))
+                if query.activity == "running"
+                else query
+                for query in queries
+            )
+        except (Py4JError, OSError, AttributeError, TypeError, *NOT_JSON) as error:
+            # A Spark with other internals, or one that is stopping.
+            if not self._are_tasks_unknown:
+                self._are_tasks_unknown = True
+                _log.debug("sparklag: Spark does not tell its active jobs: %s", brief(error))
+            return queries
+
+    def _running_batch(
+        self, run_id: str, jobs: Sequence[Job], stages: Sequence[Stage]
+    ) -> RunningBatch:
+        run, now_ms = self._runs[run_id], epoch_ms()
+        tasks = run.tasks
+        if tasks is None or tasks.completed_batch_id != run.batch_id:
+            tasks = run.tasks = BatchTasks(run.batch_id, now_ms)
+        if tasks.batch_id is None:
+            tasks.batch_id = _planned_batch(run)
+        assert self._active_jobs is not None
+        of_run = [job for job in jobs if job.job_group == run_id]
+        return tasks.observe(of_run, stages, self._active_jobs.oldest_task, now_ms)
+
     def _track(self, query: Any) -> _Run:
         run_id = str(query.runId().toString())
         run = self._runs.get(run_id)
@@ -194,6 +238,14 @@ def _completed_batch(progress: Any) -> int | None:
     # The progress of an idle trigger has the number of the next batch.
     batch_id = int(progress.batchId()) - (not _ran_a_batch(progress))
     return batch_id if batch_id >= 0 else None
+
+
+def _planned_batch(run: _Run) -> int | None:
+    """The number of the batch that runs. None: it is not planned yet."""
+    if run.batch_id is not None:
+        return run.batch_id + 1
+    execution = run.java.streamingQuery().lastExecution()
+    return int(execution.currentBatchId()) if execution is not None else None
 
 
 def _activity(run: _Run) -> Activity | None:

@@ -11,7 +11,16 @@ from uuid import uuid4
 from sparklag_listener.events.kafka_source import QueryDescription, source_positions
 from sparklag_listener.events.progress import Progress, parse_progress
 from sparklag_listener.events.query_events import Idled, Progressed, QueryEvent, Refreshed, Started
-from sparklag_schemas import Activity, Batch, Cause, Observation, Offsets, Origin, SourcePosition
+from sparklag_schemas import (
+    Activity,
+    Batch,
+    Cause,
+    Observation,
+    Offsets,
+    Origin,
+    RunningBatch,
+    SourcePosition,
+)
 from sparklag_schemas.bounds import MAX_NAME
 from sparklag_schemas.redaction import PublishExceptions, exception_line
 
@@ -133,7 +142,9 @@ class Observer:
             # It does not tell which one of two runs is the later.
             return None
         return self._observation(
-            event.query_id, query, "refresh", event.at_ms, activity=event.activity
+            *(event.query_id, query, "refresh", event.at_ms),
+            activity=event.activity,
+            running_batch=event.running_batch,
         )
 
     def _track(self, query_id: str, run_id: str) -> _TrackedQuery:
@@ -186,6 +197,7 @@ class Observer:
         began: Mapping[int, Offsets | None] = MappingProxyType({}),
         exception: str | None = None,
         activity: Activity | None = None,
+        running_batch: RunningBatch | None = None,
     ) -> Observation | None:
         sources = source_positions(query.processed, began, query.description, query.sources)
         if not sources:
@@ -205,6 +217,7 @@ class Observer:
             sources=sources,
             batch=batch,
             activity=activity,
+            running_batch=running_batch,
             checkpoint_location=(
                 query.description.checkpoint_location if self._publish_locations else None
             ),

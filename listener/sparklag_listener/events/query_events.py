@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklag_schemas import Activity
+from sparklag_schemas import Activity, RunningBatch
 
 MAX_EXCEPTION_CHARS = 8_000
 """Of an exception's text; the rest is cut off."""
@@ -46,6 +46,7 @@ class Refreshed:
     at_ms: int
     activity: Activity | None = None
     """From its status. None: not known."""
+    running_batch: RunningBatch | None = None
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,12 @@ class QueryPoller:
         for query in snapshot.queries:
             is_tracked = self._observer.has_run(query.query_id, query.run_id)
             if is_tracked and self._is_due(query.query_id, before_s):
-                self._put(Refreshed(query.query_id, query.run_id, query.at_ms, query.activity))
+                self._put(
+                    Refreshed(
+                        *(query.query_id, query.run_id, query.at_ms),
+                        *(query.activity, query.running_batch),
+                    )
+                )
         active = {query.query_id for query in snapshot.queries}
         for query_id in self._observed_at_s.keys() - active:
             del self._observed_at_s[query_id]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed, QueryEvent, Terminated
-from sparklag_schemas import Activity, Origin, SparklagError
+from sparklag_schemas import Activity, Origin, RunningBatch, SparklagError
 
 OnEvent = Callable[[QueryEvent], None]
 """Must not block."""
@@ -35,6 +35,8 @@ class ActiveQuery:
     at_ms: int
     activity: Activity | None = None
     """None: not requested, or not known."""
+    running_batch: RunningBatch | None = None
+    """With the activity `running`. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Queries(Protocol):
     def list_active(
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
     ) -> ActiveQueries:
-        """The active runs; those in `with_activity` with their activity. Forgets runs that are not
-        active, except those in `retain`."""
+        """The active runs; those in `with_activity` with their activity and running batch. Forgets
+        runs that are not active, except those in `retain`."""
 
     def describe(self, query_id: str) -> QueryDescription:
         """The description of an active query; empty where Spark gives none. Raises nothing."""

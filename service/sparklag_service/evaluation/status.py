@@ -16,6 +16,7 @@ from sparklag_schemas.topics import feedback_topics
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.query_history import QueryHistory
+from sparklag_service.evaluation.running_batch import running_batch_verdict
 from sparklag_service.evaluation.topic_measure import NO_BATCH
 from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState
@@ -86,6 +87,8 @@ def history_verdicts(
 ) -> Iterator[Verdict]:
     """The verdicts that follow from the query's history and thresholds; the worst first."""
     stalled = _stalled(state, history, thresholds, total_lag)
+    if stalled is None:
+        stalled = running_batch_verdict(state, history.usual, thresholds)
     if stalled is not None:
         yield stalled
     if headroom.loss_expected_at_ms is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_service.metrics.families import Gauge, LabelledGauge, Number, gauges
 from sparklag_service.metrics.scheme import NamedQuery, Scheme
 
@@ -65,6 +65,22 @@ def _group_state(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
 group_members = _group("members")
 
 
+def _running_batch(
+    read: Callable[[RunningBatch], Number | None],
+) -> Callable[[LagEvent], Number | None]:
+    """A value of the event's running batch, where that is known."""
+    return lambda event: None if event.running_batch is None else read(event.running_batch)
+
+
+def _running_tasks(event: LagEvent) -> Iterable[tuple[dict[str, str], Number]]:
+    batch = event.running_batch
+    if batch is None:
+        return []
+    waiting = max(0, batch.tasks_total - batch.tasks_done - batch.tasks_running)
+    states = {"done": batch.tasks_done, "running": batch.tasks_running, "waiting": waiting}
+    return [({"state": state}, tasks) for state, tasks in states.items()]
+
+
 def _running(event: LagEvent) -> bool | None:
     return {"running": True, "waiting": False}.get(event.activity or "")
 
@@ -106,6 +122,11 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         "Duration of a phase of the last completed batch.",
         _phases,
     ),
+    LabelledGauge(
+        "sparklag_query_running_batch_tasks",
+        "Tasks of the running batch's jobs, as far as they are submitted.",
+        _running_tasks,
+    ),
     *gauges(
         "sparklag_query_",
         (
@@ -138,6 +159,31 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ),
         ("skew_ratio", "skew", "Share of the lag that is in the worst partition, 0 to 1."),
         ("running", _running, "Whether a batch ran at the last report."),
+        (
+            "running_batch_seconds",
+            _running_batch(lambda batch: (batch.observed_at - batch.started_at) / 1000),
+            "How long the running batch had run when it was last observed.",
+        ),
+        (
+            "running_batch_stuck_seconds",
+            _running_batch(lambda batch: (batch.observed_at - batch.progressed_at) / 1000),
+            "How long nothing in the running batch had gone on when it was last observed.",
+        ),
+        (
+            "running_batch_remaining_seconds",
+            _running_batch(lambda batch: batch.remaining_s),
+            "Time from then until its jobs are done, at the pace of their tasks.",
+        ),
+        (
+            "running_batch_straggler_seconds",
+            _running_batch(lambda batch: batch.straggler.running_s if batch.straggler else None),
+            "How long the task had run that takes far longer than the others, if one does.",
+        ),
+        (
+            "running_batch_failed_tasks",
+            _running_batch(lambda batch: batch.tasks_failed),
+            "Failed attempts of tasks in the running batch's jobs.",
+        ),
         ("batch_id", "batch_id", "The last completed batch."),
         ("batch_rows", _batch("rows"), "Rows that the last completed batch read."),
         ("batch_seconds", _batch("duration_ms", 1000), "Duration of the last completed batch."),

@@ -50,6 +50,7 @@ def with_checkpoint(
             batch_id=observation.batch_id,
             processed_at=observation.processed_at,
             batch=None,
+            running_batch=None,
             sources=_described(sources, current.sources),
         )
         if (observation.processed_at or 0) > current.driver_seen_at_ms + _UNHEARD_MS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
+from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.formatting import (
     ago,
@@ -24,6 +24,8 @@ _SKEWED: Final = 0.5
 """A partition that holds more of the lag than this, and than twice its part, is shown."""
 _PHASE_SHARE: Final = 0.1
 """A phase that takes less of its batch is not shown."""
+_STUCK_S: Final = 30.0
+"""Observations are up to 10 s apart: less says nothing."""
 _WHOLE_BATCH: Final = "triggerExecution"
 
 
@@ -36,6 +38,7 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("retention", _retention(event, now_ms)),
         ("batch", _batch(event, now_ms)),
         ("group", _group(event)),
+        ("runs", _running_batch(event.running_batch) if event.running_batch else ""),
         ("why", "; ".join(causes(event, now_ms))),
         ("known", _known(event, now_ms)),
         ("followed", f"by query {event.superseded_by}" if event.superseded_by else ""),
@@ -154,6 +157,29 @@ def _group(event: LagEvent) -> str:
     if group.members_without_partitions:
         text += f", {group.members_without_partitions:,} of them without partitions"
     return text if group.coordinator is None else f"{text}, coordinator {group.coordinator}"
+
+
+def _running_batch(batch: RunningBatch) -> str:
+    number = "the next batch" if batch.batch_id is None else f"batch {batch.batch_id}"
+    text = f"{number} for {span((batch.observed_at - batch.started_at) / 1000)}"
+    if batch.tasks_total:
+        text += f": {batch.tasks_done:,} of {batch.tasks_total:,} known tasks done"
+    if batch.tasks_failed:
+        text += f", {batch.tasks_failed:,} failed"
+    if not batch.jobs:
+        text += ", no Spark job now"
+    elif batch.remaining_s is not None:
+        text += f", the rest in {span(batch.remaining_s)} at this pace"
+    stuck_s = (batch.observed_at - batch.progressed_at) / 1000
+    if stuck_s >= _STUCK_S:
+        text += f", no progress for {span(stuck_s)}"
+    if batch.straggler is not None:
+        task = batch.straggler
+        text += (
+            f"; task {task.task_index} of stage {task.stage_id} on executor {task.executor_id}"
+            f" ({task.host}) runs {span(task.running_s)}, usually {span(task.mean_task_s)}"
+        )
+    return text
 
 
 def _known(event: LagEvent, now_ms: int) -> str:

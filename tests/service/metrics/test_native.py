@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sparklag_schemas import Batch, LagEvent
+from sparklag_schemas import Batch, LagEvent, RunningBatch, Straggler
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.metrics.native import NATIVE, ages
@@ -60,6 +60,28 @@ def full_event() -> LagEvent:
             state_rows=42,
             state_memory_bytes=65_536,
             watermark_at=NOW_MS - 60_000,
+        ),
+        running_batch=RunningBatch(
+            batch_id=12,
+            started_at=NOW_MS - 70_000,
+            observed_at=NOW_MS - 5_000,
+            progressed_at=NOW_MS - 45_000,
+            jobs=1,
+            tasks_total=200,
+            tasks_done=180,
+            tasks_running=4,
+            tasks_failed=2,
+            mean_task_s=2.0,
+            remaining_s=10.5,
+            straggler=Straggler(
+                stage_id=3,
+                task_index=17,
+                attempt=0,
+                executor_id="4",
+                host="worker-4",
+                running_s=42.0,
+                mean_task_s=2.0,
+            ),
         ),
         topics=[
             topic(
@@ -152,6 +174,11 @@ def test_a_topic_says_its_sum_and_its_worst_age() -> None:
         ("batch_id", 41.0),
         ("batch_rows", 500.0),
         ("batch_seconds", 1.234),
+        ("running_batch_seconds", 65.0),
+        ("running_batch_stuck_seconds", 40.0),
+        ("running_batch_remaining_seconds", 10.5),
+        ("running_batch_straggler_seconds", 42.0),
+        ("running_batch_failed_tasks", 2),
         ("usual_batch_seconds", 1.5),
         ("usual_interval_seconds", 10.0),
         ("rate_limited", 1.0),
@@ -179,6 +206,17 @@ def test_the_phases_of_the_last_batch_are_told_apart() -> None:
         "addBatch": 1.0,
         "walCommit": 0.02,
     }
+
+
+def test_the_tasks_of_the_running_batch_are_told_by_state() -> None:
+    found = scrape(full_event()).values("sparklag_query_running_batch_tasks")
+    assert {dict(labels)["state"]: value for labels, value in found.items()} == {
+        "done": 180,
+        "running": 4,
+        "waiting": 16,
+    }
+    names = {name for name, _ in scrape(lag_event()).samples}
+    assert not any("running_batch" in name for name in names), "not known"
 
 
 def test_run_and_checkpoint_are_labels_of_the_info_alone() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklag_schemas import Batch, LagEvent, PartitionLag, TopicLag
+from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, Straggler, TopicLag
 from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.cli.lag import objection
@@ -131,6 +131,40 @@ def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
         " batch; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
         " event"
     )
+
+
+def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
+    fields: dict[str, Any] = {
+        "batch_id": 42,
+        "started_at": NOW_MS - 720_000,
+        "observed_at": NOW_MS,
+        "progressed_at": NOW_MS - 5_000,
+    }
+    tasks = {"jobs": 1, "tasks_total": 2_000, "tasks_done": 1_800, "tasks_running": 4}
+    straggler = Straggler(
+        stage_id=3,
+        task_index=17,
+        attempt=0,
+        executor_id="4",
+        host="worker-4",
+        running_s=360.0,
+        mean_task_s=2.0,
+    )
+
+    def line(**more: Any) -> str:
+        return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))["runs"]
+
+    assert line() == "batch 42 for 12 min, no Spark job now"
+    assert line(**tasks, tasks_failed=3, remaining_s=80.0) == (
+        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, 3 failed,"
+        " the rest in 80 s at this pace"
+    )
+    held = line(**tasks, straggler=straggler, progressed_at=NOW_MS - 360_000)
+    assert held == (
+        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, no progress for 6 min;"
+        " task 17 of stage 3 on executor 4 (worker-4) runs 6 min, usually 2.0 s"
+    )
+    assert "runs" not in lines_of(lag_event())
 
 
 def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:

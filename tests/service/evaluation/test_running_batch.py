@@ -1,0 +1,114 @@
+"""A batch that hangs by its tasks, the first one too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition, Straggler
+from sparklag_service.tracking.tracker import Tracker
+from tests.messages import QUERY_ID, RUN_ID
+from tests.service.states import evaluated, said, source, state
+
+MINUTE_MS = 60_000
+SLOW = Straggler(
+    stage_id=3,
+    task_index=17,
+    attempt=0,
+    executor_id="4",
+    host="worker-4",
+    running_s=360.0,
+    mean_task_s=2.0,
+)
+
+
+def running(stuck_s: float, **fields: Any) -> RunningBatch:
+    """Batch 0, for twelve minutes, in which nothing went on for so long."""
+    at_ms = 20 * MINUTE_MS
+    return RunningBatch(
+        **{
+            "batch_id": 0,
+            "started_at": at_ms - 12 * MINUTE_MS,
+            "observed_at": at_ms,
+            "progressed_at": at_ms - int(stuck_s * 1000),
+            **fields,
+        }
+    )
+
+
+def in_first_batch(batch: RunningBatch) -> tuple[str, str | None]:
+    event = evaluated(state(source(None), running_batch=batch), said({0: 70}))
+    return event.status, event.reason
+
+
+TASKS = {"jobs": 1, "tasks_total": 200, "tasks_done": 180, "tasks_running": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "no Spark job for 6 min: it is planned, or user code runs"),
+        (TASKS, "180 of 200 tasks done, none for 6 min"),
+        (
+            {**TASKS, "straggler": SLOW, "mean_task_s": 2.0},
+            "180 of 200 tasks done, none for 6 min; task 17 of stage 3 runs 6 min, usually 2.0 s",
+        ),
+        (
+            {**TASKS, "tasks_running": 0},
+            "180 of 200 tasks done, none for 6 min; none runs: is there an executor?",
+        ),
+    ],
+)
+def test_a_hang_in_the_first_batch_is_a_stall(fields: dict[str, Any], reason: str) -> None:
+    assert in_first_batch(running(360, **fields)) == ("STALL", f"batch 0 runs for 12 min: {reason}")
+
+
+def test_a_first_batch_that_goes_on_is_none_however_long_it_takes() -> None:
+    status, _ = in_first_batch(running(290, **TASKS))
+    assert status == "UNKNOWN"
+
+
+def test_tasks_that_usually_take_long_are_waited_for() -> None:
+    assert in_first_batch(running(800, **TASKS, mean_task_s=300.0))[0] == "UNKNOWN"
+    assert in_first_batch(running(901, **TASKS, mean_task_s=300.0))[0] == "STALL"
+
+
+def test_a_batch_without_a_number_is_the_next() -> None:
+    _, reason = in_first_batch(running(360, batch_id=None))
+    assert reason is not None
+    assert reason.startswith("the next batch runs for 12 min")
+
+
+def observation(cause: Cause, observed_at: int, **fields: Any) -> Observation:
+    return Observation(
+        **{
+            "observation_id": str(observed_at),
+            "cause": cause,
+            "query_id": QUERY_ID,
+            "run_id": RUN_ID,
+            "observed_at": observed_at,
+            "sources": [SourcePosition(source=0, topics=["orders"])],
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "activity"), [("progress", None), ("idle", None), ("refresh", "waiting")]
+)
+def test_a_batch_that_is_over_runs_no_more(cause: Cause, activity: Activity | None) -> None:
+    tracker = Tracker()
+    tracker.observe(observation("refresh", 10, running_batch=running(1)))
+    assert tracker.queries[QUERY_ID].running_batch == running(1)
+    tracker.observe(observation(cause, 20, activity=activity))
+    assert tracker.queries[QUERY_ID].running_batch is None
+
+
+def test_a_batch_that_its_checkpoint_has_completed_runs_no_more() -> None:
+    tracker = Tracker()
+    tracker.observe(observation("refresh", 10, running_batch=running(1)))
+    position = SourcePosition(source=0, topics=["orders"], processed={"orders": {0: 5}})
+    completed = {"origin": "checkpoint", "run_id": None, "batch_id": 0, "sources": [position]}
+    tracker.observe(observation("checkpoint", 20, **completed))
+    assert tracker.queries[QUERY_ID].running_batch is None
