@@ -10,6 +10,7 @@ from benchmarks.comparison import Row, print_table, say
 
 NAMES = (
     "listener_cost",
+    "running_batch",
     "event_latency",
     "measuring_pass",
     "evaluation",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from py4j.protocol import Py4JError
 
 from sparklag_listener.classic.py4j_text import read_text
 from sparklag_listener.events.batch_tasks import Job, OldestTask, Stage
@@ -23,7 +22,7 @@ _active = msgspec.json.Decoder(tuple[list[Job], list[Stage]])
 
 
 class ActiveJobs:
-    """Of a classic session's SparkContext. Raises what Py4J raises, and msgspec's DecodeError."""
+    """Of a classic session's SparkContext. Raises what Py4J, PySpark and msgspec raise."""
 
     def __init__(self, jvm: Any, context: Any) -> None:
         self._store = context.statusStore()
@@ -55,7 +54,8 @@ class ActiveJobs:
                 host=str(info.host()),
                 launched_at_ms=info.launchTime(),
             )
-        except Py4JError:
+        except Exception:
+            # Read beside the scheduler, without its lock. PySpark has own types of Java's errors.
             return None
 
 

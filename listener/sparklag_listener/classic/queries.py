@@ -185,8 +185,9 @@ class ClassicQueries:
                 else query
                 for query in queries
             )
-        except (Py4JError, OSError, AttributeError, TypeError, *NOT_JSON) as error:
-            # A Spark with other internals, or one that is stopping.
+        except Exception as error:
+            # A Spark with other internals, or one that is stopping. PySpark has own types of Java's
+            # errors.
             if not self._are_tasks_unknown:
                 self._are_tasks_unknown = True
                 _log.debug("sparklag: Spark does not tell its active jobs: %s", brief(error))
