@@ -1,1 +1,2 @@
-"""The REST interface. Every response is from memory: a request never touches Kafka."""
+"""The REST interface. Every response is from memory: no GET but that of `/offsets`
+touches Kafka."""
