@@ -143,3 +143,7 @@ def test_with_the_service_embedded_the_driveranswers_for_its_query(
         assert event["measured_by"] == "embedded"
         driver.terminate()
         assert driver.wait(60) == -signal.SIGTERM
+        # The last word is its own: no other service takes its query over for dead.
+        last = topics.newest_event()
+        assert (last.status, last.reason) == ("FINISHED", "its driver has ended")
+        assert last.measured_by == "embedded"

@@ -1,6 +1,7 @@
 """Runs in the Spark driver: observes its queries and publishes their positions."""
 
 from sparklag_listener.errors import (
+    AlreadyObserved,
     ListenerError,
     MissingService,
     NoBrokers,
@@ -18,6 +19,7 @@ from sparklag_listener.stats import Stats
 from sparklag_listener.transaction import keep_offsets, prepare_store
 
 __all__ = [
+    "AlreadyObserved",
     "ListenerError",
     "MissingService",
     "NoBrokers",

@@ -27,10 +27,18 @@ from sparklag_listener.events.query_events import (
 from sparklag_listener.events.query_poller import QueryPoller
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.stats import Stats
-from sparklag_schemas import MalformedMessage, Observation, Origin, ResolvedSettings, Settings
+from sparklag_schemas import (
+    DriverEnd,
+    MalformedMessage,
+    Observation,
+    Origin,
+    ResolvedSettings,
+    Settings,
+)
 from sparklag_schemas.clusters import ClusterNames
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import own_topic_names
 
 _log = logging.getLogger("sparklag")
@@ -127,6 +135,16 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def spark_is_lost(self) -> bool:
+        """Whether the JVM, or the session on the server, must be gone."""
+        return self._poller.is_lost
+
+    @property
+    def spark_answers(self) -> bool:
+        """Whether the last poll reached Spark."""
+        return not self._poller.lost_connections
+
     def stop_polling(self) -> None:
         """Stop all calls to Spark."""
         if self._polling is not None:
@@ -136,10 +154,19 @@ class DriverPipeline:
         """Wait until the events of queries that run already are polled, or Spark did not answer."""
         await self._poller.first_poll.wait()
 
-    async def poll_once(self) -> None:
-        """Without a listener: poll for the events since the last poll. After `stop_polling`."""
-        if not self._has_events:
-            await self._poller.run_once()
+    async def poll_once(self, *, may_be_stopping: bool = False) -> None:
+        """Poll for what has come since the last poll. After `stop_polling`."""
+        await self._poller.run_once(may_be_stopping=may_be_stopping)
+
+    async def observe_all(self) -> None:
+        """Wait until all events are observations."""
+        await self._events.join()
+
+    def end_runs(self, driver_end: DriverEnd, exception: str | None) -> None:
+        """The last observation of each query that still runs."""
+        for run_id, query_id in self._observer.runs().items():
+            end = Terminated(query_id, run_id, exception, epoch_ms(), driver_end)
+            self._events.put(PolledEvent(end, lost=False))
 
     async def flush(self) -> None:
         """Wait until all observations are safe. Without brokers it does not wait for those."""

@@ -9,6 +9,7 @@ ListenerError
 ├── NoBrokers
 ├── ServerAway
 ├── MissingService
+├── AlreadyObserved
 └── NotInBatch
 """
 
@@ -47,6 +48,10 @@ class ServerAway(ListenerError):
 
 class MissingService(ListenerError):
     """`embedded=True` without the `service` extra."""
+
+
+class AlreadyObserved(ListenerError):
+    """`observe` was called before for this session, with other arguments."""
 
 
 class NotInBatch(ListenerError):

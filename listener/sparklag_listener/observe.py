@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
 from sparklag_listener.connect.session import (
@@ -14,18 +15,35 @@ from sparklag_listener.connect.session import (
     require_connect_session,
 )
 from sparklag_listener.driver_pipeline import Record, Sink
-from sparklag_listener.errors import ListenerError, MissingService, NoBrokers, UnsupportedSession
+from sparklag_listener.errors import (
+    AlreadyObserved,
+    ListenerError,
+    MissingService,
+    NoBrokers,
+    UnsupportedSession,
+)
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.publishing.offset_recorder import record_offsets
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import load_settings
+from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import shown_url
 
 Method = Literal["listener", "connect", "poll"]
 
+_log = logging.getLogger("sparklag")
+
+
+class _Observed(NamedTuple):
+    handle: ObserverHandle
+    arguments: dict[str, Any]
+    """Those of `observe`, but the session."""
+
+
 # A session has one handle: the JVM would hold a listener for each registration.
-_handles: list[ObserverHandle] = []
+_observed: list[_Observed] = []
 _handles_lock = threading.Lock()
 
 
@@ -56,14 +74,25 @@ def observe(
     Under Spark Connect `bootstrap_servers` is required: the client cannot read a query's options.
     Returns at once, also without Kafka; from then on nothing is raised into the driver. For an
     observed session it returns the existing handle.
-    Raises ListenerError for a session that cannot be observed, SettingsError for a wrong setting,
-    StoreError for an unusable store, MissingPackage for Avro without its packages.
+    Raises AlreadyObserved where that has other arguments, ListenerError for a session that cannot
+    be observed, SettingsError for a wrong setting, StoreError for an unusable store, MissingPackage
+    for Avro without its packages.
     """
     _require_observable(spark, method)
+    arguments = {
+        "bootstrap_servers": bootstrap_servers,
+        "embedded": embedded,
+        "store": store,
+        "publish": publish,
+        "method": method,
+        "config": str(config) if config is not None else None,
+        **settings,
+    }
     with _handles_lock:
-        existing = next((handle for handle in _handles if handle.observes(spark)), None)
+        existing = next((each for each in _observed if each.handle.observes(spark)), None)
         if existing is not None:
-            return existing
+            _require_same(existing.arguments, arguments)
+            return existing.handle
         resolved = load_settings(
             config=Path(config) if config is not None else None,
             overrides={
@@ -92,8 +121,39 @@ def observe(
             sink = _embedded_sink() if embedded else publish_offsets
         session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
         handle = ObserverHandle(session, resolved, sink, method, record)
-        _handles[:] = [handle, *(other for other in _handles if not other.closed)]
-        return handle
+        others = (other for other in _observed if not other.handle.closed)
+        _observed[:] = [_Observed(handle, arguments), *others]
+    where = _destination(resolved, publish=publish, embedded=embedded)
+    what = printable(session.label, 300)
+    _log.info("sparklag: observing %s, method %s; %s", what, handle.method, where)
+    return handle
+
+
+def _require_same(before: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise AlreadyObserved, without the values: they may hold secrets."""
+    names = before.keys() | arguments.keys()
+    other = sorted(name for name in names if before.get(name) != arguments.get(name))
+    if other:
+        raise AlreadyObserved(
+            f"observe() was called before for this session with another {', '.join(other)}:"
+            " close() its handle first, or pass the same arguments"
+        )
+
+
+def _destination(settings: Settings, *, publish: bool, embedded: bool) -> str:
+    """Where observations go, in a sentence."""
+    servers = settings.bootstrap_servers
+    brokers = shown_url(servers) if servers else "the brokers of its queries"
+    parts = []
+    if embedded:
+        host, port = settings.http_host, settings.http_port
+        url = f"http://{host}:{port}" if port else f"a free port of {host}"
+        parts.append(f"publishing to topic {settings.lag_topic} on {brokers}, serving {url}")
+    elif publish:
+        parts.append(f"publishing to topic {settings.offsets_topic} on {brokers}")
+    if settings.store.url is not None:
+        parts.append(f"recording to {shown_url(settings.store.url)}")
+    return ", ".join(parts)
 
 
 def _require_observable(spark: Any, method: Method | None) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -23,6 +25,8 @@ class ProcessExit:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._callbacks: list[Close] = []
+        self.by_sigterm = False
+        """Whether the process ends by SIGTERM now."""
 
     def register(self, close: Close) -> None:
         """Call `close` when the process ends."""
@@ -49,11 +53,21 @@ class ProcessExit:
             close(max(0.0, deadline_s - time.monotonic()))
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self.by_sigterm = True
         try:
             self._close_all()
         finally:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+def unhandled_error() -> str | None:
+    """The exception that ends this program, without its frames. None: there is none, or it is
+    Ctrl-C, or the program is a prompt, which goes on after its errors."""
+    error = getattr(sys, "last_value", None)
+    if hasattr(sys, "ps1") or not isinstance(error, Exception):
+        return None
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
 def _in_main_thread() -> bool:

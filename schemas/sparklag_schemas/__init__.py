@@ -9,6 +9,7 @@ from sparklag_schemas.enumerations import (
     SCHEMA_VERSION as SCHEMA_VERSION,
     Activity as Activity,
     Cause as Cause,
+    DriverEnd as DriverEnd,
     IsolationLevel as IsolationLevel,
     MeasuredBy as MeasuredBy,
     Offsets as Offsets,

@@ -20,9 +20,12 @@ def _open_set(words: Any) -> Meta:
     return Meta(max_length=_MAX_WORD, extra_json_schema={"examples": list(get_args(words))})
 
 
-Cause = Literal["started", "progress", "idle", "refresh", "terminated", "checkpoint", "group"]
+Cause = Literal[
+    "started", "progress", "idle", "refresh", "terminated", "closed", "checkpoint", "group"
+]
 """Why a message was written. `refresh`: at intervals, by the driver to report that the query
-still runs, or by the service to measure again. `checkpoint`, `group`: the position moved there."""
+still runs, or by the service to measure again. `closed`: its driver observes the query no longer.
+`checkpoint`, `group`: the position moved there."""
 OpenCause = Annotated[str, _open_set(Cause)]
 
 Status = Literal[
@@ -59,6 +62,11 @@ OpenTimeLagMethod = Annotated[str, _open_set(TimeLagMethod)]
 Activity = Literal["running", "waiting"]
 """What a live query does, by its own report: run a batch, or wait for data or its trigger."""
 OpenActivity = Annotated[str, _open_set(Activity)]
+
+DriverEnd = Literal["stopped", "exited", "closed"]
+"""How a driver's reports of a query end: Spark was stopped, the process ended (not killed), or the
+handle was closed while the query goes on."""
+OpenDriverEnd = Annotated[str, _open_set(DriverEnd)]
 
 Offsets = dict[TopicName, dict[PartitionNumber, Offset]]
 """Topic, then partition, then offset: the shape Spark itself uses for Kafka offsets."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from sparklag_schemas.bounds import Count, DurationMs, DurationS, EpochMs, Index, Int64, Name, Text
-from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenOrigin
+from sparklag_schemas.enumerations import SCHEMA_VERSION, OpenActivity, OpenDriverEnd, OpenOrigin
 
 SchemaVersion = Annotated[
     str, Meta(description="Version of this document, `major.minor`.", pattern=r"^[0-9]+\.[0-9]+$")
@@ -202,6 +202,14 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     activity: Annotated[
         OpenActivity | None,
         Meta(description="Whether a batch runs, by its driver's last report. Null: not reported."),
+    ] = None
+    driver_end: Annotated[
+        OpenDriverEnd | None,
+        Meta(
+            description="How its driver's reports ended: with Spark (`stopped`), with the process"
+            " (`exited`), or with the handle while the query went on (`closed`). Null: they did"
+            " not, or with the query alone."
+        ),
     ] = None
     checkpoint_location: Annotated[
         Text | None, Meta(description="The query's resolved checkpoint root.")

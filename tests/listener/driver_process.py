@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,17 +44,21 @@ class DriverProcess:
         folder: Path,
         servers: str | None = None,
         module: str = "ending",
+        interpreter: Sequence[str] = (),
+        offsets_topic: str | None = None,
     ) -> None:
+        """`interpreter`: options of Python; its input is at its end."""
         self.topic = client.create(f"{folder.name.replace('_', '-')}-orders", 2)
         client.produce(self.topic, [b"%d" % number for number in range(20)])
-        self.published = OffsetsTopic(client, f"{self.topic}-offsets")
+        self.published = OffsetsTopic(client, offsets_topic or f"{self.topic}-offsets")
         self.checkpoint = folder / "checkpoint"
         self.lines: list[str] = []
         arguments = [action, servers or client.bootstrap_servers, self.topic]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.listener.drivers.{module}", *arguments,
+            [sys.executable, *interpreter, "-m", f"tests.listener.drivers.{module}", *arguments,
              self.published.name, str(self.checkpoint), client.bootstrap_servers],
             cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -76,6 +80,9 @@ class DriverProcess:
             lambda: line in self.lines or self._process.poll() is not None, line, timeout_s=START_S
         )
         assert line in self.lines, self.output()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -120,10 +127,14 @@ class DriverProcess:
     def made_no_noise(self) -> None:
         assert self.noise() == [], self.output()
 
+    @property
+    def query_id(self) -> str:
+        """Of its only query."""
+        return (self.checkpoint / "metadata").read_text().split('"')[3]
+
     def last(self) -> Observation:
         """The newest observation of its only query, which stands where the checkpoint says."""
-        query_id = (self.checkpoint / "metadata").read_text().split('"')[3]
-        observation = self.published.observations(query_id)[-1]
+        observation = self.published.observations(self.query_id)[-1]
         (source,) = observation.sources
         (saved,) = samples.committed_offsets(self.checkpoint)
         assert source.processed == {
@@ -147,9 +158,11 @@ def driver(
     folder: Path,
     servers: str | None = None,
     module: str = "ending",
+    interpreter: Sequence[str] = (),
+    offsets_topic: str | None = None,
 ) -> Iterator[DriverProcess]:
     """One that is gone after the test."""
-    process = DriverProcess(client, action, folder, servers, module)
+    process = DriverProcess(client, action, folder, servers, module, interpreter, offsets_topic)
     try:
         yield process
     finally:

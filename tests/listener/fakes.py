@@ -143,6 +143,7 @@ class FakeQueries:
         self.activities: dict[str, Activity] = {}
         """What runs do, those that say so."""
         self.is_session_stopped = False
+        self.is_stopping = False
         self.stopping: set[str] = set()
         """Runs that are active when Spark is looked at, and no more a moment later."""
         self.fail: Callable[[], Exception] | None = None
@@ -198,7 +199,7 @@ class FakeQueries:
         if self.fail_once is not None:
             error, self.fail_once = self.fail_once, None
             raise error
-        return ActiveQueries(active, self.is_session_stopped)
+        return ActiveQueries(active, self.is_session_stopped, self.is_stopping)
 
     def describe(self, query_id: str) -> QueryDescription:
         return QueryDescription()
@@ -250,6 +251,8 @@ class FakeObservedSession:
     queries: FakeQueries = field(default_factory=FakeQueries)
     listener: FakeListener | None = None
     listener_method: Origin = "listener"
+    ends_with_process = True
+    label = "a fake session"
 
     def is_same(self, spark: Any) -> bool:
         return False

@@ -164,7 +164,8 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     # Shorter than between two idle events: a query that says so itself is not asked about.
     handle = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
     assert handle.method == method
-    assert observe(client.spark) is handle
+    again = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
+    assert again is handle
     query = client.start()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     client.send()
@@ -220,7 +221,7 @@ def test_polled_a_query_that_fails_says_why(client: Client) -> None:
 def test_listeners_that_the_client_drops_are_registered_again(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.start()
     client.published.until(query.id, client.at_end(), "the end of the topic")
@@ -273,7 +274,7 @@ def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Cl
 def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     client: Client, break_link: Callable[[Link], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe(heartbeat_s=0.2)
     query = client.start()
     client.published.until(query.id, client.at_end(), "the end of the topic")
@@ -308,7 +309,7 @@ def test_a_server_that_does_not_answer_is_one_clear_error(
 def test_a_session_that_is_stopped_says_that_its_queries_ended(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
     query = client.start()
     client.published.until(query.id, client.at_end(), "the end of the topic")

@@ -126,7 +126,7 @@ def test_closed_inside_a_batch_the_query_goes_on(driver: Driver) -> None:
 def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_told(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     handle = driver.observe(NOBODY_THERE)
     query = driver.start()
     query.processAllAvailable()
@@ -150,7 +150,7 @@ def test_with_kafka_away_the_query_does_not_notice_and_closing_is_bounded_and_to
 def test_with_kafka_killed_in_the_middle_the_newest_position_arrives_once_it_is_back(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     with LocalKafka() as own_kafka:
         handle = driver.observe(
             own_kafka.bootstrap_servers, queue_size=2, kafka={"request_timeout_s": 2}

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from sparklag_listener import observe
+from sparklag_listener import AlreadyObserved, observe
 from sparklag_listener.classic.py4j_text import ProgressReader
 from sparklag_schemas import Observation, SourcePosition
 from tests import samples
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka, start_query
+from tests.logged import logged
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -116,11 +118,12 @@ def test_bootstrap_servers_are_found_from_the_query(driver: Driver) -> None:
 
 def test_twice_on_one_session_is_one_handle_and_each_event_is_said_once(driver: Driver) -> None:
     handle = driver.observe(driver.servers)
-    assert observe(driver.spark) is handle
+    assert driver.observe(driver.servers) is handle
     # PySpark makes another object for the same session of the JVM.
     active = SparkSession.getActiveSession()
     assert active is not None
-    assert observe(active) is handle
+    same: dict[str, Any] = {"offsets_topic": driver.published.name, "topic_partitions": 1}
+    assert observe(active, driver.servers, **same) is handle
     query = driver.start()
     driver.published.until(query.id, at_end(driver), "the end of the topic")
     causes = [o.cause for o in driver.published.observations(query.id)]
@@ -131,6 +134,34 @@ def test_twice_on_one_session_is_one_handle_and_each_event_is_said_once(driver: 
     again = driver.observe(driver.servers)
     assert again is not handle
     assert not again.closed
+
+
+def test_a_second_call_with_other_arguments_names_them_and_no_values(driver: Driver) -> None:
+    handle = driver.observe(driver.servers)
+    with pytest.raises(AlreadyObserved, match=r"with another cluster, store: close\(\) its"):
+        driver.observe(driver.servers, store="sqlite:///S3CRET.db", cluster="S3CRET")
+    with pytest.raises(AlreadyObserved, match="another bootstrap_servers:") as raised:
+        driver.observe("user:S3CRET@broker:9092")
+    assert "S3CRET" not in str(raised.value)
+    assert not handle.closed
+    assert driver.observe(driver.servers) is handle
+
+
+def test_one_line_says_what_is_observed_and_where_it_goes(
+    driver: Driver, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO, "sparklag")
+    context = driver.spark.sparkContext
+    application = f"observing application {context.appName} ({context.applicationId})"
+    topic = f"publishing to topic {driver.published.name}"
+    driver.observe(driver.servers).close()
+    assert logged(caplog) == [
+        f"sparklag: {application}, method listener; {topic} on {driver.servers}"
+    ]
+    caplog.clear()
+    driver.observe(store=f"sqlite:///{tmp_path}/offsets.db", method="poll").close()
+    where = f"{topic} on the brokers of its queries, recording to sqlite:///{tmp_path}/offsets.db"
+    assert logged(caplog) == [f"sparklag: {application}, method poll; {where}"]
 
 
 def test_a_session_beside_it_has_a_handle_of_its_own(driver: Driver) -> None:

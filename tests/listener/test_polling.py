@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklag_listener import ListenerError, NoListener, observe
+from sparklag_listener import ListenerError, NoListener
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.conftest import Driver
@@ -33,7 +33,8 @@ def test_a_querys_whole_life_is_found_by_asking(driver: Driver) -> None:
     running.processAllAvailable()
     handle = driver.observe(driver.servers, method="poll", refresh_interval_s=0.2, heartbeat_s=1.0)
     assert handle.method == "poll"
-    assert observe(driver.spark) is handle
+    again = driver.observe(driver.servers, method="poll", refresh_interval_s=0.2, heartbeat_s=1.0)
+    assert again is handle
     assert listeners(driver.spark) == 0
     query = driver.start()
     for started in (running, query):
@@ -126,7 +127,7 @@ def test_where_no_port_can_be_opened_for_callbacks_it_polls_and_says_why(
     monkeypatch.setitem(gateway.__dict__, "_callback_server", None)
     # An address that is no machine's (RFC 5737): the system refuses to listen there.
     monkeypatch.setattr(gateway.callback_server_parameters, "address", "192.0.2.1")
-    caplog.set_level(logging.INFO, "sparklag")
+    caplog.set_level(logging.WARNING, "sparklag")
     with pytest.raises(NoListener, match="Cannot assign requested address") as raised:
         driver.observe(driver.servers, method="listener")
     assert isinstance(raised.value, ListenerError)

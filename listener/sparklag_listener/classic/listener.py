@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sparklag_listener.classic.py4j_text import ProgressReader
+from sparklag_listener.classic.queries import fails_by_stop
 from sparklag_listener.events.query_events import (
     MAX_EXCEPTION_CHARS,
     Idled,
@@ -44,16 +45,21 @@ class Py4jListener:
         self._dispatch(lambda at_ms: Idled(*_ids(event), at_ms))
 
     def onQueryTerminated(self, event: Any) -> None:
-        def read(at_ms: int) -> Terminated:
+        def read(at_ms: int) -> Terminated | None:
             exception = event.exception()
             text = str(exception.get()) if exception.isDefined() else None
+            if text and fails_by_stop(text):
+                # A poll finds out who stopped Spark.
+                return None
             return Terminated(*_ids(event), text and text[:MAX_EXCEPTION_CHARS], at_ms)
 
         self._dispatch(read)
 
-    def _dispatch(self, read: Callable[[int], QueryEvent]) -> None:
+    def _dispatch(self, read: Callable[[int], QueryEvent | None]) -> None:
         try:
-            self._on_event(read(epoch_ms()))
+            event = read(epoch_ms())
+            if event is not None:
+                self._on_event(event)
         except Exception as error:
             # Raised, Spark would log a stack trace for each event.
             self._on_error(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,11 @@ from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.timestamps import epoch_ms
 
 _log = logging.getLogger("sparklag")
+_STOPPED = re.compile(
+    "stopped SparkContext|SparkContext (?:was|is|has been) (?:already )?(?:shut ?down|stopped)"
+)
+_AFTER_STOP = re.compile(rf"{_STOPPED.pattern}|\[INTERNAL_ERROR\]|NullPointerException")
+"""A batch that is planned while Spark stops misses parts of it. No event comes of these."""
 
 
 class _Status(msgspec.Struct):
@@ -61,6 +67,7 @@ class ClassicQueries:
     """
 
     def __init__(self, spark: Any) -> None:
+        self._spark = spark
         self._session = spark._jsparkSession
         self._context = spark._jsparkSession.sparkContext()
         self._jvm = spark._jvm
@@ -82,6 +89,7 @@ class ClassicQueries:
         batch then, those of ActiveJobs."""
         with _errors_translated():
             is_stopped = bool(self._context.isStopped())
+            is_stopping = is_stopped and not self._is_stopped_by_driver
             # Without a context a query runs no batch any more, but stays active without data.
             runs = [] if is_stopped else self._list_runs()
             active = tuple(self._active_query(run, with_activity) for run in runs)
@@ -89,7 +97,7 @@ class ClassicQueries:
         retained = {query.run_id for query in active}.union(retain)
         for run_id in [run_id for run_id in self._runs if run_id not in retained]:
             self._runs.pop(run_id, None)
-        return ActiveQueries(active, is_stopped)
+        return ActiveQueries(active, is_stopped, is_stopping)
 
     def describe(self, query_id: str) -> QueryDescription:
         try:
@@ -143,7 +151,18 @@ class ClassicQueries:
             text = None
             if run is not None and (exception := run.java.exception()).isDefined():
                 text = self._stack_trace(exception.get())
-            return Terminated(query_id, run_id, text, epoch_ms())
+            if not self._context.isStopped():
+                return Terminated(query_id, run_id, text, epoch_ms())
+            if self._is_stopped_by_driver:
+                text = None if text and _AFTER_STOP.search(text) else text
+            else:
+                text = text or "SparkContext was shut down, and not by its driver"
+            return Terminated(query_id, run_id, text, epoch_ms(), "stopped")
+
+    @property
+    def _is_stopped_by_driver(self) -> bool:
+        """Whether `spark.stop()` has returned; Spark itself may stop too."""
+        return self._spark.sparkContext._jsc is None
 
     def _list_runs(self) -> list[_Run]:
         if self._streams is None:
@@ -220,6 +239,11 @@ class ClassicQueries:
         cause = exception.getCause() or exception
         cause.printStackTrace(self._jvm.java.io.PrintWriter(writer))
         return str(writer.toString())[:MAX_EXCEPTION_CHARS]
+
+
+def fails_by_stop(exception: str) -> bool:
+    """Whether Spark was stopped while a batch ran, which then failed."""
+    return _STOPPED.search(exception) is not None
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class ClassicSession:
     """See ObservedSession."""
 
     listener_method: Origin = "listener"
+    ends_with_process = True
     listener = None
     """Spark does not drop it."""
 
@@ -36,6 +37,11 @@ class ClassicSession:
         self._spark = spark
         self._wrapper: Any = None
         self.queries = ClassicQueries(spark)
+
+    @property
+    def label(self) -> str:
+        context = self._spark.sparkContext
+        return f"application {context.appName} ({context.applicationId})"
 
     def is_same(self, spark: Any) -> bool:
         """Also of another Python object, as `SparkSession.getActiveSession()` returns."""

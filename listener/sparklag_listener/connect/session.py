@@ -22,12 +22,17 @@ class ConnectSession:
     """See ObservedSession."""
 
     listener_method: Origin = "connect"
+    ends_with_process = False
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._client = ConnectClient(spark)
         self.listener: ConnectListener | None = None
         self.queries = ConnectQueries(self._client)
+
+    @property
+    def label(self) -> str:
+        return f"Spark Connect session {self._spark.session_id}"
 
     def is_same(self, spark: Any) -> bool:
         return spark is self._spark or (

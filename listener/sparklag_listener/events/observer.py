@@ -15,6 +15,7 @@ from sparklag_schemas import (
     Activity,
     Batch,
     Cause,
+    DriverEnd,
     Observation,
     Offsets,
     Origin,
@@ -129,8 +130,9 @@ class Observer:
         return self._observation(
             event.query_id,
             query,
-            "terminated",
+            "closed" if event.driver_end == "closed" else "terminated",
             event.at_ms,
+            driver_end=event.driver_end,
             exception=exception_line(event.exception, self._publish_exceptions)
             if event.exception
             else None,
@@ -198,6 +200,7 @@ class Observer:
         exception: str | None = None,
         activity: Activity | None = None,
         running_batch: RunningBatch | None = None,
+        driver_end: DriverEnd | None = None,
     ) -> Observation | None:
         sources = source_positions(query.processed, began, query.description, query.sources)
         if not sources:
@@ -218,6 +221,7 @@ class Observer:
             batch=batch,
             activity=activity,
             running_batch=running_batch,
+            driver_end=driver_end,
             checkpoint_location=(
                 query.description.checkpoint_location if self._publish_locations else None
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklag_schemas import Activity, RunningBatch
+from sparklag_schemas import Activity, DriverEnd, RunningBatch
 
 MAX_EXCEPTION_CHARS = 8_000
 """Of an exception's text; the rest is cut off."""
@@ -57,6 +57,8 @@ class Terminated:
     run_id: str
     exception: str | None
     at_ms: int
+    driver_end: DriverEnd | None = None
+    """Where its driver's end is the run's, or (`closed`) the handle's end: the run goes on."""
 
 
 QueryEvent = Started | Progressed | Idled | Refreshed | Terminated

@@ -38,6 +38,7 @@ _log = logging.getLogger("sparklag")
 _CALL_TIMEOUT_S = 5.0
 _MAX_GRACE_S = 2.0
 _MAX_LOST_CONNECTIONS = 2
+_MAX_STOPPING_S = 10.0
 
 _Result = TypeVar("_Result")
 
@@ -90,10 +91,18 @@ class QueryPoller:
         """Set once Spark was polled for the queries that run already."""
         self._has_polled = False
         """Whether it has answered. Before, an event that did not arrive was not lost."""
-        self._lost_connections = 0
+        self.lost_connections = 0
+        """Polls since the last that reached Spark, where the JVM or the session may be gone."""
+        self._stopping_until_s: float | None = None
+        """Until then the driver may be the one that stops Spark. None: it does not stop."""
         self._is_failing = False
         self._refusals = 0
         """Of the listener, since it was registered last."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the JVM, or the session on the server, must be gone."""
+        return self.lost_connections >= _MAX_LOST_CONNECTIONS
 
     def mark_observed(self, query_id: str) -> None:
         """The query was observed just now: its heartbeat is not due."""
@@ -112,8 +121,10 @@ class QueryPoller:
         finally:
             self._cancel_pending()
 
-    async def run_once(self) -> None:
-        """Poll a last time, after `run` was cancelled."""
+    async def run_once(self, *, may_be_stopping: bool) -> None:
+        """Poll a last time, after `run` was cancelled. `may_be_stopping`: as the process ends in
+        order, its Spark may be just stopping too."""
+        self._stopping_until_s = None if may_be_stopping else 0.0
         try:
             await self._poll()
         finally:
@@ -132,7 +143,12 @@ class QueryPoller:
         due = {run for run, query_id in tracked.items() if self._is_due(query_id, before_s)}
         snapshot = await self._call(partial(self._queries.list_active, tracked.keys(), due))
         if snapshot is None:
-            return self._lost_connections < _MAX_LOST_CONNECTIONS
+            return not self.is_lost
+        if snapshot.is_stopping:
+            if self._stopping_until_s is None:
+                self._stopping_until_s = time.monotonic() + _MAX_STOPPING_S
+            if time.monotonic() < self._stopping_until_s:
+                return True
         self._refresh(snapshot, before_s)
         if self._has_listener and not snapshot.is_session_stopped:
             await self._keep_registered()
@@ -143,7 +159,7 @@ class QueryPoller:
         if behind:
             events = await self._call(partial(self._read_events, behind))
             if events is None:
-                return self._lost_connections < _MAX_LOST_CONNECTIONS
+                return not self.is_lost
             # Again: the batch may have been completed just now, and its event be on its way.
             await self._await_events()
             self._polled_batches.update(
@@ -269,13 +285,13 @@ class QueryPoller:
             result = pending.result()
         except ConnectionLost as error:
             # Not a failure: Spark has ended, and its queries with it.
-            self._lost_connections += 1
+            self.lost_connections += 1
             _log.debug("sparklag: no connection to Spark: %s", error)
             return None
         except SparkUnavailable as error:
             self._fail(str(error))
             return None
-        self._lost_connections = 0
+        self.lost_connections = 0
         self._is_failing = False
         return result
 

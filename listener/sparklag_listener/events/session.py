@@ -45,6 +45,8 @@ class ActiveQueries:
 
     queries: tuple[ActiveQuery, ...]
     is_session_stopped: bool
+    is_stopping: bool = False
+    """Spark stops, and not yet is it known whether its driver has stopped it."""
 
 
 class Queries(Protocol):
@@ -92,6 +94,14 @@ class ObservedSession(Protocol):
     @property
     def listener_method(self) -> Origin:
         """The origin of observations by its listener."""
+
+    @property
+    def ends_with_process(self) -> bool:
+        """Whether its queries end with this process."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in the log."""
 
     @property
     def queries(self) -> Queries:

@@ -37,6 +37,11 @@ _SEVERITY: tuple[Status, ...] = (
     "FAILED",
 )
 _RANK: dict[str, int] = {status: rank for rank, status in enumerate(_SEVERITY)}
+_DRIVER_ENDS = {
+    "stopped": "its driver has stopped Spark",
+    "exited": "its driver has ended",
+}
+_CLOSED = "no longer observed: its handle was closed; it is where it was, or farther"
 FEEDBACK = (
     "a topic of sparklag's own, to which each of its batches adds records: name its topics, or"
     " exclude this one from its subscribePattern"
@@ -121,9 +126,12 @@ def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:
     traits = traits_of(state.origin)
     if state.exception is not None:
         first_line = state.exception.strip().partition("\n")[0].rstrip()
-        return Verdict("FAILED", f"the query failed: {first_line or 'it did not say why'}")
+        what = "its driver failed" if state.driver_end == "exited" else "the query failed"
+        return Verdict("FAILED", f"{what}: {first_line or 'it did not say why'}")
     if state.ended:
-        return Verdict("FINISHED", traits.ended_reason)
+        return Verdict("FINISHED", _DRIVER_ENDS.get(state.driver_end or "", traits.ended_reason))
+    if state.driver_end == "closed":
+        return Verdict("UNKNOWN", _CLOSED)
     if silent and state.run_id is None:
         reason = f"its {traits.position_store} cannot be read: it is where it was, or farther"
         return Verdict("UNKNOWN", reason)

@@ -90,8 +90,7 @@ class Selection:
         return group_names(
             event
             for event in events
-            # Another query has its name now.
-            if event.superseded_by is None and self._takes_names(event.query, event.query_id)
+            if _is_current(event) and self._takes_names(event.query, event.query_id)
         )
 
     def native(self, queries: list[NamedQuery], owned: Collection[str]) -> Shown:
@@ -133,6 +132,11 @@ def _first_reader(readers: Iterable[LagEvent]) -> str:
     that is measured in its driver comes last: the driver may not be scraped."""
     first = min(readers, key=lambda event: (event.measured_by == "embedded", event.query_id))
     return first.query_id
+
+
+def _is_current(event: LagEvent) -> bool:
+    """Not where another query has its name now, or its driver observes it no longer."""
+    return event.superseded_by is None and event.driver_end != "closed"
 
 
 def group_names(events: Iterable[LagEvent]) -> list[NamedQuery]:

@@ -38,12 +38,13 @@ class Cadence:
     def due(self, event: LagEvent, now_s: float) -> bool:
         """Whether to publish `event` now.
 
-        A start and an end always are. A progress is, once in `publish_interval_s`, however short
-        ago a refresh was published; a refresh, when something changed, the same interval after
-        whatever was published last; and anything, changed or not, at the heartbeat.
+        A start and an end always are, and so is the last of a driver. A progress is, once in
+        `publish_interval_s`, however short ago a refresh was published; a refresh, when something
+        changed, the same interval after whatever was published last; and anything, changed or not,
+        at the heartbeat.
         """
         last = self._last.get(event.query_id)
-        if last is None or event.cause in ("started", "terminated"):
+        if last is None or event.cause in ("started", "terminated", "closed"):
             return True
         since_s = now_s - last.at_s + self._early_s
         if since_s >= self._heartbeat_s:

@@ -54,7 +54,14 @@ def with_checkpoint(
             sources=_described(sources, current.sources),
         )
         if (observation.processed_at or 0) > current.driver_seen_at_ms + _UNHEARD_MS:
-            state = replace(state, run_id=None, ended=False, exception=None, other_run_id=None)
+            state = replace(
+                state,
+                run_id=None,
+                ended=False,
+                exception=None,
+                driver_end=None,
+                other_run_id=None,
+            )
     return _with_planned(state, observation.planned_batch_id, sources)
 
 

@@ -183,6 +183,7 @@ def _is_late(observation: Observation, current: QueryState) -> bool:
     return observation.observed_at <= current.run_seen_since_ms or observation.cause in (
         "started",
         "terminated",
+        "closed",
     )
 
 

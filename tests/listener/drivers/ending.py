@@ -11,16 +11,22 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
 from sparklag_listener.process_exit import process_exit
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
+from tests.waiting import wait_for
 
 CLOSE_S = 60.0
 """For what can be published: the five seconds of a driver are too few beside busy processes."""
@@ -33,11 +39,12 @@ class Driver:
 
     spark: SparkSession
     handle: ObserverHandle
-    start: Callable[[], StreamingQuery]
+    frame: DataFrame
+    checkpoint: str
 
     def read_all(self) -> StreamingQuery:
         """Start the query and let it read what there is."""
-        query = self.start()
+        query = start_query(self.frame, self.checkpoint)
         query.processAllAvailable()
         tell("read all")
         return query
@@ -51,6 +58,65 @@ def ending(function: Callable[[Driver], None]) -> Callable[[Driver], None]:
 @ending
 def returns(driver: Driver) -> None:
     driver.read_all()
+
+
+@ending
+def stops_its_query_and_waits(driver: Driver) -> None:
+    driver.read_all().stop()
+    signal.pause()
+
+
+@ending
+def stops_spark_in_a_batch(driver: Driver) -> None:
+    @udf("string")
+    def wait(value: bytes) -> str:
+        time.sleep(600)
+        return ""
+
+    query = start_query(driver.frame.select(wait("value")), driver.checkpoint)
+    wait_for(lambda: query.status["isTriggerActive"] and is_busy(driver.spark), "a batch runs", 200)
+    tell("in a batch")
+    driver.spark.stop()
+
+
+def is_busy(spark: SparkSession) -> bool:
+    return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+
+
+@ending
+def its_spark_stops_by_itself(driver: Driver) -> None:
+    driver.read_all()
+    # As where the cluster ends the application: `spark.stop()` was not called.
+    java: Any = driver.spark._jsparkSession
+    java.sparkContext().stop()
+
+
+@ending
+def loses_its_jvm_and_returns(driver: Driver) -> None:
+    driver.read_all()
+    gateway: Any = driver.spark.sparkContext._gateway
+    os.kill(gateway.proc.pid, signal.SIGKILL)
+    gateway.proc.wait()
+
+
+@ending
+def its_query_fails(driver: Driver) -> None:
+    def fail(batch: DataFrame, batch_id: int) -> None:
+        raise ValueError("the batch broke")
+
+    writer = driver.frame.writeStream.foreachBatch(fail).queryName("orders")
+    query = writer.option("checkpointLocation", driver.checkpoint).start()
+    with suppress(StreamingQueryException):
+        query.awaitTermination()
+    tell("failed")
+
+
+@ending
+def closes_its_handle_and_waits(driver: Driver) -> None:
+    driver.read_all()
+    driver.handle.close(CLOSE_S)
+    tell("closed")
+    signal.pause()
 
 
 @ending
@@ -129,13 +195,8 @@ def main() -> None:
     spark = build_session()
     tell("session")
     handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
-    ENDINGS[name](
-        Driver(
-            spark,
-            handle,
-            lambda: start_query(read_kafka(spark, read_from, subscribe=topic), checkpoint),
-        )
-    )
+    frame = read_kafka(spark, read_from, subscribe=topic)
+    ENDINGS[name](Driver(spark, handle, frame, checkpoint))
 
 
 if __name__ == "__main__":

@@ -269,6 +269,25 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         assert [each.lost for each in driver.told if isinstance(each, PolledEvent)] == [False]
 
 
+@pytest.mark.parametrize("by_driver", [True, False])
+async def test_while_spark_stops_it_waits_to_see_who_has_stopped_it(
+    by_driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_poller, "_MAX_STOPPING_S", 600.0 if by_driver else 0.1)
+    async with counting() as driver:
+        driver.observe(STARTED)
+        driver.queries.runs(QUERY, RUN, None)
+        await driver.polls(1)
+        driver.queries.ends(RUN, None)
+        driver.queries.is_session_stopped = driver.queries.is_stopping = True
+        if by_driver:
+            await driver.polls(3)
+            assert driver.found() == []
+            driver.queries.is_stopping = False
+        await asyncio.wait_for(driver.task, DEADLINE_S)
+        assert [type(event) for event in driver.found()] == [Terminated]
+
+
 async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sparklag")
     async with counting() as driver:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparklag_service.enrichment.cluster_offsets import OffsetsByCluster
+from sparklag_service.tracking.query_state import restored
 from tests.messages import OTHER_RUN, RUN_ID, observation, position
 from tests.service.states import (
     NO_LEADER,
@@ -179,6 +180,34 @@ def test_a_failure_without_a_text_is_still_one(text: str) -> None:
 def test_a_stopped_query_is_finished_and_its_lag_goes_on() -> None:
     found = evaluated(state(ended=True), said({0: 70}))
     assert (found.status, found.total_lag) == ("FINISHED", 65)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "reason"),
+    [
+        ({"ended": True}, "FINISHED", "the query was stopped"),
+        ({"ended": True, "driver_end": "stopped"}, "FINISHED", "its driver has stopped Spark"),
+        ({"ended": True, "driver_end": "exited"}, "FINISHED", "its driver has ended"),
+        ({"ended": True, "driver_end": "of a later version"}, "FINISHED", "the query was stopped"),
+        (
+            {"ended": True, "driver_end": "exited", "exception": "ValueError: no"},
+            *("FAILED", "its driver failed: ValueError: no"),
+        ),
+        (
+            {"driver_end": "closed"},
+            "UNKNOWN",
+            "no longer observed: its handle was closed; it is where it was, or farther",
+        ),
+    ],
+)
+@pytest.mark.parametrize("silent", [False, True])
+def test_how_a_driver_ended_its_reports_is_told_and_no_silence_is(
+    fields: dict[str, Any], status: str, reason: str, silent: bool
+) -> None:
+    found = evaluated(state(**fields), said({0: 70}), silent=silent)
+    assert (found.status, found.reason) == (status, reason)
+    again = evaluated(restored(found), said({0: 70}), silent=silent)
+    assert (again.status, again.reason) == (status, reason)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,12 @@ def test_one_whose_name_is_another_query_s_now_leaves_it_the_name_and_has_no_ser
     assert found.samples == scrape(*EVENTS, compat=COMPAT).samples
 
 
+def test_one_that_its_driver_observes_no_longer_has_no_series() -> None:
+    closed = lag_event(query_id="closed", query="closed", status="UNKNOWN", driver_end="closed")
+    found = scrape(*EVENTS, closed, compat=COMPAT)
+    assert found.samples == scrape(*EVENTS, compat=COMPAT).samples
+
+
 @pytest.mark.parametrize("compat", [[], COMPAT])
 def test_granularity_leaves_out_what_is_finer(compat: list[str]) -> None:
     def labels_of(granularity: str) -> set[str]:
