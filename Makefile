@@ -88,7 +88,7 @@ test: export COVER = --cov --cov-report=
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS)
 
-lanes: setup ## The listener on Spark 3.5, 4.0 and 4.2 (SPARK_LANES_JAVA_HOME: on another Java)
+lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost

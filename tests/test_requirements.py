@@ -18,7 +18,7 @@ else:
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LANES = {"spark-3.5.txt": "3.5", "spark-4.2.txt": "4.2"}
+LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.2", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}
 APART = {"kubernetes.txt"}

@@ -78,11 +78,18 @@ class Lane:
         )  # fmt: skip
 
 
-LANES = (
-    Lane("3.5.7", lock="spark-3.5.txt"),
+LANES: tuple[Lane, ...] = (
+    Lane("3.5.9", lock="spark-3.5.txt"),
     Lane("4.0.0"),
-    Lane("4.2.0", lock="spark-4.2.txt", offsets_v2=True),
+    Lane("4.0.5", lock="spark-4.0.txt"),
+    Lane("4.1.4", lock="spark-4.1.txt"),
+    Lane("4.2.1", lock="spark-4.2.txt", offsets_v2=True),
+    Lane("4.3.0", lock="spark-4.3.txt", offsets_v2=True),
 )
+"""From the oldest to the newest."""
+if sys.version_info < (3, 11):
+    # No Spark 4.3 is for it.
+    LANES = LANES[:-1]
 
 
 def _succeed(*command: str) -> None:

@@ -1,7 +1,7 @@
 """Parses Spark's checkpoint files: `metadata`, `offsets/N`, `commits/N`, `sources/N/0`. Pure.
 
 `offsets/N` v1 is `v1`, a line of JSON metadata (empty in continuous mode), and a line for each
-source, in their order. v2 (Spark 4.1 on) has lines `source:offset`. `-` is a source without an
+source, in their order. v2 (Spark 4.2 on) has lines `source:offset`. `-` is a source without an
 offset. Spark writes no newline at the end, and reads files that have one: editors add it.
 """
 
