@@ -18,7 +18,7 @@ from sparklag_service.enrichment.record_times.earlier_ends import EarlierEnds
 from sparklag_service.enrichment.record_times.lagging import lagging_partitions
 from sparklag_service.enrichment.record_times.limits import ByteBudget
 from sparklag_service.enrichment.record_times.sampler import Cluster, RecordTimeCounts, Sampler
-from sparklag_service.tracking.query_state import QueryState
+from sparklag_service.tracking.query_state import QueryState, SourceState
 
 _UNCHANGED_S: Final = 1.0
 """So long a query stands at its positions before they are sampled: a timestamp is of no use where
@@ -94,7 +94,9 @@ class RecordTimes:
         if query is None:
             return
         samples = self._settings.sample and query.is_unchanged(time.monotonic())
-        query.may_need_lookup = False
+        query.may_need_lookup = any(
+            self._is_unread(source) for source in state.sources if source.cluster == self._alias
+        )
         partitions = chain.from_iterable(
             lagging_partitions(source, self._offsets)
             for source in state.sources
@@ -109,6 +111,15 @@ class RecordTimes:
                 self._sampler.request(lagging)
         # Of hundreds of queries each has its time slice.
         await asyncio.sleep(0)
+
+    def _is_unread(self, source: SourceState) -> bool:
+        """Whether a topic exists, as far as is known, and no latest offset of it was read yet."""
+        topics = (self._offsets.get(name) for name in source.watched_topics())
+        return any(
+            topic is None
+            or (topic.description.missing is None and not topic.latest[source.isolation_level])
+            for topic in topics
+        )
 
     async def _tidy(self) -> None:
         await asyncio.sleep(_TIDY_S)
