@@ -3,11 +3,10 @@
 As LinkedIn's Burrow evaluates (its wiki's "Consumer Lag Evaluation Rules", and its caching
 evaluator), the first rule that holds: 1. the lag is allowed: OK. 2. no commit for longer than the
 window lasted, and the log ended behind the position all the while: STOP. 3. went back, and is not
-there again: REWIND. 4. some lag of the window is allowed: OK. 5. the offset is the same in all of
-it: STALL. 6. the lag never fell: WARN; else OK.
+there again: REWIND. 4. some lag of the window is allowed: OK. 5. the lag never fell: WARN; else OK.
 
-Burrow reads each commit. Here a group's offsets are read at intervals: a commit is seen where it
-changes one of them, and counts for all of the group's partitions.
+Burrow reads each commit. Here a group's offsets are read at intervals: a commit of a partition is
+seen where its offset changes. One that is not, while others of the group are, is STALL by rule 2.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent, PartitionLag, Status, Thresholds, TopicLag
+from sparklag_schemas import LagEvent, Status, TopicLag
 from sparklag_schemas.formatting import span
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.query_history import SourceTopic
@@ -32,54 +31,79 @@ _ENDS_EVERY_S: Final = 10.0
 _FROM_WINDOW: Final[tuple[Status, ...]] = ("WARN", "STALL", "STOP", "REWIND")
 
 
-class Sample(NamedTuple):
-    """The group's partitions at one time."""
+class Commit(NamedTuple):
+    """A commit of one partition."""
 
     at_s: float
     """`time.monotonic()`."""
-    partitions: Mapping[SourceTopic, Mapping[int, PartitionLag]]
+    offset: int
+    lag: int | None
+    is_first_read: bool = False
+    """Whether it was made at that time, or earlier."""
+
+
+class LogEnds(NamedTuple):
+    """The latest offsets at one time."""
+
+    at_s: float
+    latest: Mapping[SourceTopic, Mapping[int, int | None]]
 
 
 @dataclass(frozen=True)
 class CommitWindow:
-    """A group's last commits, and the last log ends; the oldest first."""
+    """The last commits of each partition of a group, and the last log ends; the oldest first."""
 
-    commits: tuple[Sample, ...] = ()
-    ends: tuple[Sample, ...] = ()
+    commits: Mapping[SourceTopic, Mapping[int, tuple[Commit, ...]]] = field(default_factory=dict)
+    ends: tuple[LogEnds, ...] = ()
     inherited: Mapping[SourceTopic, Mapping[int, Verdict]] = field(default_factory=dict)
-    """The verdicts of the instance that measured the group before; they hold until two commits were
-    seen here."""
-    processed_at_ms: int | None = None
+    """The verdicts of the instance that measured the group before."""
+    committed_s: float = 0.0
+    """When the group committed last."""
 
     def after(
         self, state: QueryState, topics: Sequence[TopicLag], measure_time: MeasureTime, size: int
     ) -> CommitWindow:
-        """The window one measurement on; it holds `size` commits."""
-        commits, ends, now_s = self.commits, self.ends, measure_time.now_s
+        """The window one measurement on; it holds `size` commits of each partition."""
+        ends, now_s, committed_s = self.ends, measure_time.now_s, self.committed_s
         if not ends or now_s - ends[-1].at_s >= _ENDS_EVERY_S:
-            ends = (*ends[1 - _ENDS :], Sample(now_s, _by_partition(topics)))
-        if state.processed_at is not None and state.processed_at != self.processed_at_ms:
-            at_s = min(now_s, measure_time.monotonic_s(state.processed_at))
-            if commits:
-                at_s = max(at_s, commits[-1].at_s)
-            commits = (*commits[1 - size :], Sample(at_s, _by_partition(topics)))
-        return CommitWindow(commits, ends, self.inherited, state.processed_at)
+            latest = {_key(t): {p.partition: p.latest_offset for p in t.partitions} for t in topics}
+            ends = (*ends[1 - _ENDS :], LogEnds(now_s, latest))
+        at_s, is_first_read = now_s, state.processed_at is None
+        if state.processed_at is not None:
+            at_s = max(committed_s, min(now_s, measure_time.monotonic_s(state.processed_at)))
+        commits: dict[SourceTopic, Mapping[int, tuple[Commit, ...]]] = {}
+        for topic in topics:
+            of_topic = dict(self.commits.get(_key(topic), {}))
+            for partition in topic.partitions:
+                offset, earlier = partition.processed_offset, of_topic.get(partition.partition, ())
+                if offset is not None and (not earlier or earlier[-1].offset != offset):
+                    commit = Commit(at_s, offset, partition.lag, is_first_read)
+                    of_topic[partition.partition] = (*earlier[1 - size :], commit)
+                    committed_s = at_s
+            commits[_key(topic)] = of_topic
+        return CommitWindow(commits, ends, self.inherited, committed_s)
 
     def judge(
-        self, topics: Sequence[TopicLag], measure_time: MeasureTime, thresholds: Thresholds
+        self,
+        topics: Sequence[TopicLag],
+        measure_time: MeasureTime,
+        allowed_lag: int,
+        least_s: float,
     ) -> None:
-        """Set the status and reason of each partition whose lag is known, in place."""
-        allowed_lag = thresholds.allowed_lag
+        """Set the status and reason of each partition whose lag is known, in place.
+
+        A window with one commit, or whose first one may be older than its time, lasts `least_s` or
+        longer.
+        """
         for topic in topics:
-            key = (topic.source, topic.topic)
             for index, partition in enumerate(topic.partitions):
                 lag = partition.lag
-                if lag is None:
+                if lag is None or partition.status == "DATA_LOSS":
                     continue
                 verdict = None
                 if lag > allowed_lag:
                     number, now_s = partition.partition, measure_time.now_s
-                    verdict = self._verdict(key, number, lag, now_s, allowed_lag)
+                    verdict = self._verdict(_key(topic), number, lag, now_s, allowed_lag, least_s)
                 if verdict is None:
                     verdict = Verdict("OK", partition.reason if partition.status == "OK" else None)
                 status, reason, *_ = verdict
@@ -87,68 +111,76 @@ class CommitWindow:
                     topic.partitions[index] = replace(partition, status=status, reason=reason)
 
     def _verdict(
-        self, key: SourceTopic, number: int, lag: int, now_s: float, allowed_lag: int
+        self,
+        key: SourceTopic,
+        number: int,
+        lag: int,
+        now_s: float,
+        allowed_lag: int,
+        least_s: float,
     ) -> Verdict | None:
-        """Rules 2 to 6. None: OK."""
-        times_s: list[float] = []
-        offsets: list[int] = []
-        lags: list[int] = []
-        for commit in self.commits:
-            partition = commit.partitions.get(key, {}).get(number)
-            if partition is not None and partition.processed_offset is not None:
-                times_s.append(commit.at_s)
-                offsets.append(partition.processed_offset)
-                if partition.lag is not None:
-                    lags.append(partition.lag)
-        if len(offsets) < 2:
-            return self.inherited.get(key, {}).get(number)
-        waits = f"{lag:,} records wait"
-        last = offsets[-1]
-        since_commit_s, lasted_s = now_s - times_s[-1], times_s[-1] - times_s[0]
-        if since_commit_s > lasted_s and not self._was_at_end(key, number, last):
-            took = f"the {len(offsets)} before took {span(lasted_s)}"
-            return Verdict("STOP", f"no commit for {span(since_commit_s)}, {took}; {waits}")
-        farthest = _went_back_from(offsets)
+        """Rules 2 to 5. None: OK."""
+        commits = self.commits[key].get(number, ())
+        if not commits:
+            return None
+        first, last = commits[0], commits[-1]
+        inherited = self.inherited.get(key, {}).get(number)
+        since_s, lasted_s = now_s - last.at_s, last.at_s - first.at_s
+        if first.is_first_read or len(commits) == 1:
+            lasted_s = max(lasted_s, least_s)
+        if since_s > lasted_s and not self._was_at_end(key, number, last.offset):
+            reason = (
+                f"no commit for {span(since_s)}, {span(lasted_s)} was usual; {lag:,} records wait"
+            )
+            # Others of the group go on: it runs.
+            return Verdict("STOP" if now_s - self.committed_s > lasted_s else "STALL", reason)
+        if inherited is not None and last.is_first_read:
+            return inherited
+        farthest = _went_back_from([commit.offset for commit in commits])
         if farthest is not None:
-            reason = f"went back from {farthest} to older offsets, it is at {last}"
+            reason = f"went back from {farthest} to older offsets, it is at {last.offset}"
             return Verdict("REWIND", reason)
+        lags = [commit.lag for commit in commits if commit.lag is not None]
         if any(lag <= allowed_lag for lag in lags):
             return None
-        if all(committed == last for committed in offsets):
-            return Verdict("STALL", f"has not moved in {len(offsets)} commits, {waits}")
-        if len(lags) > 1 and all(newer >= older for older, newer in pairwise(lags)):
-            reason = f"lag has not fallen in {len(offsets)} commits"
+        if len(lags) < 2:
+            return inherited if inherited is not None and inherited.status == "WARN" else None
+        if all(newer >= older for older, newer in pairwise(lags)):
+            reason = f"lag has not fallen in {len(commits)} commits"
             return Verdict("WARN", f"{reason}: from {lags[0]:,} to {lags[-1]:,} records")
         return None
 
     def _was_at_end(self, key: SourceTopic, number: int, offset: int) -> bool:
         """Whether the log ended there, or before, a short time ago."""
-        ends = (sample.partitions.get(key, {}).get(number) for sample in self.ends)
-        return any(
-            end is not None and end.latest_offset is not None and end.latest_offset <= offset
-            for end in ends
-        )
+        ends = (sample.latest.get(key, {}).get(number) for sample in self.ends)
+        return any(end is not None and end <= offset for end in ends)
 
 
-def inherited_window(event: LagEvent) -> CommitWindow:
-    """The window of a group that another instance measured."""
-    verdicts = {
-        (topic.source, topic.topic): {
-            partition.partition: Verdict(partition.status, partition.reason)
-            for partition in topic.partitions
-            if partition.status in _FROM_WINDOW
-        }
-        for topic in event.topics
-    }
-    return CommitWindow(inherited=verdicts, processed_at_ms=event.processed_at)
+def inherited_window(event: LagEvent, measure_time: MeasureTime) -> CommitWindow:
+    """The window of a group that another instance measured: each partition's last commit, and what
+    it went back from."""
+    at_ms = event.processed_at or event.status_since or event.measured_at
+    at_s = min(measure_time.now_s, measure_time.monotonic_s(at_ms))
+    commits: dict[SourceTopic, dict[int, tuple[Commit, ...]]] = {}
+    verdicts: dict[SourceTopic, dict[int, Verdict]] = {}
+    for topic in event.topics:
+        of_topic = commits[_key(topic)] = {}
+        verdicts_of_topic = verdicts[_key(topic)] = {}
+        for partition in topic.partitions:
+            offsets = [partition.processed_offset]
+            if partition.status == "REWIND":
+                offsets.insert(0, partition.rewound_from)
+            of_topic[partition.partition] = tuple(
+                Commit(at_s, offset, None, True) for offset in offsets if offset is not None
+            )
+            if partition.status in _FROM_WINDOW:
+                verdict = Verdict(partition.status, partition.reason)
+                verdicts_of_topic[partition.partition] = verdict
+    return CommitWindow(commits, (), verdicts, at_s)
 
 
-def _by_partition(
-    topics: Sequence[TopicLag],
-) -> Mapping[SourceTopic, Mapping[int, PartitionLag]]:
-    return {
-        (topic.source, topic.topic): {p.partition: p for p in topic.partitions} for topic in topics
-    }
+def _key(topic: TopicLag) -> SourceTopic:
+    return topic.source, topic.topic
 
 
 def _went_back_from(offsets: Sequence[int]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -30,9 +30,14 @@ from sparklag_service.evaluation.query_history import (
 )
 from sparklag_service.evaluation.query_measure import measure_query
 from sparklag_service.evaluation.rates import catch_up, rates_of
-from sparklag_service.evaluation.status import feedback_verdicts, history_verdicts, query_status
+from sparklag_service.evaluation.running_batch import running_batch_verdict
+from sparklag_service.evaluation.status import (
+    feedback_verdicts,
+    query_status,
+    stalled,
+    threshold_verdicts,
+)
 from sparklag_service.evaluation.trends import TopicTrends
-from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState, identity, query_fields
 
 
@@ -94,27 +99,38 @@ class Evaluator:
             moved=measured.moved,
             thresholds=thresholds,
         )
-        _set_flags(topics, history.trends)
-        window = self._window(state, topics, measure_time, thresholds, previous)
+        headroom = headroom_of(topics, history, measure_time)
+        rates = rates_of(history)
+        known = [topic.total_lag for topic in topics if topic.total_lag is not None]
+        total_lag = bounded(sum(known)) if known else None
+        alarm_age_s = history.alarm_age_s()
+        catch_up_s, _ = catch_up(total_lag, rates, state.batch, "OK")
+        gets_better = rates.lag_falls or (catch_up_s is not None and catch_up_s <= alarm_age_s)
+        window = self._window(state, topics, measure_time, thresholds, previous, history)
+        if window is None:
+            _set_flags(topics, history.trends, alarm_age_s, gets_better=gets_better)
         partitions = [partition for topic in topics for partition in topic.partitions]
         lags = [partition.lag for partition in partitions if partition.lag is not None]
         ages = [
             partition.time_lag_s for partition in partitions if partition.time_lag_s is not None
         ]
-        total_lag, max_lag = (bounded(sum(lags)), max(lags)) if lags else (None, None)
-        max_time_lag_s = max(ages, default=None)
-        headroom = headroom_of(topics, history, measure_time)
-        verdicts: Iterable[Verdict] = ()
-        if window is None:
-            verdicts = history_verdicts(
-                state,
-                history,
+        max_lag, max_time_lag_s = max(lags, default=None), max(ages, default=None)
+        verdicts = [
+            *threshold_verdicts(
                 thresholds,
                 measure_time,
                 total_lag=total_lag,
                 max_time_lag_s=max_time_lag_s,
                 headroom=headroom,
             )
+        ]
+        if window is None:
+            stall = stalled(state, history, thresholds, total_lag)
+            stall = stall or running_batch_verdict(state, history.usual, thresholds)
+            if stall is not None:
+                verdicts.append(stall)
+            if history.flag is not None and not gets_better and (max_time_lag_s or 0) > alarm_age_s:
+                verdicts.append(history.flag)
         status, reason, *_ = query_status(
             state,
             partitions,
@@ -122,7 +138,7 @@ class Evaluator:
             [*feedback_verdicts(state, self.home, self.own_topics), *verdicts],
             silent=silent,
         )
-        rates = rates_of(history)
+        rates = rates.at_status(status)
         commits_offsets = traits_of(state.origin).commits_offsets
         catch_up_s, catch_up_reason = catch_up(total_lag, rates, state.batch, status)
         event = LagEvent(
@@ -166,6 +182,7 @@ class Evaluator:
         measure_time: MeasureTime,
         thresholds: Thresholds,
         previous: EvaluatedQuery | None,
+        history: QueryHistory,
     ) -> CommitWindow | None:
         """Judge `topics` by Burrow's rules, if they apply to this group."""
         judged = state.cluster in self.burrow_clusters and traits_of(state.origin).commits_offsets
@@ -173,9 +190,11 @@ class Evaluator:
             return None
         window = CommitWindow()
         if previous is not None:
-            window = previous.window or inherited_window(previous.event)
+            window = previous.window or inherited_window(previous.event, measure_time)
         window = window.after(state, topics, measure_time, thresholds.window)
-        window.judge(topics, measure_time, thresholds)
+        usual_s = (thresholds.window - 1) * (history.usual.interval_s or 0.0)
+        least_s = max(thresholds.stall_after_s, usual_s)
+        window.judge(topics, measure_time, thresholds.allowed_lag, least_s)
         return window
 
 
@@ -202,15 +221,27 @@ def without_numbers(event: LagEvent, reason: str) -> LagEvent:
     return unknown_event(event, by, at_ms, event_id=event.event_id, reason=reason)
 
 
-def _set_flags(topics: Sequence[TopicLag], trends: Mapping[SourceTopic, TopicTrends]) -> None:
-    """Give partitions that are OK the verdicts on their past."""
+def _set_flags(
+    topics: Sequence[TopicLag],
+    trends: Mapping[SourceTopic, TopicTrends],
+    alarm_age_s: float,
+    *,
+    gets_better: bool,
+) -> None:
+    """Give partitions that are OK the verdicts on their past, where their records are old enough;
+    no WARN where the lag of the whole query falls, or will soon be gone."""
     for topic in topics:
         of_topic = trends.get((topic.source, topic.topic))
         if of_topic is None or not of_topic.flags:
             continue
         for index, partition in enumerate(topic.partitions):
             flag = of_topic.flags.get(partition.partition)
-            if flag is not None and partition.status == "OK":
+            if (
+                flag is not None
+                and partition.status == "OK"
+                and (partition.time_lag_s or 0) > alarm_age_s
+                and not (gets_better and flag.status == "WARN")
+            ):
                 status, reason = flag.status, flag.reason
                 topic.partitions[index] = replace(partition, status=status, reason=reason)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparklag_schemas import Batch, LagEvent, Thresholds, TopicLag
+from sparklag_schemas.enumerations import traits_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.trends import LagRise, TopicTrends, extended
 from sparklag_service.evaluation.verdict import FLAGS, Verdict
@@ -23,6 +24,9 @@ from sparklag_service.tracking.query_state import QueryState
 RECENT_S: Final = 60.0
 """How far back rates look, where that is enough commits."""
 _ARRIVALS_EVERY_S: Final = 5.0
+_ALARM_AGE_S: Final = 30.0
+_ALARM_INTERVALS: Final = 2
+"""With fixed batch times an unread record is one interval and one batch old at most."""
 
 SourceTopic = tuple[int, str]
 """Index of a source, and a topic."""
@@ -67,6 +71,9 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     """The batch, or its time where batches have no numbers: another key is another commit."""
     idle_key: int = 0
     commits: tuple[CommitSample, ...] = ()
+    first_read_s: float | None = None
+    """When the offsets of a group were first read: it has committed them then, or earlier. None: a
+    commit was seen since."""
     idle_s: float | None = None
     """When the query last reported that it is idle."""
     behind_since_s: float | None = None
@@ -88,6 +95,11 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     usual: UsualTimes = UsualTimes()
     """As measured by this instance or the one before it."""
 
+    def alarm_age_s(self) -> float:
+        """How old a record with the query must be before its past is a reason for an alarm."""
+        usual_s = max(self.usual.interval_s or 0.0, self.usual.batch_s or 0.0)
+        return max(_ALARM_AGE_S, _ALARM_INTERVALS * usual_s)
+
     def recent(self) -> Sequence[CommitSample]:
         """The commits that rates are computed from: those of the last minute, or of the last three
         intervals where these took longer."""
@@ -100,16 +112,20 @@ class QueryHistory(Struct, frozen=True, kw_only=True):
     def stalled_since_s(self) -> float | None:
         """Since when the query lags, is not idle and completes nothing. None: it does not lag, or
         has never completed anything."""
-        if not self.commits or self.behind_since_s is None:
+        last_s = self.commits[-1].at_s if self.commits else self.first_read_s
+        if last_s is None or self.behind_since_s is None:
             return None
-        return max(self.commits[-1].at_s, self.behind_since_s, self.idle_s or self.behind_since_s)
+        return max(last_s, self.behind_since_s, self.idle_s or self.behind_since_s)
 
 
 def start_history(state: QueryState, measure_time: MeasureTime) -> QueryHistory:
     """The history of a query that was not measured before."""
     return _with_last_commit(
         QueryHistory(
-            at_s=measure_time.now_s, commit_key=_commit_key(state), idle_key=state.idle_at_ms
+            at_s=measure_time.now_s,
+            commit_key=_commit_key(state),
+            idle_key=state.idle_at_ms,
+            first_read_s=measure_time.now_s if traits_of(state.origin).commits_offsets else None,
         ),
         measure_time,
         state.processed_at,
@@ -132,12 +148,24 @@ def resume_history(event: LagEvent, measure_time: MeasureTime) -> QueryHistory:
         }
         if flags:
             trends[topic.source, topic.topic] = TopicTrends(flags=flags)
+    behind_since_s = measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None
+    first_read_s = None
+    if traits_of(event.origin).commits_offsets:
+        # Without `processed_at` it was never seen to commit, and has this status since it was read.
+        status_since_s = measure_time.monotonic_s(event.status_since or event.measured_at)
+        first_read_s = min(measured_s, status_since_s)
+        if event.status == "STOP" and behind_since_s is not None:
+            first_read_s = min(first_read_s, behind_since_s)
     history = QueryHistory(
         at_s=measured_s,
         commit_key=_key(event.batch_id, event.processed_at),
-        # What was no alarm there does not become one by the change of the owner.
-        idle_s=None if event.status in ("STALL", "STOP") else measured_s,
-        behind_since_s=measured_s - (event.max_time_lag_s or 0.0) if event.total_lag else None,
+        first_read_s=first_read_s,
+        # What was no alarm there does not become one by the change of the owner: it may have been
+        # idle. A group never is.
+        idle_s=None
+        if first_read_s is not None or event.status in ("STALL", "STOP")
+        else measured_s,
+        behind_since_s=behind_since_s,
         trends=trends,
         flag=Verdict("WARN", event.reason) if event.status == "WARN" else None,
         usual=UsualTimes(event.usual_batch_s, event.usual_interval_s),
@@ -195,15 +223,18 @@ def _with_commit(
     commit = CommitSample(
         now_s, waited_s, batches, _duration_s(state.batch), history.moved, history.arrived
     )
+    of_group = traits_of(state.origin).commits_offsets
     lag = sum(topic.total_lag or 0 for topic in topics)
     rise = None
-    if history.lag is not None and min(lag, history.lag) > thresholds.allowed_lag:
-        rise = extended(history.rise, lag, history.lag)
+    # What a group has not committed in one partition is no lag that rises from commit to commit.
+    if not of_group and min(lag, history.lag or 0) > thresholds.allowed_lag:
+        rise = extended(history.rise, lag, history.lag or 0)
     flag = rise.verdict(lag) if rise is not None and rise.is_trend(thresholds) else None
     trends = {}
     for topic in topics:
         key = (topic.source, topic.topic)
-        trends[key] = history.trends.get(key, TopicTrends()).after(topic, thresholds)
+        of_topic = history.trends.get(key, TopicTrends())
+        trends[key] = of_topic.after(topic, thresholds, now_s, of_group=of_group)
     earlier, earlier_s = history.earlier, history.earlier_s
     if not earlier or now_s - earlier_s > 2 * RECENT_S:
         earlier = {key: of.last for key, of in history.trends.items() if of.last}

@@ -8,13 +8,13 @@ from typing import Final
 
 from sparklag_schemas import Batch, Status
 from sparklag_schemas.formatting import KEEPS_PACE, NEVER
-from sparklag_service.evaluation.query_history import QueryHistory
+from sparklag_service.evaluation.query_history import RECENT_S, QueryHistory
 
 _LEAST_S: Final = 1.0
 """The shortest time over which a rate means anything."""
 _SAME_PACE: Final = 0.05
 """A query keeps pace where its rate is below that of its input by no more than this share."""
-_ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED", "GONE")
+_ENDED: Final[tuple[Status, ...]] = ("STOP", "FINISHED", "FAILED")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Rates:
 
     `input`: what arrived in the last minute, or since the oldest of the recent commits.
     `processed`: what the recent commits moved the query on, by the time since the oldest of them;
-    it falls once the next one is overdue. `batch`: the same by the time that batches ran.
-    `commits`: those commits themselves.
+    it falls once the next one is overdue, down to 0. `batch`: the same by the time that batches
+    ran. `commits`: those commits themselves.
     """
 
     input: float | None = None
@@ -39,6 +39,17 @@ class Rates:
             return None
         return self.input - self.processed
 
+    @property
+    def lag_falls(self) -> bool:
+        """Whether clearly more is processed than arrives."""
+        if self.input is None or self.processed is None:
+            return False
+        return self.processed > self.input * (1 + _SAME_PACE)
+
+    def at_status(self, status: Status) -> Rates:
+        """A query that does not run processes nothing, and how much it could is not known."""
+        return Rates(self.input, 0.0, None, 0.0) if status in _ENDED else self
+
 
 def rates_of(history: QueryHistory) -> Rates:
     """At the time of the last measurement."""
@@ -51,6 +62,8 @@ def rates_of(history: QueryHistory) -> Rates:
         elapsed_s = max(last.at_s - first.at_s, now_s - first.at_s - longest_s)
         if elapsed_s > 0:
             processed, commits = moved / elapsed_s, (len(recent) - 1) / elapsed_s
+        if now_s - last.at_s > max(RECENT_S, 3 * longest_s):
+            processed = commits = 0.0
         ran_s = 0.0
         for commit in recent[1:]:
             if commit.duration_s is None:
@@ -82,7 +95,7 @@ def catch_up(
         return 0.0, None
     if status == "STALL":
         return None, "the query does not get on"
-    if status in _ENDED:
+    if status in (*_ENDED, "GONE"):
         return None, "the query does not run"
     if rates.input is None or rates.processed is None:
         return None, "not two batches were seen yet"

@@ -16,7 +16,6 @@ from sparklag_schemas.topics import feedback_topics
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.evaluation.headroom import Headroom
 from sparklag_service.evaluation.query_history import QueryHistory
-from sparklag_service.evaluation.running_batch import running_batch_verdict
 from sparklag_service.evaluation.topic_measure import NO_BATCH
 from sparklag_service.evaluation.verdict import Verdict
 from sparklag_service.tracking.query_state import QueryState
@@ -53,16 +52,16 @@ def query_status(
     state: QueryState,
     partitions: Sequence[PartitionLag],
     unmeasured: Sequence[Verdict],
-    history: Sequence[Verdict],
+    on_query: Sequence[Verdict],
     *,
     silent: bool,
 ) -> Verdict:
-    """`unmeasured`: on topics without any partition. `history`: see `history_verdicts`."""
+    """`unmeasured`: on topics without any partition. `on_query`: on the whole query."""
     overriding = _regardless_of_lag(state, silent=silent)
     if overriding is not None:
         return overriding
     candidates: list[PartitionLag | Verdict] = [v for v in unmeasured if v.reason != NO_BATCH]
-    candidates += history
+    candidates += on_query
     if not state.has_position:
         candidates += [p for p in partitions if p.status not in ("OK", "UNKNOWN")]
         if not candidates:
@@ -80,9 +79,7 @@ def query_status(
     return Verdict(status, f"{alike} of {len(partitions)} partitions: {worst.reason}")
 
 
-def history_verdicts(
-    state: QueryState,
-    history: QueryHistory,
+def threshold_verdicts(
     thresholds: Thresholds,
     measure_time: MeasureTime,
     *,
@@ -90,12 +87,7 @@ def history_verdicts(
     max_time_lag_s: float | None,
     headroom: Headroom,
 ) -> Iterator[Verdict]:
-    """The verdicts that follow from the query's history and thresholds; the worst first."""
-    stalled = _stalled(state, history, thresholds, total_lag)
-    if stalled is None:
-        stalled = running_batch_verdict(state, history.usual, thresholds)
-    if stalled is not None:
-        yield stalled
+    """WARN where the query is beyond a threshold of its own."""
     if headroom.loss_expected_at_ms is not None:
         left_s = (headroom.loss_expected_at_ms - measure_time.now_ms) / 1000
         if left_s <= thresholds.min_headroom_s:
@@ -106,8 +98,6 @@ def history_verdicts(
     if allowed_s is not None and (max_time_lag_s or 0) > allowed_s:
         oldest = span(max_time_lag_s or 0)
         yield Verdict("WARN", f"an unread record is {oldest} old, {span(allowed_s)} is allowed")
-    if history.flag is not None:
-        yield history.flag
 
 
 def feedback_verdicts(state: QueryState, home: str, own: frozenset[str]) -> Iterator[Verdict]:
@@ -148,21 +138,23 @@ def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:
     return None
 
 
-def _stalled(
+def stalled(
     state: QueryState, history: QueryHistory, thresholds: Thresholds, total_lag: int | None
 ) -> Verdict | None:
     """Burrow's rule 2: nothing is completed for much longer than usual.
 
-    With a live driver the query stalls. Without a driver, that cannot be told from its end.
+    With a live driver the query stalls. Without a driver, that cannot be told from its end. A group
+    may never have been seen to commit; how long a batch takes is not known before there were two.
     """
-    since_s, usual = history.stalled_since_s(), history.usual
-    if since_s is None or (usual.interval_s is None and usual.batch_s is None):
+    since_s, usual, traits = history.stalled_since_s(), history.usual, traits_of(state.origin)
+    is_usual_known = usual.interval_s is not None or usual.batch_s is not None
+    if since_s is None or not (is_usual_known or traits.commits_offsets):
         return None
     stalled_s = history.at_s - since_s
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
     if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
         return None
-    reason = f"no {traits_of(state.origin).step} for {span(stalled_s)}"
+    reason = f"no {traits.step} for {span(stalled_s)}"
     if usual.interval_s is not None:
         reason += f", usually one each {span(usual.interval_s)}"
     if usual.batch_s is not None:

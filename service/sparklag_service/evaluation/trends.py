@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -35,6 +36,24 @@ def extended(rise: LagRise | None, lag: int, lag_before: int) -> LagRise | None:
     return rise if lag == lag_before else None
 
 
+class Unmoved(NamedTuple):
+    """A partition with lag that has not moved."""
+
+    commits: int
+    since_s: float
+    lag: int
+    """After the last commit that moved it."""
+
+    def is_stall(self, at_s: float, usual_s: float | None, thresholds: Thresholds) -> bool:
+        """`usual_s`: how long it usually is without a commit. None: every commit moves it."""
+        if self.commits < thresholds.window:
+            return False
+        if usual_s is None:
+            return True
+        patience_s = max(thresholds.stall_factor * usual_s, thresholds.stall_after_s)
+        return at_s - self.since_s > patience_s
+
+
 @dataclass(frozen=True)
 class TopicTrends:
     """The partitions of one topic as one source reads it, up to the last commit."""
@@ -42,39 +61,64 @@ class TopicTrends:
     last: TopicLag | None = None
     """The lag after the last commit. None: there was no commit."""
     rises: Mapping[int, LagRise] = field(default_factory=dict)
-    unmoved: Mapping[int, int] = field(default_factory=dict)
-    """For how many commits a partition with lag has not moved."""
+    unmoved: Mapping[int, Unmoved] = field(default_factory=dict)
+    """Partitions with lag that the last commits did not move."""
+    pauses_s: Mapping[int, float] = field(default_factory=dict)
+    """How long partitions of a group lagged without a commit of their own; the longest of late."""
     flags: Mapping[int, Verdict] = field(default_factory=dict)
     """What follows: Burrow's rules 5 (STALL) and 6 (WARN)."""
 
-    def after(self, topic: TopicLag, thresholds: Thresholds) -> TopicTrends:
-        """The trends after one more commit."""
+    def after(
+        self, topic: TopicLag, thresholds: Thresholds, at_s: float, *, of_group: bool = False
+    ) -> TopicTrends:
+        """The trends after one more commit, at `at_s`.
+
+        Each batch of Spark moves every partition with lag. `of_group`: a commit may be of other
+        partitions; one that it does not move is judged by its own commits.
+        """
         if self.last is None or self.last.topic_id != topic.topic_id:
             return TopicTrends(topic)
         rises: dict[int, LagRise] = {}
-        unmoved: dict[int, int] = {}
+        unmoved: dict[int, Unmoved] = {}
+        pauses_s = dict(self.pauses_s)
         flags: dict[int, Verdict] = {}
-        allowed_lag, were_rising = thresholds.allowed_lag, self.rises
+        allowed_lag, were_rising, were_unmoved = thresholds.allowed_lag, self.rises, self.unmoved
         numbers = [partition.partition for partition in topic.partitions]
         previous = aligned(self.last.partitions, numbers)
         for partition, before in zip(topic.partitions, previous, strict=True):
             number, lag = partition.partition, partition.lag
-            if lag is None or lag <= allowed_lag or before is None:
+            if before is None:
                 continue
-            if before.lag is None or before.lag <= allowed_lag:
+            is_unmoved = partition.processed_offset == before.processed_offset
+            was_unmoved = were_unmoved.get(number) if were_unmoved else None
+            if of_group and was_unmoved is not None and not is_unmoved:
+                pauses_s[number] = max(at_s - was_unmoved.since_s, pauses_s.get(number, 0.0) / 2)
+            if lag is None or lag <= allowed_lag:
                 continue
-            if lag > before.lag or (lag == before.lag and were_rising):
-                rise = extended(were_rising.get(number), lag, before.lag)
-                if rise is not None:
-                    rises[number] = rise
-                    if rise.is_trend(thresholds):
-                        flags[number] = rise.verdict(lag)
-            if partition.processed_offset == before.processed_offset:
-                commits = unmoved[number] = self.unmoved.get(number, 1) + 1
-                if commits >= thresholds.window:
-                    reason = f"has not moved in {commits} batches, {lag} records wait"
+            lag_before = before.lag
+            if lag_before is None or lag_before <= allowed_lag:
+                continue
+            rise = were_rising.get(number) if were_rising else None
+            if not (of_group and is_unmoved):
+                if of_group and was_unmoved is not None:
+                    lag_before = was_unmoved.lag
+                if lag > lag_before or rise is not None:
+                    rise = extended(rise, lag, lag_before)
+            if rise is not None:
+                rises[number] = rise
+                if rise.is_trend(thresholds):
+                    flags[number] = rise.verdict(lag)
+            if is_unmoved:
+                now_unmoved = unmoved[number] = (
+                    Unmoved(2, at_s, lag_before)
+                    if was_unmoved is None
+                    else was_unmoved._replace(commits=was_unmoved.commits + 1)
+                )
+                usual_s = pauses_s.get(number, 0.0) if of_group else None
+                if now_unmoved.is_stall(at_s, usual_s, thresholds):
+                    reason = f"has not moved in {now_unmoved.commits} batches, {lag} records wait"
                     flags[number] = Verdict("STALL", reason)
-        return TopicTrends(topic, rises, unmoved, flags)
+        return TopicTrends(topic, rises, unmoved, pauses_s, flags)
 
 
 def aligned(

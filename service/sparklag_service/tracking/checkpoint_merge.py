@@ -82,6 +82,14 @@ def with_newer_position(state: QueryState, current: QueryState) -> QueryState:
     else:
         if state.batch_id is None and current.batch_id is not None:
             state = replace(state, batch_id=current.batch_id, processed_at=current.processed_at)
+        read_first = state.processed_at is None and traits_of(state.origin).commits_offsets
+        if read_first and current.has_position:
+            # Another instance has read it before: it has committed since, or it is where it was.
+            is_moved = [s.processed for s in state.sources] != [
+                s.processed for s in current.sources
+            ]
+            processed_at = state.observed_at if is_moved else current.processed_at
+            state = replace(state, processed_at=processed_at)
         state = replace(
             state,
             batch=state.batch or current.batch,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from sparklag_schemas import Thresholds
+from sparklag_pipeline.demo.orders import BUSIEST_SHARE, ORDER_PARTITIONS, orders_per_second
+from sparklag_schemas import Batch, Thresholds
 from tests.service.evaluation.trace import Trace
 
 
@@ -176,17 +179,71 @@ def test_a_query_that_is_not_heard_of_stopped() -> None:
 
 def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
     trace = busy()
-    for _ in range(8):
+    for _ in range(14):
         trace.pass_time(8)
         trace.batch(2, most=400)
-    assert trace.status == "OK"
+        assert trace.status == "OK"
+    # Now the oldest record is older than 30 s: by a fifth of the time that passed.
     trace.pass_time(8)
     trace.batch(2, most=400)
-    reason = "lag has grown in 9 batches and not fallen: from 100 to 1,000 records"
+    reason = "lag has grown in 15 batches and not fallen: from 100 to 1,600 records"
     assert (trace.status, trace.event.reason) == ("WARN", reason)
     assert (trace.one().status, trace.one().reason) == ("WARN", reason)
     trace.steady(1)
     assert trace.status == "OK"
+
+
+def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm() -> None:
+    """Half a second of work each ten: it could do far more than arrives."""
+    trace = busy()
+    for _ in range(20):
+        trace.pass_time(10)
+        trace.at[0] += 400
+        trace.batch_id += 1
+        trace.say("progress", batch=Batch(started_at=trace.now_ms - 500, rows=400, duration_ms=500))
+    assert (trace.event.max_time_lag_s or 0) > 30
+    assert (trace.event.catch_up_s or 99) < 30
+    assert statuses(trace) == {"OK"}
+
+
+@pytest.mark.parametrize("end", ["STOP", "FINISHED", "FAILED"])
+def test_a_dead_query_processes_nothing(end: str) -> None:
+    trace = busy()
+    assert trace.event.processed_rate == pytest.approx(50, rel=0.1)
+    if end != "STOP":
+        trace.say("terminated", exception="no space" if end == "FAILED" else None)
+    trace.pass_time(1, silent=end == "STOP")
+    event = trace.event
+    assert (event.status, event.processed_rate, event.batch_rate) == (end, 0.0, None)
+    assert event.lag_trend == event.input_rate
+    assert (event.catch_up_s, event.catch_up_reason) == (None, "the query does not run")
+
+
+def test_a_stalled_query_processes_nothing() -> None:
+    trace = busy()
+    trace.pass_time(330)
+    assert (trace.status, trace.event.processed_rate) == ("STALL", 0.0)
+
+
+def test_an_hour_of_the_demo_is_no_alarm() -> None:
+    """Its wave of orders, one batch each two seconds and now and then a slow one."""
+    chance = random.Random(7)
+    carried = 0.0
+
+    def produce(now_s: float) -> list[int]:
+        nonlocal carried
+        carried += orders_per_second(now_s)
+        count, carried = int(carried), carried % 1
+        busiest = int(count * BUSIEST_SHARE)
+        others = count - busiest
+        return [busiest, others // 3, others // 3, others - 2 * (others // 3)]
+
+    trace = Trace(ORDER_PARTITIONS, produce=produce)
+    while trace.now_s < 3_700:
+        duration_s = chance.choice([0.4, 0.6, 1.0, 2.5, 6.0])
+        trace.batch(duration_s)
+        trace.pass_time(max(0.0, 2 - duration_s))
+    assert statuses(trace) == {"OK"}
 
 
 def test_lag_that_stays_the_same_is_no_alarm() -> None:
@@ -201,7 +258,7 @@ def test_lag_that_stays_the_same_is_no_alarm() -> None:
 
 def test_one_partition_that_falls_behind_is_told_with_the_others_well() -> None:
     trace = Trace(2, produce=lambda _: [50, 50])
-    for _ in range(14):
+    for _ in range(20):
         trace.pass_time(9)
         ends = list(trace.ends)
         trace.pass_time(1)
@@ -257,7 +314,7 @@ def test_a_stall_stays_one_through_a_change_of_hands() -> None:
 
 def test_a_warning_stays_until_something_moves() -> None:
     trace = busy()
-    for _ in range(14):
+    for _ in range(20):
         trace.pass_time(8)
         trace.batch(2, most=400)
     assert trace.status == "WARN"

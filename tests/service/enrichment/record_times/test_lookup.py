@@ -24,7 +24,8 @@ class FakeCluster:
 
 
 async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
-    cluster = FakeCluster()
+    offsets: dict[str, TopicOffsets] = {}
+    cluster = FakeCluster(offsets)
     settings = TimeLagSettings(sample=False, sample_interval_s=0.001)
     record_times = RecordTimes("default", cluster, settings)
     query = state(source({"orders": {0: 5}}))
@@ -39,10 +40,10 @@ async def test_a_query_is_checked_until_its_topics_were_measured() -> None:
 
     assert await is_checked_again()
     assert await is_checked_again(), "nothing is known of its topic"
-    cluster.offsets["orders"] = TopicOffsets(Topic("id-a", (0,)))
+    offsets["orders"] = TopicOffsets(Topic("id-a", (0,)))
     assert await is_checked_again()
     assert await is_checked_again(), "no offset of it was read"
-    cluster.offsets.update(said({0: 5})["default"])
+    offsets.update(said({0: 5})["default"])
     assert await is_checked_again()
     assert not await is_checked_again(), "it does not lag"
 
