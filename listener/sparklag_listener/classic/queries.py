@@ -85,8 +85,8 @@ class ClassicQueries:
         self, retain: Collection[str] = (), with_activity: Collection[str] = ()
     ) -> ActiveQueries:
         """3 Py4J commands, and 2 for each query; where queries were started or have ended 2 more
-        for each, where it has completed a batch 3 more, with its activity 2 more. Where any runs a
-        batch then, those of ActiveJobs."""
+        for each, where it has completed a batch 3 more, with its activity 2 more; those of
+        ActiveJobs where any of these runs a batch."""
         with _errors_translated():
             is_stopped = bool(self._context.isStopped())
             is_stopping = is_stopped and not self._is_stopped_by_driver
