@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -166,7 +166,11 @@ class QueryPoller:
                 (run.run_id, run.active.batch_id) for run in behind if run.active
             )
             lost = self._has_listener and self._has_polled and not snapshot.is_session_stopped
+            # The listener has the failures before: what fails as Spark is stopped fails by that.
+            is_by_stop = self._has_listener and snapshot.is_session_stopped
             for event in events:
+                if isinstance(event, Terminated) and is_by_stop and not snapshot.is_stopping:
+                    event = replace(event, exception=None)
                 self._put(PolledEvent(event, lost=lost))
         self._has_polled = True
         return not snapshot.is_session_stopped

@@ -269,6 +269,21 @@ async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ende
         assert [each.lost for each in driver.told if isinstance(each, PolledEvent)] == [False]
 
 
+@pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
+async def test_what_fails_as_spark_is_stopped_is_no_failure_where_a_listener_has_those_before(
+    poll_interval_s: float | None, exception: str | None
+) -> None:
+    async with counting(poll_interval_s=poll_interval_s) as driver:
+        driver.observe(STARTED)
+        driver.queries.runs(QUERY, RUN, None)
+        await driver.polls(1)
+        driver.queries.ends(RUN, "no session")
+        driver.queries.is_session_stopped = True
+        await asyncio.wait_for(driver.task, DEADLINE_S)
+        (ended,) = (each for each in driver.found() if isinstance(each, Terminated))
+        assert ended.exception == exception
+
+
 @pytest.mark.parametrize("by_driver", [True, False])
 async def test_while_spark_stops_it_waits_to_see_who_has_stopped_it(
     by_driver: bool, monkeypatch: pytest.MonkeyPatch
