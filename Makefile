@@ -25,7 +25,7 @@ NO_JAVA := help check lint types pythons unit schemas lock fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
-QUICK := not kafka and not spark and not packaging
+QUICK := not kafka and not spark and not packaging and not simulation
 REST := not ($(QUICK)) and not long_fault
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder --durations=20
@@ -94,6 +94,9 @@ lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on anot
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
 	@$(WITH_JAVA) && $(BIN)/pytest -m "faults or long_fault" tests/faults tests $(ARGS)
 
+simulate: $(DEV) ## The service in simulated hours, by seed (ARGS="1 1000 --hours 4")
+	$(BIN)/python -m tests.simulation $(ARGS)
+
 fuzz: $(DEV) ## Every parser on bytes and values of others, for minutes each (ARGS="-k avro")
 	$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n auto $(ARGS)
 
@@ -117,5 +120,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults bench schemas lock \
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench schemas lock \
 	compose-test fresh-test clean

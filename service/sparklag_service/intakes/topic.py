@@ -51,8 +51,9 @@ _MAX_POLL_INTERVAL_MS = 60_000
 class TopicIntake:
     """Owning a partition means owning its queries.
 
-    An offset is committed once the lag event its observation caused is acknowledged, or that of a
-    later observation of the same query. A message that does not keep the contract is skipped.
+    An offset is committed once the lag event its observation caused is acknowledged, or a later
+    observation of the same query has come: that one is read again, until its own event is. A
+    message that does not keep the contract is skipped.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +55,9 @@ class QueryState(QueryMessage, frozen=True, kw_only=True):
     observation_offset: int | None = None
     run_seen_since_ms: int = 0
     """`driver_seen_at_ms` of this run's first message."""
-    past_runs: tuple[str, ...] = ()
+    past_runs: Mapping[str, int] = {}
+    """Ids of the last ones, the newest first, and when each wrote its last message, by its own
+    driver's clock."""
     other_run_id: str | None = None
     """A past run that still runs beside this one."""
     other_run_at_ms: int = 0
@@ -100,7 +102,7 @@ def restored(event: LagEvent) -> QueryState:
         ended=event.status in ("FINISHED", "FAILED"),
         observation_offset=event.observation_offset,
         run_seen_since_ms=event.observed_at,
-        past_runs=(event.other_run_id,) if event.other_run_id else (),
+        past_runs={event.other_run_id: event.observed_at} if event.other_run_id else {},
         other_run_id=event.other_run_id,
         other_run_at_ms=event.observed_at if event.other_run_id else 0,
     )

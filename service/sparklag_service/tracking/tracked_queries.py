@@ -17,7 +17,7 @@ from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
 
 _MISSED_S = 5.0
-"""Messages may have been missed in a gap of this length between two calls of `caught_up`."""
+"""Messages may have been missed where `caught_up` comes so much later than after a refresh."""
 
 
 class Liveness:
@@ -27,8 +27,10 @@ class Liveness:
     received: while Kafka is away, and for `limit_s` after that, no query becomes silent.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, refresh_interval_s: float) -> None:
+        """`caught_up` is called at each refresh."""
         self._limit_s = limit_s
+        self._longest_gap_s = refresh_interval_s + _MISSED_S
         self._received_s: dict[str, float] = {}
         self._silent: set[str] = set()
         self._connected_since_s: float | None = None
@@ -36,7 +38,7 @@ class Liveness:
 
     def caught_up(self, at_s: float) -> None:
         """Every message written up to `at_s` was received."""
-        if self._connected_since_s is None or at_s - self._caught_up_s > _MISSED_S:
+        if self._connected_since_s is None or at_s - self._caught_up_s > self._longest_gap_s:
             self._connected_since_s = at_s
         self._caught_up_s = at_s
 
@@ -84,8 +86,9 @@ class TrackedQueries:
         self.pending = PendingObservations(queue, self.tracker.queries, counters)
         self.limits = QueryLimits(settings.limits)
         self.failures = QueryFailures()
-        self._drivers = Liveness(settings.silent_after_s)
-        self._watched = Liveness(_SILENT_INTERVALS * longest_interval_s(settings))
+        refresh_s = settings.refresh_interval_s
+        self._drivers = Liveness(settings.silent_after_s, refresh_s)
+        self._watched = Liveness(_SILENT_INTERVALS * longest_interval_s(settings), refresh_s)
         """Of queries without a driver: a checkpoint or group that cannot be read."""
 
     @property

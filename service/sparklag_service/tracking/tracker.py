@@ -14,7 +14,8 @@ from sparklag_service.tracking.query_state import QueryState, SourceState, query
 
 _RUNS_REMEMBERED = 4
 _OTHER_RUN_MS = 60_000
-"""Another run without a message for so long, while this one has some, has ended."""
+"""Another run without a message for so long, while this one has some, has ended; and one that goes
+on for so long, by its own clock, lives."""
 
 ClusterOf = Callable[[str | None, str], str | None]
 """`bootstrap_servers` of a source, and the alias its driver gives, to the cluster's alias."""
@@ -90,8 +91,14 @@ class Tracker:
             return _of_new_run(self._merged(observation, current))
         if observation.run_id in current.past_runs and not _takes_over(observation, current):
             return _with_other_run(observation, current)
-        others = (run for run in current.past_runs if run != observation.run_id)
-        past_runs = (current.run_id, *others)[:_RUNS_REMEMBERED]
+        if observation.run_id not in current.past_runs and _is_of_earlier_run(observation, current):
+            # It shows the run that it is of; perhaps it lives, and has a clock that is behind.
+            self.queries[current.query_id] = replace(
+                current, past_runs=_with_past(current, observation.run_id, observation.observed_at)
+            )
+            return None
+        past_runs = _with_past(current, current.run_id, current.driver_seen_at_ms)
+        past_runs.pop(observation.run_id or "", None)
         return _of_new_run(
             self._merged(observation, replace(current, past_runs=past_runs, other_run_id=None))
         )
@@ -178,12 +185,31 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
     )
 
 
+def _with_past(current: QueryState, run_id: str | None, seen_at_ms: int) -> dict[str, int]:
+    """The past runs, with one more."""
+    others = (run for run in current.past_runs.items() if run[0] != run_id)
+    return dict([(run_id or "", seen_at_ms), *others][:_RUNS_REMEMBERED])
+
+
+def _is_of_earlier_run(observation: Observation, current: QueryState) -> bool:
+    """Whether a run that is not known wrote this before the present one: written again late, while
+    an instance that knew its run has gone."""
+    return (
+        observation.cause != "started"
+        and observation.observed_at <= current.driver_seen_at_ms
+        and (observation.batch_id or 0) <= (current.batch_id or 0)
+    )
+
+
 def _is_late(observation: Observation, current: QueryState) -> bool:
-    """Whether a past run wrote this before the present one began, or only its start or end."""
-    return observation.observed_at <= current.run_seen_since_ms or observation.cause in (
-        "started",
-        "terminated",
-        "closed",
+    """Whether a past run wrote this before the present one began, or only its start or end. The
+    two clocks differ: a run that goes on by its own is not late."""
+    if observation.cause in ("started", "terminated", "closed"):
+        return True
+    seen_at_ms = current.past_runs[observation.run_id or ""]
+    return (
+        observation.observed_at <= current.run_seen_since_ms
+        and observation.observed_at <= seen_at_ms + _OTHER_RUN_MS
     )
 
 

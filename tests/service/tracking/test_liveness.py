@@ -13,7 +13,7 @@ def listening(silence: Liveness, begin_s: int, end_s: int) -> None:
 
 
 def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     listening(silence, 0, 30)
     assert not silence.is_silent("q")
@@ -22,7 +22,7 @@ def test_a_query_that_says_nothing_for_longer_than_the_limit_is_silent() -> None
 
 
 def test_one_that_speaks_again_is_not() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     listening(silence, 0, 40)
     assert silence.is_silent("q")
@@ -31,7 +31,7 @@ def test_one_that_speaks_again_is_not() -> None:
 
 
 def test_nobody_is_silent_while_kafka_is_away_nor_just_after() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     listening(silence, 0, 10)
     # Nothing is heard from 10 to 100: not the query's fault.
@@ -41,8 +41,16 @@ def test_nobody_is_silent_while_kafka_is_away_nor_just_after() -> None:
     assert silence.is_silent("q")
 
 
+def test_one_is_silent_also_where_the_service_refreshes_seldom() -> None:
+    silence = Liveness(LIMIT_S, refresh_interval_s=15.0)
+    silence.received("q", 0)
+    for second in (0.0, 15.0, 31.0):
+        silence.caught_up(second)
+    assert silence.is_silent("q")
+
+
 def test_what_was_silent_before_kafka_went_away_stays_so() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     listening(silence, 0, 40)
     assert silence.is_silent("q")
@@ -51,7 +59,7 @@ def test_what_was_silent_before_kafka_went_away_stays_so() -> None:
 
 
 def test_an_adopted_query_has_its_time_unless_it_was_silent_already() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     listening(silence, 0, 100)
     silence.adopt("alive", 100, silent=False)
     silence.adopt("dead", 100, silent=True)
@@ -62,13 +70,13 @@ def test_an_adopted_query_has_its_time_unless_it_was_silent_already() -> None:
 
 
 def test_before_anything_was_heard_nobody_is_silent() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     assert not silence.is_silent("q")
 
 
 def test_a_query_that_is_not_known_is_not_silent() -> None:
-    silence = Liveness(LIMIT_S)
+    silence = Liveness(LIMIT_S, 1.0)
     silence.received("q", 0)
     silence.forget("q")
     listening(silence, 0, 100)

@@ -1,0 +1,152 @@
+"""A virtual clock, an event loop on it, and the processes whose tasks run there.
+
+The loop never waits: where nothing is ready, the clock jumps to the next timer. A process is what
+can die or stand still; its tasks, and all that these start, are known by a context variable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest import mock
+
+_START_S: Final = 1_790_000_000
+"""When a simulation begins, epoch seconds."""
+_current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class OutOfEvents(Exception):
+    """Nothing is ready and no timer is set: the simulation would wait for ever."""
+
+
+class Process:
+    """One that can stand still while the world goes on, or die."""
+
+    def __init__(self, name: str, monotonic_offset_s: float = 0.0) -> None:
+        """`monotonic_offset_s`: `time.monotonic()` of one process says nothing to another."""
+        self.name = name
+        self.monotonic_offset_s = monotonic_offset_s
+        self.is_alive = True
+        self.stands_still = False
+        self.assignments = 0
+        """How often it was assigned partitions."""
+        self._put_off: list[tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context]] = []
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def go_on(self) -> None:
+        """Run what has become due while it stood still, in order."""
+        self.stands_still = False
+        put_off, self._put_off = self._put_off, []
+        loop = asyncio.get_running_loop()
+        for callback, args, context in put_off:
+            loop.call_soon(callback, *args, context=context)
+
+    def run(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
+    ) -> None:
+        """Call it, or put it off while the process stands still."""
+        if self.stands_still:
+            self._put_off.append((callback, args, context))
+        else:
+            callback(*args)
+
+
+def current_process() -> Process | None:
+    """Whose task runs now. None: the world's."""
+    return _current.get()
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop whose time passes only while it has nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        """Since the start of the simulation."""
+        self._selector: Any = self
+
+    def time(self) -> float:
+        return self.now_s
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """In the place of a selector's."""
+        if timeout is None:
+            raise OutOfEvents
+        self.now_s += max(0.0, timeout)
+        return []
+
+    def call_soon(  # type: ignore[override]  # how types see it changes with Python's version
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        process = context.get(_current)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(process.run, callback, args, context, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        process = context.get(_current)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, process.run, callback, args, context, context=context)
+
+    def start(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run it as a task of `process`."""
+        context = contextvars.copy_context()
+        context.run(_current.set, process)
+        task: asyncio.Task[Any] = context.run(self.create_task, coroutine)
+        return task
+
+    def call_world(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Call it after that time, whatever becomes of the process that runs now."""
+        self.call_at(self.now_s + delay_s, callback, *args, context=contextvars.Context())
+
+    def _process_events(self, events: object) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+@contextmanager
+def virtual_time(seed: int) -> Iterator[VirtualLoop]:
+    """A loop, and every clock and every source of randomness of this process set by it."""
+    loop = VirtualLoop()
+    randomness = random.Random(f"ids {seed}")
+
+    def monotonic() -> float:
+        process = _current.get()
+        return loop.now_s + (0.0 if process is None else process.monotonic_offset_s)
+
+    def wall() -> float:
+        return _START_S + loop.now_s
+
+    def wall_ns() -> int:
+        return int(wall() * 1e9)
+
+    with (
+        mock.patch.object(time, "monotonic", monotonic),
+        mock.patch.object(time, "perf_counter", monotonic),
+        mock.patch.object(time, "time", wall),
+        mock.patch.object(time, "time_ns", wall_ns),
+        mock.patch("os.urandom", randomness.randbytes),
+    ):
+        try:
+            yield loop
+        finally:
+            loop.close()
+
+
+def epoch_ms(at_s: float) -> int:
+    """The wall clock's time at `at_s` of the simulation."""
+    return int((_START_S + at_s) * 1000)

@@ -1,0 +1,131 @@
+"""Streaming queries and their drivers: what they have truly processed, and what they tell."""
+
+from __future__ import annotations
+
+import random
+from typing import Final, Literal
+
+from aiokafka.structs import TopicPartition
+
+from sparklag_schemas import Batch, Cause, Observation, SourcePosition
+from sparklag_schemas.codec import encode
+from sparklag_schemas.topics import key_of, partition_of
+from tests.simulation.clock import epoch_ms
+from tests.simulation.kafka import SimulatedKafka
+
+Life = Literal["running", "dead", "finished", "failed"]
+_BATCH_S: Final = 20.0
+
+
+class SimulatedQuery:
+    """One query and, while it is `running`, its driver."""
+
+    def __init__(
+        self, kafka: SimulatedKafka, randomness: random.Random, number: int, topics: list[str]
+    ) -> None:
+        self.query_id = f"{number:08d}-0000-4000-8000-000000000000"
+        self.name = f"query-{number}"
+        self.topics = topics
+        self.life: Life = "dead"
+        self.positions: dict[str, dict[int, int]] = {}
+        """What it has processed."""
+        self.written: list[tuple[int, Observation]] = []
+        """Its observations in the order of the log, with their offsets."""
+        self.written_again: set[int] = set()
+        """Offsets of those that are there already."""
+        self._kafka = kafka
+        self._random = randomness
+        self._runs = 0
+        self._batch_id: int | None = None
+        self._clock_ahead_ms = 0
+        self._count = 0
+        self._arrives_s = 0.0
+
+    @property
+    def run_id(self) -> str:
+        return f"{self._runs:08d}-1111-4000-8000-{self.query_id[:8]:0>12}"
+
+    def start(self) -> None:
+        """A driver starts it, on its checkpoint. Its clock may be wrong."""
+        self.life = "running"
+        self._runs += 1
+        self._clock_ahead_ms = self._random.choice((0, 0, 0, 0, 40, -40, -3_600_000, 250_000))
+        self._write("started")
+
+    def heartbeat(self) -> None:
+        """The driver says that it lives."""
+        if self.life == "running":
+            self._write("refresh")
+
+    def complete_batch(self, share: float) -> None:
+        """Process that share of what there is."""
+        if self.life != "running":
+            return
+        for name in self.topics:
+            topic = self._kafka.topics.get(name)
+            if topic is None:
+                continue
+            done = self.positions.setdefault(name, {})
+            for number, log in enumerate(topic.logs):
+                at = max(done.get(number, log.start), log.start)
+                done[number] = min(at, log.end) + int(share * max(0, log.end - at))
+        self._batch_id = 0 if self._batch_id is None else self._batch_id + 1
+        self._write("progress")
+
+    def end(self, life: Life) -> None:
+        """Finish, fail, or die without a word."""
+        if self.life != "running":
+            return
+        self.life = life
+        if life != "dead":
+            self._write("terminated", exception="boom" if life == "failed" else None)
+
+    def _write(self, cause: Cause, exception: str | None = None) -> None:
+        self._count += 1
+        now_ms = epoch_ms(self._kafka.loop.now_s)
+        processed = {name: dict(at) for name, at in self.positions.items()} or None
+        if cause == "started" and self._random.random() < 0.5:
+            # A run that has not completed a batch yet knows no position.
+            processed = None
+        observation = Observation(
+            observation_id=f"{self.query_id[:8]}-{self._count}",
+            query_id=self.query_id,
+            run_id=self.run_id,
+            query=self.name,
+            cause=cause,
+            observed_at=now_ms + self._clock_ahead_ms,
+            batch_id=self._batch_id,
+            processed_at=None if self._batch_id is None else now_ms + self._clock_ahead_ms,
+            batch=Batch(
+                started_at=now_ms + self._clock_ahead_ms - int(_BATCH_S * 1000),
+                rows=1,
+                duration_ms=int(_BATCH_S * 1000),
+            )
+            if cause == "progress"
+            else None,
+            exception=exception,
+            sources=[SourcePosition(source=0, processed=processed, topics=self.topics)],
+        )
+        # A producer keeps the order; one that got no acknowledgement writes again, perhaps later.
+        now_s = self._kafka.loop.now_s
+        self._arrives_s = max(self._arrives_s + 1e-6, now_s + self._kafka.network.delay_s())
+        self._kafka.loop.call_world(self._arrives_s - now_s, self._append, observation)
+        if self._random.random() < 0.05:
+            again_s = self._random.choice((0.01, 1.0, 30.0))
+            self._kafka.loop.call_world(
+                self._arrives_s + again_s - now_s, self._append, observation
+            )
+
+    def _append(self, observation: Observation) -> None:
+        topic = self._kafka.topics["processed-offsets"]
+        number = partition_of(self.query_id, len(topic.logs))
+        offset = self._kafka.append(
+            TopicPartition("processed-offsets", number),
+            key_of(self.query_id),
+            encode(observation),
+            [],
+        )
+        if any(each is observation for _, each in self.written):
+            self.written_again.add(offset)
+        else:
+            self.written.append((offset, observation))

@@ -1,0 +1,370 @@
+"""The world of one seed: what happens, when, and what is checked in between."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest import mock
+
+from aiokafka.structs import ConsumerRecord
+
+from sparklag_schemas import ResolvedSettings, Settings
+from tests.simulation.clients import in_place_of_kafka
+from tests.simulation.clock import VirtualLoop, current_process, virtual_time
+from tests.simulation.instances import Instance
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.kafka import SimulatedKafka
+from tests.simulation.queries import SimulatedQuery
+
+_HEARTBEAT_S: Final = 30.0
+_REFRESH_S: Final = 15.0
+_REST_S: Final = 240.0
+"""From the last fault until all must be well: a dead driver is told after three heartbeats, and a
+run that goes on beside another after two minutes."""
+_MOST_INSTANCES: Final = 3
+_MOST_QUERIES: Final = 6
+_TRACE_LINES: Final = 40
+_LOGGERS: Final = ("sparklag_service", "sparklag_kafka", "sparklag_schemas", "sparklag", "asyncio")
+# How often the service looks at what the simulated clients tell it by themselves.
+_INTERVALS: Final = {
+    "sparklag_service.intakes.topic._COMMIT_INTERVAL_S": 5.0,
+    "sparklag_service.intakes.topic._BACKLOG_INTERVAL_S": 4.0,
+    "sparklag_service.intakes.topic._POLL_MS": 12_000,
+    "sparklag_service.view.view_reader._POLL_MS": 12_000,
+    "sparklag_service.view.view_reader._POLL_POSITION_S": 0.1,
+}
+
+
+@dataclass
+class Trace:
+    """What happened, in a few words each."""
+
+    loop: VirtualLoop
+    lines: list[str] = field(default_factory=list)
+    records: int = 0
+    _hash: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, what: str) -> None:
+        """One more line."""
+        line = f"{self.loop.now_s:10.3f} {what}"
+        self.lines.append(line)
+        self._hash.update(line.encode())
+
+    def add_record(self, record: ConsumerRecord) -> None:
+        """A record was appended: part of the digest, and no line."""
+        self.records += 1
+        self._hash.update(f"{self.loop.now_s} {record}".encode())
+
+    @property
+    def digest(self) -> str:
+        """Of all that happened: equal where a seed was replayed exactly."""
+        return str(self._hash.hexdigest()[:16])
+
+    def end(self) -> str:
+        """The last lines."""
+        return "\n".join(self.lines[-_TRACE_LINES:])
+
+
+class World:
+    """Everything of one seed. Create it on its loop."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self.trace = Trace(loop)
+        self._loop = loop
+        self._random = random.Random(seed)
+        self.kafka = SimulatedKafka(loop, self._random)
+        self.queries: dict[str, SimulatedQuery] = {}
+        self.invariants = Invariants(self.kafka, self.queries, self.trace.add_record)
+        self.instances: list[Instance] = []
+        """Those that nobody has ended."""
+        self._started: list[Instance] = []
+        self._settings = _settings()
+        self._names = 0
+        self._topics = 0
+
+    async def run(self, hours: float) -> None:
+        """Raises Violation."""
+        self.kafka.create_topic("processed-offsets", self._random.choice((1, 4)))
+        self.kafka.create_topic("consumer-lag", self._random.choice((1, 3)))
+        for _ in range(self._random.randint(1, 3)):
+            self._create_topic()
+        for _ in range(self._random.randint(1, 3)):
+            self._start_query()
+        self._join()
+        heartbeats = asyncio.ensure_future(self._heartbeats())
+        try:
+            while self._loop.now_s < hours * 3600:
+                await self._trouble()
+                await self._rest()
+        finally:
+            heartbeats.cancel()
+            for instance in self._started:
+                instance.kill()
+            await asyncio.wait([instance.task for instance in self._started])
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            for query in self.queries.values():
+                query.heartbeat()
+
+    async def _trouble(self) -> None:
+        """Some minutes in which anything happens."""
+        actions = [
+            (self._grow, 30),
+            (self._batch, 30),
+            (self._start_query, 2),
+            (self._end_query, 4),
+            (self._restart_query, 4),
+            (self._join, 4),
+            (self._leave, 3),
+            (self._kill, 3),
+            (self._kill_all, 1),
+            (self._stand_still, 2),
+            (self._lose, 2),
+            (self._cut_off, 1),
+            (self._move_leader, 3),
+            (self._retain, 2),
+            (self._create_anew, 1),
+            (self._add_partition, 1),
+        ]
+        names, weights = zip(*actions, strict=True)
+        for _ in range(self._random.randint(10, 60)):
+            (action,) = self._random.choices(names, weights)
+            action()
+            await self._pass(self._random.choice((0.01, 0.5, 3.0, 10.0, 40.0)))
+            if self._random.random() < 0.01:
+                await self._pass(self._random.choice((120.0, 600.0)))
+
+    async def _rest(self) -> None:
+        """Heal everything, wait, and look whether all is well."""
+        network = self.kafka.network
+        network.loss, network.is_away = 0.0, False
+        for topic in self.kafka.topics.values():
+            for number, log in enumerate(topic.logs):
+                log.leader = self.kafka.nodes[number % len(self.kafka.nodes)]
+        for instance in self.instances:
+            if instance.process.stands_still:
+                instance.go_on()
+        if not self.instances:
+            self._join()
+        self.trace.add("rest")
+        await self._pass(_REST_S)
+        for looks_left in (2, 1, 0):
+            try:
+                self.invariants.at_rest(
+                    self.instances, self._loop.now_s, freshness_s=_HEARTBEAT_S + 2 * _REFRESH_S
+                )
+            except Violation:
+                # Something may be on its way just now.
+                if not looks_left:
+                    raise
+                await self._pass(0.7)
+            else:
+                break
+
+    async def _pass(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self.invariants.violation is not None:
+            raise self.invariants.violation
+        for instance in self.instances:
+            if instance.failure is not None:
+                raise Violation(f"{instance.process} ended: {instance.failure!r}")
+
+    # What happens
+
+    def _create_topic(self) -> str:
+        self._topics += 1
+        name = f"topic-{self._topics}"
+        self.kafka.create_topic(name, self._random.randint(1, 3))
+        return name
+
+    def _source_topics(self) -> list[str]:
+        return [name for name in self.kafka.topics if name.startswith("topic-")]
+
+    def _grow(self) -> None:
+        for name in self._source_topics():
+            for log in self.kafka.topics[name].logs:
+                log.grow(self._random.choice((0, 1, 10, 1_000)), self._loop.now_s)
+
+    def _running(self) -> list[SimulatedQuery]:
+        return [query for query in self.queries.values() if query.life == "running"]
+
+    def _batch(self) -> None:
+        for query in self._running():
+            query.complete_batch(self._random.choice((0.0, 0.5, 1.0, 1.0)))
+
+    def _start_query(self) -> None:
+        if len(self.queries) >= _MOST_QUERIES:
+            return
+        topics = self._source_topics()
+        chosen = self._random.sample(topics, self._random.randint(1, min(2, len(topics))))
+        query = SimulatedQuery(self.kafka, self._random, len(self.queries) + 1, sorted(chosen))
+        self.queries[query.query_id] = query
+        query.start()
+        self.trace.add(f"{query.name} starts on {query.topics}")
+
+    def _end_query(self) -> None:
+        if running := self._running():
+            query = self._random.choice(running)
+            query.end(self._random.choice(("dead", "dead", "finished", "failed")))
+            self.trace.add(f"{query.name}: {query.life}")
+
+    def _restart_query(self) -> None:
+        query = self._random.choice(list(self.queries.values()))
+        if query.life == "running":
+            query.end("dead")
+        query.start()
+        self.trace.add(f"{query.name} starts again")
+
+    def _join(self) -> None:
+        if len(self.instances) < _MOST_INSTANCES:
+            self._names += 1
+            name = f"instance-{self._names}"
+            instance = Instance(self._loop, self.kafka, self._settings, name)
+            self.instances.append(instance)
+            self._started.append(instance)
+            self.trace.add(f"{name} joins")
+
+    def _leave(self) -> None:
+        if len(self.instances) > 1:
+            instance = self._random.choice(self.instances)
+            if instance.process.stands_still:
+                return
+            self.instances.remove(instance)
+            self.trace.add(f"{instance.process} leaves")
+            instance.leave()
+
+    def _kill(self) -> None:
+        if self.instances:
+            instance = self._random.choice(self.instances)
+            self.instances.remove(instance)
+            self.trace.add(f"{instance.process} is killed")
+            instance.kill()
+
+    def _kill_all(self) -> None:
+        while self.instances:
+            self._kill()
+
+    def _stand_still(self) -> None:
+        if self.instances:
+            instance = self._random.choice(self.instances)
+            if not instance.process.stands_still:
+                seconds = self._random.choice((1.0, 10.0, 20.0, 70.0))
+                self.trace.add(f"{instance.process} stands still for {seconds:g} s")
+                instance.stand_still()
+                self._loop.call_world(seconds, self._go_on, instance)
+
+    def _go_on(self, instance: Instance) -> None:
+        if instance.process.stands_still:
+            self.trace.add(f"{instance.process} goes on")
+            instance.go_on()
+
+    def _lose(self) -> None:
+        self.kafka.network.loss = self._random.choice((0.0, 0.02, 0.2))
+        self.trace.add(f"the network loses {self.kafka.network.loss:.0%}")
+
+    def _cut_off(self) -> None:
+        seconds = self._random.choice((5.0, 30.0, 120.0))
+        self.trace.add(f"Kafka is away for {seconds:g} s")
+        self.kafka.network.is_away = True
+        self._loop.call_world(seconds, setattr, self.kafka.network, "is_away", False)
+
+    def _move_leader(self) -> None:
+        topic = self.kafka.topics[self._random.choice(self._source_topics())]
+        number = self._random.randrange(len(topic.logs))
+        topic.logs[number].leader = self._random.choice([None, *self.kafka.nodes])
+        self.trace.add(f"{topic.name}[{number}] is led by {topic.logs[number].leader}")
+
+    def _retain(self) -> None:
+        topic = self.kafka.topics[self._random.choice(self._source_topics())]
+        for log in topic.logs:
+            log.delete_before(log.end - self._random.choice((0, 10, 1_000)))
+        self.trace.add(f"retention deletes records of {topic.name}")
+
+    def _create_anew(self) -> None:
+        name = self._random.choice(self._source_topics())
+        partitions = len(self.kafka.topics[name].logs)
+        self.kafka.delete_topic(name)
+        self.kafka.create_topic(name, partitions)
+        self.trace.add(f"{name} is created anew")
+
+    def _add_partition(self) -> None:
+        topic = self.kafka.topics[self._random.choice(self._source_topics())]
+        self.kafka.add_partition(topic.name)
+        self.trace.add(f"{topic.name} has {len(topic.logs)} partitions")
+
+
+def simulate(seed: int, hours: float) -> Trace:
+    """Run a seed; what happened. Raises Violation, with the end of the trace."""
+    with virtual_time(seed) as loop, ExitStack() as stack:
+        for target, value in _INTERVALS.items():
+            stack.enter_context(mock.patch(target, value))
+        asyncio.set_event_loop(loop)
+        world = World(loop, seed)
+        stack.enter_context(in_place_of_kafka(world.kafka))
+        handler = stack.enter_context(_errors())
+        try:
+            loop.run_until_complete(world.run(hours))
+            if handler.lines:
+                raise Violation(f"it logs an error: {handler.lines[0]}")
+        except Violation as violation:
+            world.trace.add(str(violation))
+            raise Violation(f"seed {seed}: {violation}\n{world.trace.end()}") from violation
+        finally:
+            _end_tasks(loop)
+        return world.trace
+
+
+def _end_tasks(loop: VirtualLoop) -> None:
+    """What a process that died was waiting for never comes."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=60.0))
+
+
+class _Errors(logging.Handler):
+    """Errors that processes log while they live."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = current_process()
+        if process is None or process.is_alive:
+            self.lines.append(self.format(record))
+
+
+@contextmanager
+def _errors() -> Iterator[_Errors]:
+    """Of every package; warnings, which faults cause, are not shown meanwhile."""
+    handler, loggers = _Errors(), [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield handler
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.propagate = True
+
+
+def _settings() -> ResolvedSettings:
+    return Settings(
+        bootstrap_servers="broker:9000",
+        refresh_interval_s=_REFRESH_S,
+        heartbeat_s=_HEARTBEAT_S,
+        publish_interval_s=1.0,
+        earliest_interval_s=60.0,
+        metadata_interval_s=60.0,
+    ).resolved()
