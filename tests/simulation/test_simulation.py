@@ -11,8 +11,8 @@ import pytest
 from tests.simulation.world import simulate
 
 _HOURS = 4.0
-_SEEDS = 250
-_PARTS = 25
+_SEEDS = 40
+_PARTS = 10
 
 
 def test_a_seed_is_replayed_exactly() -> None:
