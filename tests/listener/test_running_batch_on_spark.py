@@ -109,7 +109,8 @@ def test_a_task_that_runs_far_longer_than_the_others_is_named(
     assert straggler.running_s > 3 * straggler.mean_task_s
     # There is one core.
     assert (batch.batch_id, batch.tasks_total) == (0, 8)
-    assert (batch.tasks_done, batch.tasks_running) == (5, 1)
+    # The one before it may have ended between two reads.
+    assert (batch.tasks_done + batch.tasks_running, batch.tasks_done >= 4) == (6, True)
     # It holds up the batch for nobody knows how long.
     assert batch.remaining_s is None
     later = until(queries, query, lambda later: later.observed_at > batch.observed_at + 1000)
