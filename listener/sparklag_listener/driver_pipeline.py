@@ -135,16 +135,6 @@ class DriverPipeline:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    @property
-    def spark_is_lost(self) -> bool:
-        """Whether the JVM, or the session on the server, must be gone."""
-        return self._poller.is_lost
-
-    @property
-    def spark_answers(self) -> bool:
-        """Whether the last poll reached Spark."""
-        return not self._poller.lost_connections
-
     def stop_polling(self) -> None:
         """Stop all calls to Spark."""
         if self._polling is not None:
@@ -154,16 +144,20 @@ class DriverPipeline:
         """Wait until the events of queries that run already are polled, or Spark did not answer."""
         await self._poller.first_poll.wait()
 
-    async def poll_once(self, *, may_be_stopping: bool = False) -> None:
+    async def poll_once(self, *, by_sigterm: bool) -> None:
         """Poll for what has come since the last poll. After `stop_polling`."""
-        await self._poller.run_once(may_be_stopping=may_be_stopping)
+        await self._poller.run_once(may_be_stopping=by_sigterm)
 
     async def observe_all(self) -> None:
         """Wait until all events are observations."""
         await self._events.join()
 
-    def end_runs(self, driver_end: DriverEnd, exception: str | None) -> None:
-        """The last observation of each query that still runs."""
+    def end_runs(self, driver_end: DriverEnd, exception: str | None, *, by_sigterm: bool) -> None:
+        """The last observation of each query that still runs; none where the JVM was killed."""
+        # SIGTERM to both processes ends the JVM too, just before this one.
+        is_killed = self._poller.is_lost if by_sigterm else self._poller.lost_connections > 0
+        if is_killed and exception is None:
+            return
         for run_id, query_id in self._observer.runs().items():
             end = Terminated(query_id, run_id, exception, epoch_ms(), driver_end)
             self._events.put(PolledEvent(end, lost=False))

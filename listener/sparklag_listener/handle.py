@@ -51,6 +51,8 @@ class ObserverHandle:
         self._process_id = os.getpid()
         self._closed = False
         self._shutdown: asyncio.Task[None] | None = None
+        self._driver_end: DriverEnd = "closed"
+        self._exception: str | None = None
         self._stats = Stats()
         self._record = record
         self._loop = BackgroundLoop()
@@ -91,23 +93,13 @@ class ObserverHandle:
         Idempotent, never raises; concurrent calls wait for the same shutdown. Observations that
         could not be published in time are counted as dropped and logged.
         """
-        self._close(timeout_s, "closed", None)
-
-    def _exit(self, timeout_s: float) -> None:
-        """Close as the process ends."""
-        if self._session.ends_with_process:
-            self._close(timeout_s, "exited", unhandled_error())
-        else:
-            self.close(timeout_s)
-
-    def _close(self, timeout_s: float, driver_end: DriverEnd, exception: str | None) -> None:
         if self._is_fork():
             return
         self._closed = True
         timeout_s = max(timeout_s, _MIN_CLOSE_S)
         deadline_s = time.monotonic() + timeout_s
         try:
-            shutdown = self._loop.submit(self._await_shutdown(deadline_s, driver_end, exception))
+            shutdown = self._loop.submit(self._await_shutdown(deadline_s))
         except RuntimeError:
             # Closed before.
             return
@@ -122,6 +114,12 @@ class ObserverHandle:
             _log.warning("sparklag: did not close cleanly: %s: %s", type(error).__name__, error)
         self._loop.stop(max(_STOP_TIMEOUT_S, deadline_s - time.monotonic()))
         process_exit.unregister(self._exit)
+
+    def _exit(self, timeout_s: float) -> None:
+        """Close as the process ends."""
+        if self._session.ends_with_process:
+            self._driver_end, self._exception = "exited", unhandled_error()
+        self.close(timeout_s)
 
     def __enter__(self) -> ObserverHandle:
         return self
@@ -170,38 +168,28 @@ class ObserverHandle:
     def _is_fork(self) -> bool:
         return os.getpid() != self._process_id
 
-    async def _await_shutdown(
-        self, deadline_s: float, driver_end: DriverEnd, exception: str | None
-    ) -> None:
+    async def _await_shutdown(self, deadline_s: float) -> None:
         """Shut down once. It continues when a signal interrupts the caller."""
         if self._shutdown is None:
-            self._shutdown = asyncio.create_task(self._shut_down(deadline_s, driver_end, exception))
+            self._shutdown = asyncio.create_task(self._shut_down(deadline_s))
         await asyncio.shield(self._shutdown)
 
-    async def _shut_down(
-        self, deadline_s: float, driver_end: DriverEnd, exception: str | None
-    ) -> None:
+    async def _shut_down(self, deadline_s: float) -> None:
         self._pipeline.stop_polling()
-        poll = self._pipeline.poll_once(may_be_stopping=process_exit.by_sigterm)
+        poll = self._pipeline.poll_once(by_sigterm=process_exit.by_sigterm)
         await _at_most(_share(deadline_s, 0.4), poll)
         unregister = asyncio.to_thread(self._session.stop_listening, _share(deadline_s, 0.4))
         await _at_most(_share(deadline_s, 0.5), unregister)
         await _at_most(_share(deadline_s, 0.3), self._pipeline.observe_all())
-        if self._knows_end(exception):
-            self._pipeline.end_runs(driver_end, exception)
+        self._pipeline.end_runs(
+            self._driver_end, self._exception, by_sigterm=process_exit.by_sigterm
+        )
         await _at_most(_share(deadline_s, 0.7), self._pipeline.flush())
         self._running.cancel()
         await _at_most(
             _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
         )
         self._pipeline.drop_remaining()
-
-    def _knows_end(self, exception: str | None) -> bool:
-        """False where the JVM was killed. One that ends beside a process that is terminated is
-        not, or not for long."""
-        if exception is not None or self._pipeline.spark_answers:
-            return True
-        return process_exit.by_sigterm and not self._pipeline.spark_is_lost
 
 
 def _share(deadline_s: float, share: float) -> float:

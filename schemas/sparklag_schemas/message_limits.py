@@ -98,9 +98,9 @@ def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:
         yield from named.values()
 
 
-def _batch_times(message: Observation | LagEvent) -> tuple[int | None, ...]:
-    completed, running = message.batch, message.running_batch
-    return (
-        completed.started_at if completed is not None else None,
-        *((running.observed_at, running.progressed_at) if running is not None else ()),
-    )
+def _batch_times(message: Observation | LagEvent) -> Iterator[int]:
+    if message.batch is not None:
+        yield message.batch.started_at
+    running = message.running_batch
+    if running is not None:
+        yield from (running.started_at, running.observed_at, running.progressed_at)

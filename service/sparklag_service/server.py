@@ -78,10 +78,7 @@ async def run_until_http_ends(
     state = InstanceState(pipeline)
     http = HttpServer(state)
     if until_signal:
-        # Before anything runs that is to be drained. uvicorn takes the signals over as it starts,
-        # and raises them again as it ends: they must not kill the process then.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, http.handle_exit, number, None)
+        end_by_signals(http)
 
     async def serve_http() -> None:
         try:
@@ -96,6 +93,16 @@ async def run_until_http_ends(
         await run_in_layers(
             [pipeline.run()], _pushing(state), [serve_http()], cancel_again_s=2 * timeout_s
         )
+
+
+def end_by_signals(http: HttpServer) -> None:
+    """Before anything runs that is to be drained. uvicorn takes the signals over as it starts, and
+    raises them again as it ends: they must not kill the process then."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # asyncio gets the signal beside uvicorn. Not `handle_exit`: it takes that for a second
+        # Ctrl-C, and cuts off open requests.
+        loop.add_signal_handler(number, setattr, http, "should_exit", True)
 
 
 def _pushing(state: InstanceState) -> list[Coroutine[Any, Any, None]]:

@@ -13,6 +13,7 @@ from sparklag_schemas import (
     LagEvent,
     MalformedMessage,
     Observation,
+    RunningBatch,
     decode_lag_event,
     decode_observation,
     encode,
@@ -141,3 +142,14 @@ def test_a_time_is_no_later_than_a_few_minutes_after_it_was_written(field: str) 
         limits.check(msgspec.structs.replace(message, **{field: _NOW_MS + 299_000}), _NOW_MS)
         with pytest.raises(FutureTime, match="which clock is wrong"):
             limits.check(msgspec.structs.replace(message, **{field: _NOW_MS + 301_000}), _NOW_MS)
+
+
+@pytest.mark.parametrize("field", ["started_at", "observed_at", "progressed_at"])
+def test_a_time_of_the_running_batch_is_one_too(field: str) -> None:
+    limits = MessageLimits(LimitSettings())
+    running = RunningBatch(started_at=_NOW_MS, observed_at=_NOW_MS, progressed_at=_NOW_MS)
+    late = msgspec.structs.replace(running, **{field: _NOW_MS + 301_000})
+    for message in (observation(), lag_event()):
+        limits.check(msgspec.structs.replace(message, running_batch=running), _NOW_MS)
+        with pytest.raises(FutureTime, match="which clock is wrong"):
+            limits.check(msgspec.structs.replace(message, running_batch=late), _NOW_MS)

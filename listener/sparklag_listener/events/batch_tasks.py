@@ -17,6 +17,10 @@ _STRAGGLER_S: Final = 5.0
 """and at least so long."""
 
 
+def _is_long(running_s: float, mean_s: float) -> bool:
+    return running_s > max(_STRAGGLER_FACTOR * mean_s, _STRAGGLER_S)
+
+
 class Job(Struct, frozen=True, rename="camel"):
     """Spark's JobData of an active job."""
 
@@ -62,7 +66,8 @@ class Stage(Struct, frozen=True, rename="camel"):
     def remaining_s(self, now_ms: int) -> float | None:
         """Until its tasks are done, if they take as long as the completed ones. None: not known."""
         mean_s, running = self.mean_task_s, self.num_active_tasks
-        if mean_s is None or not running:
+        # Spark counts wrongly where it dropped events: below 0 too.
+        if mean_s is None or running <= 0:
             return None
         elapsed_s, done = self.elapsed_s(now_ms), self.num_complete_tasks
         # The run time is without what Spark needs between tasks, which counts for short ones.
@@ -79,7 +84,7 @@ class Stage(Struct, frozen=True, rename="camel"):
         return (
             mean_s is not None
             and 0 < self.num_active_tasks <= self.num_complete_tasks
-            and self.elapsed_s(now_ms) > max(_STRAGGLER_FACTOR * mean_s, _STRAGGLER_S)
+            and _is_long(self.elapsed_s(now_ms), mean_s)
         )
 
 
@@ -129,7 +134,7 @@ class BatchTasks:
         stages = [s for s in stages if any(s.stage_id in job.stage_ids for job in jobs)]
         done = ended + sum(min(job.num_completed_indices, job.num_tasks) for job in jobs)
         self._set_progress(jobs, stages, done, now_ms)
-        straggler = _longest(stages, oldest_task_of, now_ms)
+        straggler = _straggler(stages, oldest_task_of, now_ms)
         means_s = [stage.mean_task_s for stage in stages if stage.mean_task_s is not None]
         return RunningBatch(
             batch_id=self.batch_id,
@@ -174,7 +179,7 @@ def _remaining_s(jobs: Sequence[Job], stages: Sequence[Stage], now_ms: int) -> f
     return bounded_s(round(max(known_s), 3))
 
 
-def _longest(
+def _straggler(
     stages: Sequence[Stage], oldest_task_of: OldestTaskOf, now_ms: int
 ) -> Straggler | None:
     stragglers = []
@@ -186,7 +191,7 @@ def _longest(
         if task is None:
             continue
         running_s = (now_ms - task.launched_at_ms) / 1000
-        if running_s > max(_STRAGGLER_FACTOR * mean_s, _STRAGGLER_S):
+        if _is_long(running_s, mean_s):
             straggler = Straggler(
                 stage_id=stage.stage_id,
                 task_index=task.index,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from sparklag_schemas.settings import LimitSettings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
-from sparklag_service.server import bind
+from sparklag_service.server import bind, end_by_signals
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.service.pipelines import pipeline_of
@@ -213,3 +214,14 @@ async def test_where_files_run_out_it_goes_on_and_fills_no_log(tmp_path: Path) -
         await process.communicate(b"\n")
     assert process.returncode == 0, log.read_text()[-2_000:]
     assert log.read_bytes().count(OUT_OF_FILES) < 10
+
+
+async def test_one_ctrl_c_does_not_cut_off_open_requests() -> None:
+    server = HttpServer(InstanceState(pipeline_of(Settings())))
+    with bind("127.0.0.1", 0) as listening:
+        end_by_signals(server)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        await holds(lambda: server.started, "it serves")
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.wait_for(serving, DEADLINE_S)
+    assert not server.force_exit
