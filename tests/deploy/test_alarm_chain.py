@@ -1,4 +1,6 @@
-"""From a query that hangs to the one who is woken: Spark, service, Prometheus, Alertmanager."""
+"""From a query that hangs to the one who is woken: Spark, service, Prometheus, Alertmanager.
+
+A driver that ends in order wakes nobody."""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         Webhook() as webhook,
         alertmanager(programs, tmp_path / "alertmanager", routing(webhook)) as manager,
         scraping(programs, tmp_path / "prometheus", url, alertmanager=manager) as prometheus,
-        process(topics, tmp_path / "driver.log", *driver),
+        process(topics, tmp_path / "driver.log", *driver) as orders,
     ):
         wait_for(lambda: batch_seen(url) >= 2, "batches complete", START_S)
         wait_for(
@@ -86,3 +88,8 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         wait_for(lambda: status(url) == "OK", "the query goes on", START_S)
         wait_for(lambda: bool(webhook.alerts(STALLED, "resolved")), "that is told too", START_S)
         wait_for(lambda: not prometheus.alerts(), "no alarm is left", START_S)
+
+        orders.terminate()
+        finished = 'query:sparklag_query_status:max{query="orders",status="FINISHED"} == 1'
+        wait_for(lambda: bool(prometheus.query(finished)), "the rules see its end", START_S)
+        assert not prometheus.alerts()
