@@ -1,8 +1,7 @@
 """What a look inside a running batch costs the driver, each ten seconds: against a bare look.
 
 A batch of thousands of tasks runs; the queries are listed with their activity, and with the tasks
-of the running batch. A call waits for Java,
-so its time is the cost in both, or more.
+of the running batch. A call waits for Java, so its time is the cost in both, or more.
 """
 
 from __future__ import annotations

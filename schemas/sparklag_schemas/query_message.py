@@ -104,7 +104,7 @@ class RunningBatch(Struct, frozen=True, kw_only=True):
     """The micro-batch that runs, by Spark's jobs, as its driver saw them at `observed_at`.
 
     Tasks are those of the jobs submitted so far; a batch may submit more. A job that begins and
-    ends between two observations (10 s) is not seen.
+    ends between two observations (10 s) is progress, and has no tasks here.
     """
 
     started_at: Annotated[
@@ -129,7 +129,9 @@ class RunningBatch(Struct, frozen=True, kw_only=True):
     ] = 0
     tasks_done: Annotated[Count, Meta(description="Of these, how many are completed.")] = 0
     tasks_running: Annotated[Count, Meta(description="Of these, how many run.")] = 0
-    tasks_failed: Annotated[Count, Meta(description="Failed attempts of tasks.")] = 0
+    tasks_failed: Annotated[
+        Count, Meta(description="Failed attempts of tasks of the jobs that run.")
+    ] = 0
     mean_task_s: Annotated[
         DurationS | None,
         Meta(

@@ -142,6 +142,30 @@ def test_code_of_the_user_that_hangs_in_the_first_batch_has_no_job(
         go_on.set()
 
 
+def test_a_job_that_ends_between_two_looks_is_progress(spark: SparkSession, start: Start) -> None:
+    work, worked, leave = threading.Event(), threading.Event(), threading.Event()
+
+    def work_once(batch: Any, batch_id: int) -> None:
+        work.wait(200)
+        batch.count()
+        worked.set()
+        leave.wait(200)
+
+    try:
+        queries = ClassicQueries(spark)
+        query = start(1, "0", work_once)
+        before = until(queries, query, lambda batch: batch.batch_id == 0)
+        work.set()
+        wait_for(worked.is_set, "its job has ended")
+        after = until(queries, query, lambda batch: batch.jobs == 0)
+        assert after.progressed_at > before.progressed_at
+        later = until(queries, query, lambda later: later.observed_at > after.observed_at)
+        assert later.progressed_at == after.progressed_at
+    finally:
+        work.set()
+        leave.set()
+
+
 def test_jobs_that_have_ended_count_and_queries_are_kept_apart(
     spark: SparkSession, start: Start
 ) -> None:
@@ -191,5 +215,5 @@ def test_a_spark_that_does_not_tell_its_jobs_costs_the_field_alone(
 
     wait_for(runs, "it runs")
     assert runs()
-    told = [record.getMessage() for record in caplog.records if "active jobs" in record.message]
-    assert told == ["sparklag: Spark does not tell its active jobs: there is no statusStore"]
+    logged = [record.getMessage() for record in caplog.records if "active jobs" in record.message]
+    assert logged == ["sparklag: cannot read Spark's active jobs: there is no statusStore"]

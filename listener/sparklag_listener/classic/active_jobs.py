@@ -28,6 +28,8 @@ class ActiveJobs:
     def __init__(self, jvm: Any, context: Any) -> None:
         self._store = context.statusStore()
         self._scheduler = context.taskScheduler()
+        self._job_ids = context.statusTracker().getJobIdsForGroup
+        self._stream = jvm.java.util.Arrays.stream
         self._running = jvm.java.util.List.of(jvm.org.apache.spark.JobExecutionStatus.RUNNING)
         self._ordering = getattr(getattr(jvm.scala.math, "Ordering$Long$"), "MODULE$")
         self._json = _mapper(jvm).writeValueAsString
@@ -38,6 +40,10 @@ class ActiveJobs:
         jobs = _jobs.decode(self._json(self._store.jobsList(self._running)))
         stages = _stages.decode(self._json(self._store.activeStages())) if jobs else []
         return jobs, stages
+
+    def newest_job(self, run_id: str) -> int:
+        """The id of the run's last job, also where that has ended. 4 Py4J commands. -1: none."""
+        return int(self._stream(self._job_ids(run_id)).max().orElse(-1))
 
     def oldest_task(self, stage: Stage) -> OldestTask | None:
         """11 Py4J commands. None where it has just ended, or this Spark does not tell."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -198,8 +199,9 @@ class ClassicQueries:
             if self._active_jobs is None:
                 self._active_jobs = ActiveJobs(self._jvm, self._context)
             jobs, stages = self._active_jobs.read()
+            look = partial(self._running_batch, self._active_jobs, jobs, stages)
             return tuple(
-                replace(query, running_batch=self._running_batch(query.run_id, jobs, stages))
+                replace(query, running_batch=look(query.run_id))
                 if query.activity == "running"
                 else query
                 for query in queries
@@ -209,11 +211,11 @@ class ClassicQueries:
             # errors.
             if not self._are_tasks_unknown:
                 self._are_tasks_unknown = True
-                _log.debug("sparklag: Spark does not tell its active jobs: %s", brief(error))
+                _log.debug("sparklag: cannot read Spark's active jobs: %s", brief(error))
             return queries
 
     def _running_batch(
-        self, run_id: str, jobs: Sequence[Job], stages: Sequence[Stage]
+        self, active: ActiveJobs, jobs: Sequence[Job], stages: Sequence[Stage], run_id: str
     ) -> RunningBatch:
         run, now_ms = self._runs[run_id], epoch_ms()
         tasks = run.tasks
@@ -221,9 +223,10 @@ class ClassicQueries:
             tasks = run.tasks = BatchTasks(run.batch_id, now_ms)
         if tasks.batch_id is None:
             tasks.batch_id = _planned_batch(run)
-        assert self._active_jobs is not None
         of_run = [job for job in jobs if job.job_group == run_id]
-        return tasks.observe(of_run, stages, self._active_jobs.oldest_task, now_ms)
+        # Many short jobs may all fall between two looks.
+        newest = max(job.job_id for job in of_run) if of_run else active.newest_job(run_id)
+        return tasks.observe(of_run, stages, active.oldest_task, now_ms, newest)
 
     def _track(self, query: Any) -> _Run:
         run_id = str(query.runId().toString())

@@ -123,8 +123,10 @@ class BatchTasks:
         stages: Sequence[Stage],
         oldest_task_of: OldestTaskOf,
         now_ms: int,
+        newest_job: int = -1,
     ) -> RunningBatch:
-        """`jobs` of this run that are active, and the active stages of all runs."""
+        """`jobs` of this run that are active, and the active stages of all runs. `newest_job`: the
+        id of the last of its jobs, also where that has ended."""
         if not self._job_tasks and jobs:
             submitted = [job.submission_time for job in jobs if job.submission_time is not None]
             self.started_at_ms = min([self.started_at_ms, *submitted])
@@ -133,7 +135,17 @@ class BatchTasks:
         ended = sum(tasks for job, tasks in self._job_tasks.items() if job not in active)
         stages = [s for s in stages if any(s.stage_id in job.stage_ids for job in jobs)]
         done = ended + sum(min(job.num_completed_indices, job.num_tasks) for job in jobs)
-        self._set_progress(jobs, stages, done, now_ms)
+        # Executors report what running tasks have read and written each 10 s.
+        counts = (
+            newest_job,
+            len(jobs),
+            done,
+            *(stage.num_complete_tasks for stage in stages),
+            sum(stage.input_records + stage.output_records for stage in stages),
+            sum(stage.shuffle_read_records + stage.shuffle_write_records for stage in stages),
+        )
+        if counts != self._counts:
+            self._counts, self.progressed_at_ms = counts, now_ms
         straggler = _straggler(stages, oldest_task_of, now_ms)
         means_s = [stage.mean_task_s for stage in stages if stage.mean_task_s is not None]
         return RunningBatch(
@@ -150,20 +162,6 @@ class BatchTasks:
             remaining_s=None if straggler is not None else _remaining_s(jobs, stages, now_ms),
             straggler=straggler,
         )
-
-    def _set_progress(
-        self, jobs: Sequence[Job], stages: Sequence[Stage], done: int, now_ms: int
-    ) -> None:
-        # Executors report what running tasks have read and written each 10 s.
-        counts = (
-            *(job.job_id for job in jobs),
-            done,
-            *(stage.num_complete_tasks for stage in stages),
-            sum(stage.input_records + stage.output_records for stage in stages),
-            sum(stage.shuffle_read_records + stage.shuffle_write_records for stage in stages),
-        )
-        if counts != self._counts:
-            self._counts, self.progressed_at_ms = counts, now_ms
 
 
 def _remaining_s(jobs: Sequence[Job], stages: Sequence[Stage], now_ms: int) -> float | None:
