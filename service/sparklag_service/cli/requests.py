@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from typing import Final
 
 import httpx
+import msgspec
 
 from sparklag_schemas.redaction import shown_url
 from sparklag_service.errors import RequestRefused, ServiceError
 
 _TIMEOUT_S: Final = 10.0
+
+
+class _Problem(msgspec.Struct):
+    """Of a problem document, what is shown."""
+
+    type: str
+    detail: str
+    query_ids: list[str] = []
 
 
 def request(
@@ -35,14 +44,9 @@ def request(
     if response.is_success:
         return response
     try:
-        document = response.json()
-        detail, kind = document["detail"], document["type"].rpartition("/")[2]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        detail, kind, document = (
-            f"status {response.status_code}: is this a sparklag service?",
-            "",
-            {},
-        )
-    if "query_ids" in document:
-        detail += ": " + ", ".join(document["query_ids"])
-    raise RequestRefused(f"{shown}: {detail}", kind)
+        problem = msgspec.json.decode(response.content, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        detail = f"status {response.status_code}: is this a sparklag service?"
+        raise ServiceError(f"{shown}: {detail}") from error
+    ids = f": {', '.join(problem.query_ids)}" if problem.query_ids else ""
+    raise RequestRefused(f"{shown}: {problem.detail}{ids}", problem.type.rpartition("/")[2])

@@ -13,7 +13,7 @@ from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.printable import first_few, printable
 from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.view.view import View, has_ended
+from sparklag_service.view.view import View, is_live
 
 _CACHED: Final = 16_384
 _MAX_SHOWN: Final = 100
@@ -86,16 +86,16 @@ class GroupOwnership:
         live = []
         for query_id in query_ids:
             entry = self._view.get(query_id)
-            if entry is None or has_ended(entry.event.status):
+            if entry is None or not is_live(entry.event):
                 continue
             if own is None or own.received_s - entry.received_s <= self._silent_after_s:
                 live.append(query_id)
         return live
 
     def has_ended(self, query_id: str) -> bool:
-        """Whether a query is known to run no more."""
+        """Whether a query is known to run no more, or to be observed no more."""
         entry = self._view.get(query_id)
-        return entry is not None and has_ended(entry.event.status)
+        return entry is not None and not is_live(entry.event)
 
     def rivals(self, position: MirroredPosition) -> list[str]:
         """The ids of other queries that are mirrored to the same group, as they share its name.

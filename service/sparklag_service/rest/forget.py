@@ -17,7 +17,7 @@ from sparklag_service.rest.problems import Problem, the_one
 from sparklag_service.rest.request_rules import is_local
 from sparklag_service.view.view import View, is_forgettable
 
-_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "via")
+_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 def add_forget(app: FastAPI, backend: Backend) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import quote, unquote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
-NAME: Final = "name"
-"""Of the convertor, as in `/lag/{query:name}`."""
-
 
 def path_segment(name: str) -> str:
     """`name` as a segment of a path. `.` and `..` are encoded too: as they are, a client takes them
     for steps in the path."""
-    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+    return (
+        name.replace(".", "%2E")
+        if name in (".", "..")
+        else quote(name, "", errors="surrogateescape")
+    )
 
 
 def path_by_segments(scope: Scope) -> str:
@@ -29,7 +29,7 @@ def path_by_segments(scope: Scope) -> str:
 
 
 class _NameConvertor(Convertor[str]):
-    """One segment of such a path."""
+    """One segment of such a path, as in `/lag/{query:name}`."""
 
     regex = "[^/]+"
 
@@ -40,4 +40,4 @@ class _NameConvertor(Convertor[str]):
         return path_segment(value)
 
 
-register_url_convertor(NAME, _NameConvertor())
+register_url_convertor("name", _NameConvertor())

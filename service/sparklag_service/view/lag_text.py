@@ -153,7 +153,9 @@ def _group(event: LagEvent) -> str:
     group = event.group
     if group is None or group.state is None:
         return ""
-    text = f"{group.state}, {group.members or 0:,} members"
+    text = group.state
+    if group.members is not None:
+        text += f", {group.members:,} members"
     if group.members_without_partitions:
         text += f", {group.members_without_partitions:,} of them without partitions"
     return text if group.coordinator is None else f"{text}, coordinator {group.coordinator}"

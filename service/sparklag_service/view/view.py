@@ -44,6 +44,9 @@ class View:
         self._ended: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
         self._ids_by_name: dict[str, set[str]] = {}
+        self._meant: dict[tuple[str, str], LagEvent] = {}
+        """By cluster and name, of queries with a driver: what the name means there, until an event
+        may change that. Thousands of queries that ended may share a name."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -77,21 +80,14 @@ class View:
         return [self._entries[i] for i in ids_with_prefix(prefix, self._entries)]
 
     def successor(self, event: LagEvent) -> str | None:
-        """Of a query that has ended, or whose driver is gone: the id of the one that its name means
-        now, in its cluster. Queries without a driver have neither: they are named by folders."""
-        if event.query is None or event.run_id is None or not has_ended(event.status):
+        """Of a query that no driver speaks of: the id of the one that its name means now, in its
+        cluster. Queries without a driver have neither: they are named by folders."""
+        if event.query is None or event.run_id is None or is_live(event):
             return None
-        others = [
-            entry
-            for entry in self.named(event.query)
-            if entry.event.query_id != event.query_id
-            and entry.event.cluster == event.cluster
-            and entry.event.run_id is not None
-        ]
-        for newest in (entry.event for entry in _meant(others)):
-            if not has_ended(newest.status) or newest.observed_at > event.observed_at:
-                return newest.query_id
-        return None
+        meant = self._meaning(event.cluster, event.query)
+        if meant is None or meant.query_id == event.query_id:
+            return None
+        return meant.query_id if is_live(meant) or _is_newer(meant, event) else None
 
     def put(self, entry: Entry) -> bool:
         """Put an event in; whether it is the newest of its query. Raises OverLimit."""
@@ -111,6 +107,7 @@ class View:
             self._ended.pop(query_id, None)
         if entry.event.query is not None:
             self._ids_by_name.setdefault(entry.event.query, set()).add(query_id)
+            self._outdate_meaning(entry.event, entry.event.query)
         return True
 
     def remove(self, query_id: str) -> None:
@@ -157,22 +154,51 @@ class View:
     def _remove_name(self, event: LagEvent) -> None:
         if event.query is None:
             return
+        self._outdate_meaning(event, event.query)
         ids = self._ids_by_name[event.query]
         ids.discard(event.query_id)
         if not ids:
             del self._ids_by_name[event.query]
 
+    def _meaning(self, cluster: str, name: str) -> LagEvent | None:
+        if (cluster, name) not in self._meant:
+            entries = [
+                entry
+                for entry in self.named(name)
+                if entry.event.cluster == cluster and entry.event.run_id is not None
+            ]
+            if not entries:
+                return None
+            self._meant[cluster, name] = _meant(entries)[0].event
+        return self._meant[cluster, name]
+
+    def _outdate_meaning(self, event: LagEvent, name: str) -> None:
+        meant = self._meant.get((event.cluster, name))
+        if meant is not None and (
+            meant.query_id == event.query_id or is_live(event) or _is_newer(event, meant)
+        ):
+            del self._meant[event.cluster, name]
+
 
 def _meant(entries: list[Entry]) -> list[Entry]:
-    """Those of one name that live; if none does, the newest."""
-    live = [entry for entry in entries if not has_ended(entry.event.status)]
+    """Those of one name that are live; if none is, the newest."""
+    live = [entry for entry in entries if is_live(entry.event)]
     return live or sorted(entries, key=lambda entry: entry.event.observed_at)[-1:]
 
 
+def _is_newer(event: LagEvent, other: LagEvent) -> bool:
+    return event.observed_at > other.observed_at
+
+
 def is_forgettable(event: LagEvent) -> bool:
-    """Whether nothing speaks of the query any more: its driver has ended, or is gone; without a
-    driver, neither its checkpoint nor its group can be read."""
-    return has_ended(event.status) if event.run_id is not None else event.status == "UNKNOWN"
+    """Whether nothing speaks of the query any more: no driver does; without one, neither its
+    checkpoint nor its group can be read."""
+    return not is_live(event) if event.run_id is not None else event.status == "UNKNOWN"
+
+
+def is_live(event: LagEvent) -> bool:
+    """Whether its driver speaks of it still: it has not ended, is not dead, and observes it."""
+    return not has_ended(event.status) and event.driver_end != "closed"
 
 
 def has_ended(status: str) -> bool:

@@ -113,10 +113,15 @@ def group(committed: Marked) -> dict[str, CommittedTopic]:
 
 
 def decided(
-    committed: Marked, *, others: str = "OK", heard_s: float = 0, **fields: Any
+    committed: Marked,
+    *,
+    others: str = "OK",
+    heard_s: float = 0,
+    end: str | None = None,
+    **fields: Any,
 ) -> CommitDecision:
     """Of `orders` at {0: 5, 1: 5}, seen at 100 and heard at 0 s, where another of its name is
-    `others`, and was heard at `heard_s`."""
+    `others`, was heard at `heard_s`, and has `end` for its `driver_end`."""
     position = MirroredPosition(
         **{
             "query_id": ME,
@@ -130,7 +135,12 @@ def decided(
     view = View()
     for query_id, status in ((ME, "OK"), (OTHER, others)):
         if status:
-            event = lag_event(query_id=query_id, query="orders", status=status)
+            event = lag_event(
+                query_id=query_id,
+                query="orders",
+                status=status,
+                driver_end=end if query_id == OTHER else None,
+            )
             view.put(Entry(event, encode(event), 0.0 if query_id == ME else heard_s, 0, 0))
     ownership = GroupOwnership(plan(), view, "default", 30.0)
     return decide_commit(position, group(committed), ownership)
@@ -166,6 +176,7 @@ def theirs(*numbers: int, at: int = 90) -> Marked:
         pytest.param(theirs(0, 1), {"heard_s": -31.0}, ALL, id="of one that nobody speaks of"),
         pytest.param({}, {"heard_s": -31.0}, ALL, id="the other one is not spoken of"),
         pytest.param({}, {"others": "FINISHED"}, ALL, id="the other one has ended"),
+        pytest.param({}, {"end": "closed"}, ALL, id="the other one is observed no more"),
         pytest.param({}, {"name": None}, ALL, id="without a name there are no others"),
     ],
 )

@@ -18,6 +18,7 @@ DEAD = lag_event(query_id="dead-1", status="STOP")
 EVENTS = (
     DEAD,
     lag_event(query_id="dead-2", query="a/b", status="FAILED"),
+    lag_event(query_id="closed", status="UNKNOWN", driver_end="closed"),
     lag_event(query_id="lives", query="returns", status="STALL"),
     lag_event(query_id="no folder", query=None, run_id=None, origin="checkpoint", status="UNKNOWN"),
     lag_event(query_id="folder", query=None, run_id=None, origin="checkpoint", status="STOP"),
@@ -47,7 +48,7 @@ class Forgetting(InstanceState):
 
 @pytest.mark.parametrize(
     ("wanted", "forgotten"),
-    [("dead-1", "dead-1"), ("dead-2", "dead-2"), ("no f", "no folder")],
+    [("dead-1", "dead-1"), ("dead-2", "dead-2"), ("clos", "closed"), ("no f", "no folder")],
 )
 async def test_one_that_nothing_speaks_of_is_forgotten_by_its_id_or_the_beginning_of_that(
     wanted: str, forgotten: str
@@ -97,6 +98,7 @@ async def test_a_tombstone_that_is_not_acknowledged_is_no_success() -> None:
         # A proxy on this machine, for somebody elsewhere.
         ("loopback", "127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, 403),
         ("loopback", "127.0.0.1", {"via": "1.1 proxy"}, 403),
+        ("loopback", "127.0.0.1", {"x-real-ip": "10.1.2.3"}, 403),
         ("anywhere", "10.1.2.3", {}, 204),
         ("off", "127.0.0.1", {}, 403),
     ],

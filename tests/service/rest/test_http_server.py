@@ -157,6 +157,7 @@ async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -
         ("lives", 1, "query lives is OK: its driver, checkpoint or group speaks"),
         ("orders", 2, "'orders' is a name, not an id: lives"),
         ("other", 2, "no query has the name or id 'other'"),
+        ("\udcff", 2, "no query has the name or id '\ufffd'"),
     ],
 )
 async def test_what_is_not_forgotten_is_one_line_and_an_exit_code(

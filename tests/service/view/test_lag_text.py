@@ -183,6 +183,7 @@ def test_a_group_commits_and_has_no_batches() -> None:
     assert lines_of(group)["batch"] == "committed 1 s ago, 0.2/s"
     expected = "Stable, 3 members, 1 of them without partitions, coordinator 2"
     assert lines_of(group)["group"] == expected
+    assert lines_of(lag_event(group=ConsumerGroup(state="Dead")))["group"] == "Dead"
     assert "group" not in lines_of(lag_event(group=ConsumerGroup(coordinator=2)))
     assert lines_of(group)["known"].startswith("by Kafka")
 

@@ -9,7 +9,7 @@ import pytest
 from sparklag_schemas import Status, decode_lag_event, encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
-from sparklag_service.view.view import Entry, View
+from sparklag_service.view.view import Entry, View, is_forgettable
 from tests.messages import QUERY_ID, lag_event
 
 
@@ -97,8 +97,7 @@ def test_one_that_ended_is_followed_by_the_one_that_its_name_means_now() -> None
     view = View()
     old, lives = lag_event(query_id="old", status="STOP"), lag_event(query_id="old")
     assert view.successor(old) is None
-    # Its own entry is older than its event.
-    view.put(entry(query_id="old"))
+    view.put(Entry(old, encode(old), 0.0, 0, 0))
     view.put(entry(query_id="elsewhere", cluster="west"))
     view.put(entry(query_id="a folder", run_id=None))
     view.put(entry(query_id="before", status="STOP", observed_at=old.observed_at - 1))
@@ -111,6 +110,48 @@ def test_one_that_ended_is_followed_by_the_one_that_its_name_means_now() -> None
     view.remove("newest")
     view.remove("new")
     assert view.successor(old) is None
+
+
+def test_one_that_is_observed_no_more_is_not_live_and_may_be_followed() -> None:
+    view = View()
+    closed = lag_event(query_id="closed", status="UNKNOWN", driver_end="closed")
+    view.put(Entry(closed, encode(closed), 0.0, 0, 0))
+    assert found(view, "orders") == ["closed"]
+    assert is_forgettable(closed)
+    view.put(entry(query_id="new"))
+    assert found(view, "orders") == ["new"]
+    assert view.successor(closed) == "new"
+    view.put(entry(query_id="new", status="STOP", observed_at=closed.observed_at + 1))
+    assert view.successor(closed) == "new"
+
+
+class CountedLookups(View):
+    """Counts how often all queries of a name are gone through."""
+
+    lookups = 0
+
+    def named(self, name: str) -> list[Entry]:
+        self.lookups += 1
+        return super().named(name)
+
+
+def test_the_successor_of_many_that_share_a_name_is_looked_up_when_it_may_be_another() -> None:
+    view = CountedLookups()
+    ended = [
+        lag_event(query_id=f"q{number}", status="FINISHED", observed_at=number)
+        for number in range(100)
+    ]
+    for event in ended:
+        view.put(Entry(event, encode(event), 0.0, 0, 0))
+    for event in ended:
+        # It is published again, as it was.
+        view.put(Entry(event, encode(event), 0.0, 0, 0))
+        assert view.successor(event) == ("q99" if event.query_id != "q99" else None)
+    assert view.lookups <= 2
+    view.put(entry(query_id="newest", status="FAILED", observed_at=200))
+    assert {view.successor(event) for event in ended} == {"newest"}
+    view.remove("newest")
+    assert view.successor(ended[0]) == "q99"
 
 
 @pytest.mark.parametrize("fields", [{"query": None}, {"run_id": None}])
