@@ -123,14 +123,15 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
             assert again["run_id"] != dead["run_id"]
 
 
-def test_with_the_service_embedded_the_driveranswers_for_its_query(
+def test_with_the_service_embedded_the_driver_answers_for_its_queries(
     kafka: LocalKafka, topics: Topics, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoint"
     checkpoint = Checkpoint(folder)
     topics.order(600)
     arguments = ["tests.drivers.embedded", kafka.bootstrap_servers, topics.orders, str(folder)]
-    with process(topics, tmp_path / "driver.log", *arguments, stdout=subprocess.PIPE) as driver:
+    log = tmp_path / "driver.log"
+    with process(topics, log, *arguments, stdout=subprocess.PIPE) as driver:
         url = driver.stdout.readline().decode().strip()
         wait_for(lambda: batch_seen(url) >= 1, "a batch was observed", START_S)
         wait_for(
@@ -141,6 +142,14 @@ def test_with_the_service_embedded_the_driveranswers_for_its_query(
         event = answer(f"{url}/lag/orders")
         assert event is not None
         assert event["measured_by"] == "embedded"
+
+        def is_warned_of() -> bool:
+            loop = answer(f"{url}/lag/loop")
+            reads = f"it never catches up: it also reads {topics.lag}, a topic of sparklag's own"
+            return loop is not None and loop["status"] == "WARN" and reads in loop["reason"]
+
+        wait_for(is_warned_of, "the query that reads its own lag is told so", START_S)
+        assert f"also matches sparklag's own {topics.lag}" in log.read_text()
         driver.terminate()
         assert driver.wait(60) == -signal.SIGTERM
         # The last word is its own: no other service takes its query over for dead.

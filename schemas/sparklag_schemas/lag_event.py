@@ -175,8 +175,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     superseded_by: Annotated[
         Name | None,
         Meta(
-            description="Id of the query that has the name now: this one has ended, or its driver"
-            " is gone, and another of its name and cluster lives or was seen later. Null: none."
+            description="Id of the query that has the name now: no driver speaks of this one, and"
+            " another of its name and cluster is live or was seen later. Null: none."
         ),
     ] = None
     observation_offset: Annotated[

@@ -1,10 +1,12 @@
-"""A driver with the whole service inside: prints where that answers, and runs until SIGTERM.
+"""A driver with the whole service inside: prints where that answers, and runs until SIGTERM. Its
+second query also reads what the service publishes.
 
 Arguments: bootstrap servers, topic, checkpoint.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -15,6 +17,16 @@ if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint = sys.argv[1:]
     spark = build_session()
     handle = observe(spark, embedded=True, http_port=0)
+    (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribePattern", f"{topic}|{os.environ['SPARKLAG_LAG_TOPIC']}")
+        .load()
+        .writeStream.format("noop")
+        .queryName("loop")
+        .trigger(processingTime="1 second")
+        .start()
+    )
     query = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
