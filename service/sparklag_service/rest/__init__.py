@@ -1,2 +1,1 @@
-"""The REST interface. Every response is from memory: no GET but that of `/offsets`
-touches Kafka."""
+"""The REST interface, from memory: no GET touches Kafka, but that of `/offsets`."""
