@@ -18,7 +18,6 @@ from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.errors import KAFKA_FAILURES, OneGroupPerRequest
 from sparklag_kafka.protocol.describe_groups import (
     DEAD,
-    ConsumerGroupDescribeRequest,
     DescribeGroupsRequest,
     GroupDescription,
 )
@@ -111,13 +110,13 @@ async def describe_groups(
 ) -> dict[str, GroupDescription]:
     """Each of these groups, at most GROUPS_PER_REQUEST, by its coordinator. Raises one of
     KAFKA_FAILURES."""
-    response = await connection.send(DescribeGroupsRequest(groups))
+    response = await connection.send(DescribeGroupsRequest(groups, classic=True))
     # In a thread: a group may have many members.
     described: dict[str, GroupDescription] = await asyncio.to_thread(response.decode)
     dead = [group for group, description in described.items() if description.state == DEAD]
     if dead:
         try:
-            response = await connection.send(ConsumerGroupDescribeRequest(dead))
+            response = await connection.send(DescribeGroupsRequest(dead, classic=False))
         except IncompatibleBrokerVersion:
             return described  # it has classic groups only
         newer: dict[str, GroupDescription] = await asyncio.to_thread(response.decode)

@@ -1,4 +1,4 @@
-"""DescribeGroups, and ConsumerGroupDescribe of KIP-848, each for many groups. Pure.
+"""DescribeGroups, and ConsumerGroupDescribe of KIP-848, in aiokafka's types (ADR 0017). Pure.
 
 A coordinator describes a group in the request of its protocol. To DescribeGroups one of KIP-848 is
 Dead, as is a group that it does not know.
@@ -6,21 +6,28 @@ Dead, as is a group that it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from functools import partial
-from struct import Struct
-from typing import Final, NamedTuple
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+from aiokafka.protocol.admin import DescribeGroupsRequest_v0, DescribeGroupsResponse_v0
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+)
 
 from sparklag_kafka.errors import ResponseUnreadable
-from sparklag_kafka.protocol.encoding import (
-    PreparedRequest,
-    Reader,
-    Versions,
-    compact_string,
-    newest,
-    string,
-    varint,
-)
+from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, newest
 
 _DESCRIBE_GROUPS: Final = 15
 _CONSUMER_GROUP_DESCRIBE: Final = 69
@@ -32,14 +39,32 @@ _CONSUMER: Final = "consumer"
 _MAX_STATE: Final = 100
 """Characters: Kafka's longest has 19."""
 
-# The least bytes that items of arrays take.
-_MIN_GROUP: Final = 14
-_MIN_MEMBER: Final = 14
-_MIN_TOPIC: Final = 6
-_MIN_MEMBER_OF_CONSUMER: Final = 16
-_MIN_TOPIC_OF_CONSUMER: Final = 19
-
-_INT32 = Struct(">i")
+_NAME: Final = CompactString("utf-8")
+_REQUEST: Final = Schema(
+    ("groups", CompactArray(_NAME)), ("authorized_operations", Boolean), ("", TaggedFields)
+)
+_ASSIGNED_TOPIC: Final = Schema(
+    *(("id_high", Int64), ("id_low", Int64), ("topic", _NAME)),
+    *(("partitions", CompactArray(Int32)), ("", TaggedFields)),
+)
+_ASSIGNMENT: Final = Schema(("topics", CompactArray(_ASSIGNED_TOPIC)), ("", TaggedFields))
+_MEMBER: Final = Schema(
+    *(("member", _NAME), ("instance", _NAME), ("rack", _NAME), ("epoch", Int32)),
+    *(("client", _NAME), ("host", _NAME), ("topics", CompactArray(_NAME)), ("pattern", _NAME)),
+    *(("assignment", _ASSIGNMENT), ("target_assignment", _ASSIGNMENT), ("", TaggedFields)),
+)
+_GROUP: Final = Schema(
+    *(("error_code", Int16), ("error", _NAME), ("group", _NAME), ("state", _NAME)),
+    *(("epoch", Int32), ("assignment_epoch", Int32), ("assignor", _NAME)),
+    *(("members", CompactArray(_MEMBER)), ("authorized_operations", Int32), ("", TaggedFields)),
+)
+_RESPONSE: Final = Schema(
+    ("throttle_time_ms", Int32), ("groups", CompactArray(_GROUP)), ("", TaggedFields)
+)
+_CLASSIC_ASSIGNMENT: Final = Schema(
+    ("version", Int16), ("topics", Array(("topic", String()), ("partitions", Array(Int32))))
+)
+"""The beginning of it: what follows is the assignor's own."""
 
 
 class GroupDescription(NamedTuple):
@@ -53,140 +78,78 @@ class GroupDescription(NamedTuple):
 
 
 class DescribeGroupsRequest:
-    """Of the classic protocol. The response is a `DescribeGroupsResponse`."""
+    """Of the classic protocol, or of KIP-848's. The response is a `DescribeGroupsResponse`.
 
-    def __init__(self, groups: Sequence[str]) -> None:
-        self._groups = groups
-
-    def prepare(self, versions: Versions) -> PreparedRequest:
-        """The request for a broker that supports `versions`."""
-        version = newest(versions, _DESCRIBE_GROUPS, (_VERSION,))
-        body = b"".join((_INT32.pack(len(self._groups)), *map(string, self._groups)))
-        make_response = partial(DescribeGroupsResponse, flexible=False)
-        return PreparedRequest(_DESCRIBE_GROUPS, version, body, False, make_response)
-
-
-class ConsumerGroupDescribeRequest:
-    """Of KIP-848's protocol. The response is a `DescribeGroupsResponse`.
-
-    `prepare` raises IncompatibleBrokerVersion where the broker is older than Kafka 3.7.
+    `prepare` raises IncompatibleBrokerVersion where a broker has no such groups.
     """
 
-    def __init__(self, groups: Sequence[str]) -> None:
+    def __init__(self, groups: Sequence[str], *, classic: bool) -> None:
         self._groups = groups
+        self._classic = classic
 
     def prepare(self, versions: Versions) -> PreparedRequest:
         """The request for a broker that supports `versions`."""
-        version = newest(versions, _CONSUMER_GROUP_DESCRIBE, (_VERSION,))
-        # No authorized operations, and no tags.
-        names = map(compact_string, self._groups)
-        body = b"".join((varint(len(self._groups) + 1), *names, b"\0\0"))
-        make_response = partial(DescribeGroupsResponse, flexible=True)
-        return PreparedRequest(_CONSUMER_GROUP_DESCRIBE, version, body, True, make_response)
+        if self._classic:
+            key, read = _DESCRIBE_GROUPS, _classic_groups
+            body = DescribeGroupsRequest_v0(self._groups).encode()
+        else:
+            key, read = _CONSUMER_GROUP_DESCRIBE, _consumer_groups
+            body = _REQUEST.encode((self._groups, False, {}))
+        version = newest(versions, key, (_VERSION,))
+        make_response = partial(DescribeGroupsResponse, read=read)
+        return PreparedRequest(key, version, body, not self._classic, make_response)
 
 
 class DescribeGroupsResponse(NamedTuple):
-    """A response, not decoded yet; `flexible` is that of KIP-848's request."""
+    """A response to either, not decoded yet."""
 
     data: bytes
-    flexible: bool
+    read: Callable[[BytesIO], dict[str, GroupDescription]]
 
     def decode(self) -> dict[str, GroupDescription]:
         """By group. Raises ResponseUnreadable."""
-        if not self.flexible:
-            classic = _ClassicReader(self.data, flexible=False)
-            return dict(classic.group() for _ in range(classic.length(_MIN_GROUP)))
-        reader = _ConsumerReader(self.data, flexible=True)
-        reader.skip(4)  # the throttle time
-        return dict(reader.group() for _ in range(reader.length(_MIN_GROUP)))
+        try:
+            return self.read(BytesIO(self.data))
+        except (ValueError, struct.error) as error:
+            raise ResponseUnreadable("its description of groups is malformed") from error
 
 
-class _GroupReader(Reader):
-    def state(self) -> str:
-        state = self.string()
-        if len(state) > _MAX_STATE:
-            raise ResponseUnreadable("the state of a group is too long")
-        return state
-
-
-class _ClassicReader(_GroupReader):
-    def group(self) -> tuple[str, GroupDescription]:
-        error_code, group, state = self.int16(), self.string(), self.state()
-        protocol_type = self.string()
-        self.string()  # the assignor
+def _classic_groups(data: BytesIO) -> dict[str, GroupDescription]:
+    described = {}
+    for code, group, state, protocol_type, _, members in (
+        DescribeGroupsResponse_v0.decode(data).groups or ()
+    ):
+        assignments = [assignment for *_, assignment in members or ()]
         # A coordinator has no assignments before all members have theirs.
-        is_known = state == _STABLE and protocol_type == _CONSUMER
-        members = self.length(_MIN_MEMBER)
-        idle: int | None = 0 if is_known or not members else None
-        for _ in range(members):
-            for _ in range(3):
-                self.string()  # the member, its client, its host
-            self._bytes()  # its subscription
-            assignment = self._bytes()
-            if idle is not None:
-                has_partitions = _has_partitions(assignment)
-                idle = None if has_partitions is None else idle + (not has_partitions)
-        return group, GroupDescription(error_code, state, members, idle)
-
-    def _bytes(self) -> bytes:
-        began = self.skip(max(self.int32(), 0))
-        return self.data[began : self.at]
+        is_known = not assignments or (state == _STABLE and protocol_type == _CONSUMER)
+        idle = _without_partitions(assignments) if is_known else None
+        described[group] = GroupDescription(code, _state(state), len(assignments), idle)
+    return described
 
 
-def _has_partitions(assignment: bytes) -> bool | None:
-    """Whether a member, which has written its assignment itself, has partitions. None: it is not of
-    the consumer protocol."""
-    if not assignment:
-        return False
-    reader = Reader(assignment, flexible=False)
-    try:
-        reader.int16()  # the version
-        for _ in range(reader.length(_MIN_TOPIC)):
-            reader.string()
-            partitions = reader.length(4)
-            if partitions:
-                return True
-    except ResponseUnreadable:
-        return None
-    return False
+def _without_partitions(assignments: Sequence[bytes | None]) -> int | None:
+    """How many have none. None: one is not of the consumer protocol; its member has written it."""
+    idle = 0
+    for assignment in assignments:
+        try:
+            topics = _CLASSIC_ASSIGNMENT.decode(BytesIO(assignment))[1] if assignment else ()
+        except ValueError:
+            return None
+        idle += not any(partitions for _, partitions in topics or ())
+    return idle
 
 
-class _ConsumerReader(_GroupReader):
-    def group(self) -> tuple[str, GroupDescription]:
-        error_code = self.int16()
-        self.string()  # the error
-        group, state = self.string(), self.state()
-        self.skip(8)  # the epochs
-        self.string()  # the assignor
-        members = self.length(_MIN_MEMBER_OF_CONSUMER)
-        idle = sum(not self._member() for _ in range(members))
-        self.skip(4)  # authorized operations
-        self.tags()
-        return group, GroupDescription(error_code, state, members, idle)
+def _consumer_groups(data: BytesIO) -> dict[str, GroupDescription]:
+    described = {}
+    _, groups, _ = _RESPONSE.decode(data)
+    for code, _, group, state, _, _, _, members, _, _ in groups or ():
+        topics_of_members = [member[8][0] for member in members or ()]
+        idle = sum(not any(topic[3] for topic in topics or ()) for topics in topics_of_members)
+        described[group] = GroupDescription(code, _state(state), len(topics_of_members), idle)
+    return described
 
-    def _member(self) -> int:
-        """How many partitions it has now."""
-        for _ in range(3):
-            self.string()  # the member, its instance, its rack
-        self.skip(4)  # its epoch
-        for _ in range(2):
-            self.string()  # its client and its host
-        for _ in range(self.length(1)):
-            self.string()  # a topic that it subscribes to
-        self.string()  # the pattern that it does
-        partitions = self._assignment()
-        self._assignment()  # the one to come
-        self.tags()
-        return partitions
 
-    def _assignment(self) -> int:
-        partitions = 0
-        for _ in range(self.length(_MIN_TOPIC_OF_CONSUMER)):
-            self.skip(16)  # the topic's id
-            self.string()
-            count = self.length(4)
-            self.skip(4 * count)
-            self.tags()
-            partitions += count
-        self.tags()
-        return partitions
+def _state(state: Any) -> str:
+    if state is None or len(state) > _MAX_STATE:
+        raise ValueError("no state of a group")
+    return str(state)

@@ -44,8 +44,6 @@ _MIN_FIND_INTERVAL_S: Final = 1.0
 """However often a group is not where it was."""
 _FIND_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 """Delays while the listing is incomplete; the last one repeats."""
-
-
 _NOT_DESCRIBED: Final = ConsumerGroup()
 
 
@@ -204,11 +202,11 @@ class GroupReader:
         self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
     ) -> None:
         """Describe those that this coordinator has not described since they are due."""
-        undescribed = []
-        for group in groups:
-            known = self._described.get(group)
-            if known is None or known.coordinator != node_id:
-                undescribed.append(group)
+        undescribed = [
+            group
+            for group in groups
+            if self._described.get(group, _NOT_DESCRIBED).coordinator != node_id
+        ]
         if not undescribed:
             return
         key = self._failures.descriptions(node_id)
