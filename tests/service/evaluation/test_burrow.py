@@ -261,6 +261,22 @@ def test_thresholds_apply_to_it_too(thresholds: Thresholds, reason: str) -> None
     assert (group.status, group.event.reason) == ("WARN", reason)
 
 
+@pytest.mark.parametrize("burrow", [True, False], ids=["burrow", "sparklag"])
+def test_records_that_retention_will_soon_delete_are_told(burrow: bool) -> None:
+    group = Group(burrow=burrow, thresholds=Thresholds(min_headroom_s=600))
+    group.commit_regularly(20)
+    for step in range(40):
+        # 50 a second are deleted, and 30 are read.
+        group.starts[0] += 500 * (step > 20)
+        group.pass_time(10)
+        group.commit(group.at[0] + 300)
+        # Deletion once says nothing of the next.
+        assert (group.event.loss_expected_at is None) == (step < 22)
+    assert (group.event.min_headroom_s or 0) > 0
+    assert group.status == "WARN"
+    assert (group.event.reason or "").startswith("retention deletes unread records in ")
+
+
 def test_what_was_said_stays_where_another_instance_takes_over_until_it_saw_two_commits() -> None:
     group = Group()
     group.commit_regularly(12, behind=100)

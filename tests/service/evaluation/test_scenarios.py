@@ -193,6 +193,19 @@ def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
     assert trace.status == "OK"
 
 
+def test_a_rising_lag_is_warned_of_between_batches_once_its_records_are_old() -> None:
+    trace = busy()
+    for _ in range(12):
+        trace.pass_time(8)
+        trace.batch(2, most=400)
+    assert trace.status == "OK"
+    batch_id = trace.event.batch_id
+    while trace.status == "OK":
+        trace.pass_time(1)
+    assert (trace.status, trace.event.batch_id) == ("WARN", batch_id)
+    assert 30 < (trace.event.max_time_lag_s or 0) <= 31
+
+
 def test_a_rising_lag_that_will_soon_be_gone_is_no_alarm() -> None:
     """Half a second of work each ten: it could do far more than arrives."""
     trace = busy()

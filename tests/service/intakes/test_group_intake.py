@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sparklag_schemas import GroupSettings, Observation
+from sparklag_schemas import GroupSettings, Observation, Thresholds
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
@@ -276,6 +277,31 @@ async def test_many_groups_are_read_together(
         for number, name in enumerate(groups):
             await watch.at(name, position(number))
         assert not watch.intake.failing
+
+
+@pytest.mark.parametrize("evaluator", ["sparklag", "burrow"])
+async def test_a_group_that_was_dead_before_the_service_began_is_stopped(
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    group: str,
+    evaluator: Literal["sparklag", "burrow"],
+) -> None:
+    second_client.create(topic_name, 1)
+    second_client.produce(topic_name, [b"x"] * 9)
+    await commit(kafka.bootstrap_servers, group, {topic_name: {0: 5}})
+    settings = settings_for(
+        kafka.bootstrap_servers,
+        groups=GroupSettings(allow=[re.escape(group)], interval_s=0.5, evaluator=evaluator),
+        thresholds={".*": Thresholds(stall_after_s=2.0)},
+    )
+    async with running(settings, second_client) as service:
+        event = await service.shows(
+            f"group:default:{group}", lambda e: e.status == "STOP", "it is stopped"
+        )
+    assert (event.total_lag, event.processed_at, event.processed_rate) == (4, None, 0.0)
+    assert event.reason is not None
+    assert event.reason.endswith("4 records wait")
 
 
 async def test_a_service_measures_a_group_and_learns_that_it_was_deleted_while_it_was_down(
