@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ _MIN_ITEM_SIZE: Final = 8
 _INT32 = Struct(">i")
 _PARTITION = {True: Struct(">hiii"), False: Struct(">hii")}
 _NO_ID: Final = bytes(16)
+_SHARED_REPLICAS: Final = 4_096
+"""Partitions whose replicas are alike share one object, of so many that were read last."""
 
 Address = tuple[str, int]
 
@@ -55,13 +57,16 @@ class MetadataRequest:
 
 
 class PartitionReplicas(NamedTuple):
-    """Node ids, -1 where there is none, and counts. Partitions that are alike share one."""
+    """Node ids, -1 where there is none, and counts."""
 
     leader: int
     preferred_leader: int
     """The first of its replicas."""
     replicas: int
     in_sync: int
+
+
+_replicas = lru_cache(_SHARED_REPLICAS)(PartitionReplicas)
 
 
 class TopicMetadata(NamedTuple):
@@ -99,10 +104,6 @@ class MetadataResponse(NamedTuple):
 
 
 class _MetadataReader(Reader):
-    def __init__(self, data: bytes, flexible: bool) -> None:
-        super().__init__(data, flexible)
-        self._shared: dict[tuple[int, int, int, int], PartitionReplicas] = {}
-
     def topic(self) -> TopicMetadata:
         try:
             return self._topic()
@@ -136,12 +137,12 @@ class _MetadataReader(Reader):
                     self.at = at + 1
                     count = data[replicas_at] - 1
                     first = _INT32.unpack_from(data, replicas_at + 1)[0] if count else -1
-                    replicas[number] = self._replicas(leader, first, count, data[in_sync_at] - 1)
+                    replicas[number] = _replicas(leader, first, count, data[in_sync_at] - 1)
                     continue
             self.skip(partition.size)
             count, first = self._numbers()
             in_sync, _ = self._numbers()
-            replicas[number] = self._replicas(leader, first, count, in_sync)
+            replicas[number] = _replicas(leader, first, count, in_sync)
             if flexible:
                 self._numbers()
                 self.tags()
@@ -149,15 +150,6 @@ class _MetadataReader(Reader):
             self.skip(4)  # authorized operations
             self.tags()
         return TopicMetadata(name, error_code, topic_id, leaders, replicas)
-
-    def _replicas(
-        self, leader: int, preferred_leader: int, replicas: int, in_sync: int
-    ) -> PartitionReplicas:
-        key = (leader, preferred_leader, replicas, in_sync)
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = self._shared[key] = PartitionReplicas(*key)
-        return shared
 
     def _numbers(self) -> tuple[int, int]:
         """Skip an array of int32: its length, and the first of them."""

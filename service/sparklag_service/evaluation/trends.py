@@ -23,9 +23,9 @@ class LagRise(Struct, frozen=True, gc=False):  # there may be one for each parti
         which is the lag of a query that keeps up."""
         return self.times >= thresholds.window - 1
 
-    def verdict(self, lag: int) -> Verdict:
+    def verdict(self, lag: int, steps: str = "batches") -> Verdict:
         """WARN, with the figures."""
-        reason = f"lag has grown in {self.times} batches and not fallen"
+        reason = f"lag has grown in {self.times} {steps} and not fallen"
         return Verdict("WARN", f"{reason}: from {self.since_lag:,} to {lag:,} records")
 
 
@@ -43,15 +43,6 @@ class Unmoved(NamedTuple):
     since_s: float
     lag: int
     """After the last commit that moved it."""
-
-    def is_stall(self, at_s: float, usual_s: float | None, thresholds: Thresholds) -> bool:
-        """`usual_s`: how long it usually is without a commit. None: every commit moves it."""
-        if self.commits < thresholds.window:
-            return False
-        if usual_s is None:
-            return True
-        patience_s = max(thresholds.stall_factor * usual_s, thresholds.stall_after_s)
-        return at_s - self.since_s > patience_s
 
 
 @dataclass(frozen=True)
@@ -82,6 +73,7 @@ class TopicTrends:
         unmoved: dict[int, Unmoved] = {}
         pauses_s = dict(self.pauses_s)
         flags: dict[int, Verdict] = {}
+        steps = "commits" if of_group else "batches"
         allowed_lag, were_rising, were_unmoved = thresholds.allowed_lag, self.rises, self.unmoved
         numbers = [partition.partition for partition in topic.partitions]
         previous = aligned(self.last.partitions, numbers)
@@ -107,16 +99,20 @@ class TopicTrends:
             if rise is not None:
                 rises[number] = rise
                 if rise.is_trend(thresholds):
-                    flags[number] = rise.verdict(lag)
+                    flags[number] = rise.verdict(lag, steps)
             if is_unmoved:
                 now_unmoved = unmoved[number] = (
                     Unmoved(2, at_s, lag_before)
                     if was_unmoved is None
                     else was_unmoved._replace(commits=was_unmoved.commits + 1)
                 )
-                usual_s = pauses_s.get(number, 0.0) if of_group else None
-                if now_unmoved.is_stall(at_s, usual_s, thresholds):
-                    reason = f"has not moved in {now_unmoved.commits} batches, {lag} records wait"
+                patience_s = 0.0
+                if of_group:
+                    usual_s = thresholds.stall_factor * pauses_s.get(number, 0.0)
+                    patience_s = max(usual_s, thresholds.stall_after_s)
+                stood_s = at_s - now_unmoved.since_s
+                if now_unmoved.commits >= thresholds.window and stood_s >= patience_s:
+                    reason = f"has not moved in {now_unmoved.commits} {steps}, {lag:,} records wait"
                     flags[number] = Verdict("STALL", reason)
         return TopicTrends(topic, rises, unmoved, pauses_s, flags)
 

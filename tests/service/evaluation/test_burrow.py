@@ -229,6 +229,7 @@ def test_a_slow_partition_that_commits_no_more_is_stalled(burrow: bool) -> None:
         if second == 1_260:
             assert group.status == "OK"
     assert [one.status for one in group.event.topics[0].partitions] == ["STALL", "OK"]
+    assert "commit" in (group.event.reason or "")
 
 
 def test_a_rewind_stays_one_through_a_change_of_hands() -> None:
