@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -150,9 +150,10 @@ async def test_a_coordinator_that_did_not_list_its_groups_is_asked_again_at_once
 async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str) -> None:
     _, there = await two.groups(topic_name)
     partitions = two.client.partitions(_OFFSETS_TOPIC)
-    async with watching(
-        two.first.bootstrap_servers, re.escape(there), find_interval_s=600.0
-    ) as watch:
+    async with (
+        spread_afterwards(two),
+        watching(two.first.bootstrap_servers, re.escape(there), find_interval_s=600.0) as watch,
+    ):
         await watch.at(there, {two.topic: {0: 5}})
         for node in (1, NODE_ID):
             await move_partitions(
@@ -169,19 +170,22 @@ async def test_a_group_whose_coordinator_moves_goes_on(two: Two, topic_name: str
         # A refresh tells of the members, as the new coordinator has them.
         causes = [o.cause for o in watch.of(there) if o.cause != "refresh"]
         assert causes == ["group"] * 3
-    await spread_again(two)
 
 
-async def spread_again(two: Two) -> None:
-    """For the next test: as it was, and nothing moves any more."""
+@asynccontextmanager
+async def spread_afterwards(two: Two) -> AsyncIterator[None]:
+    """For the next test, also after a failure: as it was, and nothing moves any more."""
     partitions = two.client.partitions(_OFFSETS_TOPIC)
     spread = {number: (1, NODE_ID)[number % 2] for number in range(partitions)}
-    await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
 
     async def is_there() -> bool:
         return await asyncio.to_thread(two.client.leaders, _OFFSETS_TOPIC) == spread
 
-    await eventually(is_there, "each partition is led where it was")
+    try:
+        yield
+    finally:
+        await move_partitions(two.first.internal_servers, _OFFSETS_TOPIC, spread)
+        await eventually(is_there, "each partition is led where it was")
 
 
 async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
@@ -196,7 +200,10 @@ async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
     kafka = KafkaSettings(request_timeout_s=2.0)
     here, there = (f"spark-{found[node].query}" for node in (1, NODE_ID))
     partitions = two.client.partitions(_OFFSETS_TOPIC)
-    async with mirroring(two.first.bootstrap_servers, kafka=kafka) as one:
+    async with (
+        spread_afterwards(two),
+        mirroring(two.first.bootstrap_servers, kafka=kafka) as one,
+    ):
         one.observe(found[1], found[NODE_ID])
         for group in (here, there):
             await committed(two.client, group, two.topic, {0: 5})
@@ -218,7 +225,6 @@ async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
         one.observe(moved(found[NODE_ID], {0: 7}, after_ms=2_000))
         await committed(two.client, there, two.topic, {0: 7})
         await one.fails_no_more()
-    await spread_again(two)
 
 
 async def test_a_cluster_that_is_away_is_named_once_and_tried_until_it_is_back(
