@@ -13,6 +13,7 @@ from sparklag_schemas import (
     Observation,
     PartitionLag,
     SourcePosition,
+    Straggler,
     TopicLag,
 )
 from sparklag_schemas.timestamps import epoch_ms
@@ -46,6 +47,19 @@ def observation(**fields: Any) -> Observation:
             "sources": [position()],
             **fields,
         }
+    )
+
+
+def straggler(running_s: float = 360.0) -> Straggler:
+    """A task that runs for so long, where the others of its stage took 2 s."""
+    return Straggler(
+        stage_id=3,
+        task_index=17,
+        attempt=0,
+        executor_id="4",
+        host="worker-4",
+        running_s=running_s,
+        mean_task_s=2.0,
     )
 
 

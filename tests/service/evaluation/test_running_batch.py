@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 
-from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition, Straggler
+from sparklag_schemas import Activity, Cause, Observation, RunningBatch, SourcePosition
 from sparklag_service.tracking.tracker import Tracker
-from tests.messages import QUERY_ID, RUN_ID
+from tests.messages import QUERY_ID, RUN_ID, straggler
 from tests.service.states import evaluated, said, source, state
 
 MINUTE_MS = 60_000
-SLOW = Straggler(
-    stage_id=3,
-    task_index=17,
-    attempt=0,
-    executor_id="4",
-    host="worker-4",
-    running_s=360.0,
-    mean_task_s=2.0,
-)
 
 
 def running(stuck_s: float, **fields: Any) -> RunningBatch:
@@ -51,7 +42,7 @@ TASKS = {"jobs": 1, "tasks_total": 200, "tasks_done": 180, "tasks_running": 1}
         ({}, "no Spark job for 6 min: it is planned, or user code runs"),
         (TASKS, "180 of 200 tasks done, none for 6 min"),
         (
-            {**TASKS, "straggler": SLOW, "mean_task_s": 2.0},
+            {**TASKS, "straggler": straggler(), "mean_task_s": 2.0},
             "180 of 200 tasks done, none for 6 min; task 17 of stage 3 runs 6 min, usually 2.0 s",
         ),
         (

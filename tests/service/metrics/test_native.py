@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from sparklag_schemas import Batch, LagEvent, RunningBatch, Straggler
+from sparklag_schemas import Batch, LagEvent, RunningBatch
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.rendering import QuerySeries
-from tests.messages import QUERY_ID, RUN_ID, lag_event
+from tests.messages import QUERY_ID, RUN_ID, lag_event, straggler
 from tests.service.metrics.scraped import (
     NOW_MS,
     Scrape,
@@ -73,15 +73,7 @@ def full_event() -> LagEvent:
             tasks_failed=2,
             mean_task_s=2.0,
             remaining_s=10.5,
-            straggler=Straggler(
-                stage_id=3,
-                task_index=17,
-                attempt=0,
-                executor_id="4",
-                host="worker-4",
-                running_s=42.0,
-                mean_task_s=2.0,
-            ),
+            straggler=straggler(running_s=42.0),
         ),
         topics=[
             topic(

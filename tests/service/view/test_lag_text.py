@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, Straggler, TopicLag
+from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.cli.lag import objection
 from sparklag_service.rest.page import rows
 from sparklag_service.view import lag_text
-from tests.messages import lag_event
+from tests.messages import lag_event, straggler
 
 NOW_MS = 1_790_000_001_000
 
@@ -141,15 +141,6 @@ def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
         "progressed_at": NOW_MS - 5_000,
     }
     tasks = {"jobs": 1, "tasks_total": 2_000, "tasks_done": 1_800, "tasks_running": 4}
-    straggler = Straggler(
-        stage_id=3,
-        task_index=17,
-        attempt=0,
-        executor_id="4",
-        host="worker-4",
-        running_s=360.0,
-        mean_task_s=2.0,
-    )
 
     def line(**more: Any) -> str:
         return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))["runs"]
@@ -159,7 +150,7 @@ def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
         "batch 42 for 12 min: 1,800 of 2,000 known tasks done, 3 failed,"
         " the rest in 80 s at this pace"
     )
-    held = line(**tasks, straggler=straggler, progressed_at=NOW_MS - 360_000)
+    held = line(**tasks, straggler=straggler(), progressed_at=NOW_MS - 360_000)
     assert held == (
         "batch 42 for 12 min: 1,800 of 2,000 known tasks done, no progress for 6 min;"
         " task 17 of stage 3 on executor 4 (worker-4) runs 6 min, usually 2.0 s"
