@@ -283,12 +283,9 @@ class SimulatedConnection:
     async def send(self, request: Any) -> Any:
         prepared = request.prepare(_VERSIONS)
         answer = {2: self._list_offsets, 3: self._metadata}[prepared.API_KEY]
-        try:
-            response = await asyncio.wait_for(
-                self._kafka.exchange(lambda: answer(prepared.encode())), self.timeout_s
-            )
-        except asyncio.TimeoutError:
-            raise
+        response = await asyncio.wait_for(
+            self._kafka.exchange(lambda: answer(prepared.encode())), self.timeout_s
+        )
         return prepared.RESPONSE_TYPE.decode(BytesIO(response))
 
     def drop(self, connection: object) -> None:
