@@ -259,7 +259,7 @@ class Member(asyncio.Event):
 
 
 class Group:
-    """Kafka's classic group protocol, with eager rebalancing and the range assignor."""
+    """Kafka's classic group protocol, with eager rebalancing and the round-robin assignor."""
 
     def __init__(self, kafka: SimulatedKafka) -> None:
         self._kafka = kafka
@@ -350,7 +350,7 @@ class Group:
             count = 0 if described is None else len(described.logs)
             sharing = [member for member in self.members if member.topic == topic]
             for number in range(count):
-                owner = sharing[number * len(sharing) // count]
+                owner = sharing[number % len(sharing)]
                 owner.assigned.append(TopicPartition(topic, number))
         for member in self.members:
             joined, member.joined = member.joined, None
