@@ -171,10 +171,12 @@ class SimulatedKafka:
             group.partitions_changed(name)
 
     def delete_topic(self, name: str) -> None:
-        """As an administrator does."""
+        """As an administrator does; what groups have committed of it goes too."""
         topic = self.topics.pop(name, None)
         for log in topic.logs if topic is not None else ():
             log.wake()
+        for group in self.groups.values():
+            group.committed = {p: at for p, at in group.committed.items() if p.topic != name}
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether there is such a partition."""
@@ -297,8 +299,10 @@ class Group:
     def commit(
         self, member: Member, generation: int, offsets: Mapping[TopicPartition, int]
     ) -> None:
-        """Raises IllegalGenerationError for a member of an earlier generation."""
-        if member not in self.members or generation != self.generation:
+        """Raises IllegalGenerationError for a member of an earlier generation. One that knows that
+        it is out has none: its commit is accepted while the group is empty."""
+        is_current = member in self.members and generation == self.generation
+        if not is_current and (self.members or generation >= 0):
             raise IllegalGenerationError("the group has another generation")
         for partition, offset in offsets.items():
             self.committed[partition] = offset
