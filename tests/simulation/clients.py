@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any, Final
 from unittest import mock
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import IllegalStateError, KafkaConnectionError
 from aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
 from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
@@ -45,6 +45,7 @@ class SimulatedConsumer:
         self._positions: dict[TopicPartition, int] = {}
         self._assigned: list[TopicPartition] = []
         self._coordination: asyncio.Task[None] | None = None
+        self._has_assignment = asyncio.Event()
         self._is_rebalancing = False
         self._generation = 0
         """Counts assignments: what was fetched before one is not returned after it."""
@@ -55,13 +56,15 @@ class SimulatedConsumer:
         self._listener = listener
 
     async def start(self) -> None:
-        await self._kafka.exchange(lambda: None)
+        # Raises UnknownTopicOrPartitionError.
+        await self._kafka.exchange(lambda: self._kafka.log(TopicPartition(self._topic, 0)))
         if self._group is None:
             self._refresh_assignment()
         else:
             self._is_rebalancing = True
             self._member = Member(current_process(), self._topic)
             self._coordination = asyncio.create_task(self._coordinate(self._member))
+            await self._has_assignment.wait()
 
     def assignment(self) -> set[TopicPartition]:
         if self._group is None and not self._is_closed:
@@ -73,11 +76,14 @@ class SimulatedConsumer:
         return None if described is None else set(range(len(described.logs)))
 
     async def position(self, partition: TopicPartition) -> int:
+        self._require_assigned(partition)
         while partition not in self._positions:
-            await self._reset(partition)
+            await self._set_first_position(partition)
+            self._require_assigned(partition)
         return self._positions[partition]
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._require_assigned(partition)
         self._positions[partition] = offset
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -106,6 +112,7 @@ class SimulatedConsumer:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         assert self._group is not None
         assert self._member is not None
+        self._require_assigned(*offsets)
         group, member, generation = self._group, self._member, self._member.generation
         await self._kafka.exchange(lambda: group.commit(member, generation, offsets))
 
@@ -150,7 +157,7 @@ class SimulatedConsumer:
         generation = self._generation
         for partition in wanted:
             if partition not in self._positions:
-                await self._reset(partition)
+                await self._set_first_position(partition)
             if generation != self._generation:
                 return {}
             position = self._positions[partition]
@@ -190,19 +197,38 @@ class SimulatedConsumer:
             for log in logs:
                 log.waiters.pop(waiter, None)
 
-    async def _reset(self, partition: TopicPartition) -> None:
-        """As `auto_offset_reset="earliest"` does, without committed offsets."""
+    async def _set_first_position(self, partition: TopicPartition) -> None:
+        """The committed offset; without one, the start."""
         committed, generation = None, self._generation
         if self._group is not None:
             committed = await self.committed(partition)
+        if generation != self._generation:
+            return
+        if committed is None:
+            await self._reset(partition)
+        else:
+            self._positions[partition] = committed
+
+    async def _reset(self, partition: TopicPartition) -> None:
+        """As `auto_offset_reset="earliest"` does, whatever is committed."""
+        generation = self._generation
         start = (await self.beginning_offsets([partition]))[partition]
         if generation == self._generation:
-            self._positions[partition] = start if committed is None else max(start, committed)
+            self._positions[partition] = start
+
+    def _require_assigned(self, *partitions: TopicPartition) -> None:
+        if not self.assignment().issuperset(partitions):
+            raise IllegalStateError("a partition is not assigned")
 
     def _refresh_assignment(self) -> None:
         topic = self._kafka.topics.get(self._topic)
         numbers = range(0 if topic is None else len(topic.logs))
-        self._assigned = [TopicPartition(self._topic, number) for number in numbers]
+        assigned = [TopicPartition(self._topic, number) for number in numbers]
+        if assigned != self._assigned:
+            # aiokafka keeps no position where another partition is assigned.
+            self._assigned = assigned
+            self._positions.clear()
+            self._generation += 1
 
     async def _coordinate(self, member: Member) -> None:
         """Join whenever that is asked for, and tell the listener, as aiokafka does."""
@@ -217,6 +243,7 @@ class SimulatedConsumer:
                 continue
             self._assigned = list(member.assigned)
             self._positions.clear()
+            self._has_assignment.set()
             if member.process is not None:
                 member.process.assignments += 1
             await self._listener.on_partitions_assigned(list(self._assigned))
