@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import Any, Final
 from unittest import mock
 
@@ -63,42 +66,71 @@ def current_process() -> Process | None:
     return _current.get()
 
 
+def _of_process(
+    callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The call as its process makes it, where it is one's."""
+    process = context.get(_current)
+    return (callback, args) if process is None else (process.run, (callback, args, context))
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose time passes only while it has nothing to do."""
+
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
         """Since the start of the simulation."""
-        self._selector: Any = self
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = itertools.count()
 
     def time(self) -> float:
         return self.now_s
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """In the place of a selector's."""
-        if timeout is None:
-            raise OutOfEvents
-        self.now_s += max(0.0, timeout)
-        return []
 
     def call_soon(  # type: ignore[override]  # how types see it changes with Python's version
         self, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
-        process = context.get(_current)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        return super().call_soon(process.run, callback, args, context, context=context)
+        handle = asyncio.Handle(*_of_process(callback, args, context), self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
-        process = context.get(_current)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, process.run, callback, args, context, context=context)
+        handle = asyncio.TimerHandle(when, *_of_process(callback, args, context), self, context)
+        heappush(self._timers, (when, next(self._order), handle))
+        return handle
+
+    def _run_once(self) -> None:
+        """What is ready or, where nothing is, the next timer."""
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+        if not ready and not self._stopping:
+            self._jump()
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heappop(timers)
+        if not timers:
+            raise OutOfEvents
+        when, _, handle = heappop(timers)
+        self.now_s = max(self.now_s, when)
+        self._ready.append(handle)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
 
     def start(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run it as a task of `process`."""
@@ -110,12 +142,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_world(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         """Call it after that time, whatever becomes of the process that runs now."""
         self.call_at(self.now_s + delay_s, callback, *args, context=contextvars.Context())
-
-    def _process_events(self, events: object) -> None:
-        pass
-
-    def _write_to_self(self) -> None:
-        pass
 
 
 @contextmanager

@@ -5,6 +5,7 @@ here is computed by the service's code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from aiokafka.structs import ConsumerRecord, TopicPartition
@@ -19,6 +20,8 @@ from tests.simulation.queries import SimulatedQuery
 _START_MS: Final = 1_790_000_000_000
 _MEASURING_S: Final = 6.0
 """How long after the request an event may be made: the service waits so long for a leader."""
+_COMMITTED_S: Final = 60.0
+"""From an observation until its commit: twice the interval, and more."""
 _STATUSES: Final = {
     "running": {"OK", "WARN", "STALL", "RECREATED", "GONE", "DATA_LOSS", "REWIND", "UNKNOWN"},
     "finished": {"FINISHED"},
@@ -39,9 +42,12 @@ class Invariants:
         kafka: SimulatedKafka,
         queries: dict[str, SimulatedQuery],
         record: Callable[[ConsumerRecord], None],
+        silent_after_s: float,
     ) -> None:
-        """`record` is given every record that is appended."""
+        """`record` is given every record that is appended; a driver that says nothing for
+        `silent_after_s` is gone."""
         self._record = record
+        self._silent_after_s = silent_after_s
         self._kafka = kafka
         self._queries = queries
         self.newest: dict[str, LagEvent] = {}
@@ -92,18 +98,45 @@ class Invariants:
         name = f"event {event.event_id[:8]} of {event.query} by {writer}"
         if event.status != "OK" and not event.reason:
             raise Violation(f"{name}: status {event.status} has no reason")
+        if event.status == "STOP":
+            self._silence(event, query, name)
         self._positions(event, query, name)
         for topic in event.topics:
             self._lags(event, topic, name)
         known = [topic.total_lag for topic in event.topics if topic.total_lag is not None]
         if event.total_lag != (sum(known) if known else None):
             raise Violation(f"{name}: total_lag {event.total_lag} is not the sum of {known}")
-        newest = self.newest.get(event.query_id)
-        if newest is None or event.version >= newest.version:
-            self.newest[event.query_id] = event
+        self._newer(event, query, name)
         if event.observation_offset is not None:
             covered = self._covered.get(event.query_id, -1)
             self._covered[event.query_id] = max(covered, event.observation_offset)
+
+    def _newer(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
+        """A newer version is of no earlier observation; the dead stay dead until they speak."""
+        newest = self.newest.get(event.query_id)
+        if newest is not None:
+            if event.version < newest.version:
+                return
+            assert event.observation_offset is not None
+            assert newest.observation_offset is not None
+            if event.observation_offset < newest.observation_offset:
+                raise Violation(
+                    f"{name}: of the observation at {event.observation_offset}, and an older"
+                    f" version is of {newest.observation_offset}"
+                )
+            said_nothing = query.arrived[-1][0] <= newest.observation_offset
+            if said_nothing and newest.status == "STOP" != event.status:
+                raise Violation(f"{name}: it was STOP, is {event.status}, and nothing was said")
+        self.newest[event.query_id] = event
+
+    def _silence(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
+        """Its driver said nothing for as long, at some time since that observation."""
+        since = [
+            at_s for offset, at_s in query.arrived if offset >= (event.observation_offset or 0)
+        ]
+        longest_s = max(b - a for a, b in pairwise([*since, self._kafka.loop.now_s]))
+        if longest_s < self._silent_after_s:
+            raise Violation(f"{name}: STOP, and its driver was silent for {longest_s:.1f} s")
 
     def _positions(self, event: LagEvent, query: SimulatedQuery, name: str) -> None:
         """Its positions are those of the observation that it says it was measured from."""
@@ -139,12 +172,16 @@ class Invariants:
         self, event: LagEvent, topic: TopicLag, partition: PartitionLag, where: str
     ) -> None:
         """The log ended there at some time between the request and now."""
-        current = self._kafka.topics.get(topic.topic)
-        if current is None or topic.topic_id != topic_id_text(current.topic_id):
+        then = self._kafka.topics_by_id[topic.topic_id or ""]
+        log, is_gone = (
+            then.logs[partition.partition],
+            self._kafka.topics.get(topic.topic) is not then,
+        )
+        if is_gone and log.end == 0:
+            # First read just after its topic was created anew: nothing shows yet that it was.
             return
-        log = current.logs[partition.partition]
         measured_ms = partition.measured_at or event.measured_at
-        earliest = log.end_at((measured_ms - _START_MS) / 1000 - _MEASURING_S)
+        earliest = 0 if is_gone else log.end_at((measured_ms - _START_MS) / 1000 - _MEASURING_S)
         latest = partition.latest_offset
         assert latest is not None
         if not earliest <= latest <= log.end:
@@ -155,6 +192,8 @@ class Invariants:
 
     def _committed(self, partition: TopicPartition, offset: int) -> None:
         """What is committed has its event, or a later observation that will be read again."""
+        if offset > self._kafka.log(partition).end:
+            raise Violation(f"{partition.topic}: {offset} is committed, beyond its end")
         observed = self._observed.get(partition, [])
         while observed and observed[0][0] < offset:
             at, query_id = observed.pop(0)
@@ -181,6 +220,7 @@ class Invariants:
         """Raises Violation."""
         self._views_agree(instances)
         self._owners(instances)
+        self._all_committed()
         for query in self._queries.values():
             if query.written:
                 self._told(query, now_s, freshness_s)
@@ -191,6 +231,16 @@ class Invariants:
                 raise Violation(f"{instance.process}: observations wait though all is well")
             if len(pipeline.view) > len(self._queries):
                 raise Violation(f"{instance.process}: its view has {len(pipeline.view)} queries")
+
+    def _all_committed(self) -> None:
+        for group in self._kafka.groups.values():
+            for partition, offset in group.committed.items():
+                end = self._kafka.log(partition).end_at(self._kafka.loop.now_s - _COMMITTED_S)
+                if offset < end:
+                    raise Violation(
+                        f"{partition.topic}[{partition.partition}] ended at {end}"
+                        f" {_COMMITTED_S:.0f} s ago, and {offset} is committed"
+                    )
 
     def _views_agree(self, instances: Iterable[Instance]) -> None:
         for instance in instances:
@@ -223,6 +273,7 @@ class Invariants:
             raise Violation(f"{query.name}: its newest event is {age_s:.0f} s old ({query.life})")
         if event.status not in _STATUSES[query.life]:
             raise Violation(f"{query.name} is {query.life}, and said to be {event.status}")
+        self._ends_known(event)
         covered = self._covered.get(query.query_id, -1)
         newest = max(at for at, _ in query.written)
         if covered < newest:
@@ -232,6 +283,19 @@ class Invariants:
                 f"{query.name}: its newest event is of {event.observation_offset},"
                 f" an earlier one was of {covered}"
             )
+
+    def _ends_known(self, event: LagEvent) -> None:
+        """No log has grown since; so the lag of a dead query grows with its logs."""
+        for topic in event.topics:
+            current = self._kafka.topics[topic.topic]
+            is_same = topic.topic_id == topic_id_text(current.topic_id)
+            for partition in topic.partitions:
+                where = f"{event.query}: {topic.topic}[{partition.partition}]"
+                end = current.logs[partition.partition].end
+                if is_same and partition.latest_offset != end:
+                    raise Violation(f"{where} ends at {end}, not at {partition.latest_offset}")
+                if not is_same and partition.status != "RECREATED":
+                    raise Violation(f"{where} was created anew, and is {partition.status}")
 
 
 def _told(written: Sequence[tuple[int, Observation]], offset: int) -> dict[str, dict[int, int]]:

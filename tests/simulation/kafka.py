@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from aiokafka.errors import (
     IllegalGenerationError,
-    KafkaConnectionError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -88,11 +87,15 @@ class Network:
         self._random = randomness
         self.loss = 0.0
         """Share of the exchanges that fail."""
+        self.slow = 0.0
+        """Share of the requests, and of the responses, that take long."""
         self.is_away = False
         """Nothing arrives at all."""
 
     def delay_s(self) -> float:
         """One way."""
+        if self._random.random() < self.slow:
+            return 2.0
         return self._random.choice((0.001, 0.002, 0.005, 0.02))
 
     def outcome(self) -> str:
@@ -113,6 +116,8 @@ class SimulatedKafka:
         self.network = Network(randomness)
         self.nodes = list(range(nodes))
         self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[str, Topic] = {}
+        """Those that were deleted too."""
         self.groups: dict[str, Group] = {}
         self.on_append: OnAppend = lambda record, writer: None
         self.on_send: OnEvent = lambda event, writer: None
@@ -122,10 +127,11 @@ class SimulatedKafka:
         self._created = 0
 
     async def exchange(self, execute: Callable[[], _Result], may_be_late: bool = True) -> _Result:
-        """The result of `execute` at a broker. Raises one of KAFKA_FAILURES."""
+        """The result of `execute` at a broker. Raises one of KAFKA_FAILURES; in a process that
+        is dead CancelledError."""
         process = current_process()
         if process is not None and not process.is_alive:
-            raise KafkaConnectionError("its process is dead")
+            raise asyncio.CancelledError  # Whatever it was doing ends.
         outcome, network = self.network.outcome(), self.network
         response: asyncio.Future[_Result] = self.loop.create_future()
 
@@ -160,7 +166,7 @@ class SimulatedKafka:
         )
         for log in topic.logs:
             log.ends = [(self.loop.now_s, 0)]
-        self.topics[name] = topic
+        self.topics[name] = self.topics_by_id[topic_id_text(topic.topic_id)] = topic
         return topic
 
     def add_partition(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Final, Literal
 
 from aiokafka.structs import TopicPartition
@@ -31,6 +32,8 @@ class SimulatedQuery:
         """What it has processed."""
         self.written: list[tuple[int, Observation]] = []
         """Its observations in the order of the log, with their offsets."""
+        self.arrived: list[tuple[int, float]] = []
+        """Offset and time of each of its records."""
         self.written_again: set[int] = set()
         """Offsets of those that are there already."""
         self._kafka = kafka
@@ -40,6 +43,7 @@ class SimulatedQuery:
         self._clock_ahead_ms = 0
         self._count = 0
         self._arrives_s = 0.0
+        self._unsent: deque[Observation] = deque()
 
     @property
     def run_id(self) -> str:
@@ -109,12 +113,22 @@ class SimulatedQuery:
         # A producer keeps the order; one that got no acknowledgement writes again, perhaps later.
         now_s = self._kafka.loop.now_s
         self._arrives_s = max(self._arrives_s + 1e-6, now_s + self._kafka.network.delay_s())
-        self._kafka.loop.call_world(self._arrives_s - now_s, self._append, observation)
+        self._kafka.loop.call_world(self._arrives_s - now_s, self._send, observation)
         if self._random.random() < 0.05:
             again_s = self._random.choice((0.01, 1.0, 30.0))
-            self._kafka.loop.call_world(
-                self._arrives_s + again_s - now_s, self._append, observation
-            )
+            self._kafka.loop.call_world(self._arrives_s + again_s - now_s, self._send, observation)
+
+    def _send(self, observation: Observation) -> None:
+        self._unsent.append(observation)
+        self._flush()
+
+    def _flush(self) -> None:
+        """A driver keeps what it cannot send, and finds out some time after Kafka is back."""
+        if self._unsent and self._kafka.network.is_away:
+            self._kafka.loop.call_world(self._random.choice((1.0, 60.0)), self._flush)
+            return
+        while self._unsent:
+            self._append(self._unsent.popleft())
 
     def _append(self, observation: Observation) -> None:
         topic = self._kafka.topics["processed-offsets"]
@@ -125,6 +139,7 @@ class SimulatedQuery:
             encode(observation),
             [],
         )
+        self.arrived.append((offset, self._kafka.loop.now_s))
         if any(each is observation for _, each in self.written):
             self.written_again.add(offset)
         else:

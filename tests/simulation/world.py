@@ -22,9 +22,9 @@ from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.kafka import SimulatedKafka
 from tests.simulation.queries import SimulatedQuery
 
-_HEARTBEAT_S: Final = 30.0
-_REFRESH_S: Final = 15.0
-_REST_S: Final = 240.0
+_HEARTBEAT_S: Final = 120.0
+_REFRESH_S: Final = 60.0
+_REST_S: Final = 720.0
 """From the last fault until all must be well: a dead driver is told after three heartbeats, and a
 run that goes on beside another after two minutes."""
 _MOST_INSTANCES: Final = 3
@@ -33,10 +33,11 @@ _TRACE_LINES: Final = 40
 _LOGGERS: Final = ("sparklag_service", "sparklag_kafka", "sparklag_schemas", "sparklag", "asyncio")
 # How often the service looks at what the simulated clients tell it by themselves.
 _INTERVALS: Final = {
-    "sparklag_service.intakes.topic._COMMIT_INTERVAL_S": 5.0,
-    "sparklag_service.intakes.topic._BACKLOG_INTERVAL_S": 4.0,
-    "sparklag_service.intakes.topic._POLL_MS": 12_000,
-    "sparklag_service.view.view_reader._POLL_MS": 12_000,
+    "sparklag_service.intakes.topic._COMMIT_INTERVAL_S": 20.0,
+    "sparklag_service.intakes.topic._BACKLOG_INTERVAL_S": 20.0,
+    "sparklag_service.intakes.topic._POLL_MS": 14_000,
+    "sparklag_service.tracking.tracked_queries._MISSED_S": 30.0,
+    "sparklag_service.view.view_reader._POLL_MS": 14_000,
     "sparklag_service.view.view_reader._POLL_POSITION_S": 0.1,
 }
 
@@ -80,11 +81,13 @@ class World:
         self._random = random.Random(seed)
         self.kafka = SimulatedKafka(loop, self._random)
         self.queries: dict[str, SimulatedQuery] = {}
-        self.invariants = Invariants(self.kafka, self.queries, self.trace.add_record)
+        self._settings = _settings()
+        self.invariants = Invariants(
+            self.kafka, self.queries, self.trace.add_record, self._settings.silent_after_s
+        )
         self.instances: list[Instance] = []
         """Those that nobody has ended."""
         self._started: list[Instance] = []
-        self._settings = _settings()
         self._names = 0
         self._topics = 0
 
@@ -131,21 +134,23 @@ class World:
             (self._cut_off, 1),
             (self._move_leader, 3),
             (self._retain, 2),
-            (self._create_anew, 1),
+            (self._create_anew, 2),
             (self._add_partition, 1),
         ]
         names, weights = zip(*actions, strict=True)
         for _ in range(self._random.randint(10, 60)):
             (action,) = self._random.choices(names, weights)
             action()
-            await self._pass(self._random.choice((0.01, 0.5, 3.0, 10.0, 40.0)))
+            await self._pass(self._random.choice((0.01, 0.5, 3.0, 20.0, 120.0)))
             if self._random.random() < 0.01:
                 await self._pass(self._random.choice((120.0, 600.0)))
+            if self._random.random() < 0.01:
+                await self._outage()
 
     async def _rest(self) -> None:
         """Heal everything, wait, and look whether all is well."""
         network = self.kafka.network
-        network.loss, network.is_away = 0.0, False
+        network.loss, network.slow, network.is_away = 0.0, 0.0, False
         for topic in self.kafka.topics.values():
             for number, log in enumerate(topic.logs):
                 log.leader = self.kafka.nodes[number % len(self.kafka.nodes)]
@@ -169,6 +174,16 @@ class World:
             else:
                 break
 
+    async def _outage(self) -> None:
+        """No instance runs for long, and the next one dies soon: what it has not published is only
+        known from before the outage."""
+        self._kill_all()
+        await self._pass(self._random.choice((400.0, 900.0, 1800.0)))
+        self._join()
+        await self._pass(self._random.choice((10.0, 30.0, 90.0)))
+        self._kill_all()
+        self._join()
+
     async def _pass(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self.invariants.violation is not None:
@@ -191,7 +206,7 @@ class World:
     def _grow(self) -> None:
         for name in self._source_topics():
             for log in self.kafka.topics[name].logs:
-                log.grow(self._random.choice((0, 1, 10, 1_000)), self._loop.now_s)
+                log.grow(self._random.choice((0, 1, 10, 1_000, 50_000)), self._loop.now_s)
 
     def _running(self) -> list[SimulatedQuery]:
         return [query for query in self.queries.values() if query.life == "running"]
@@ -268,10 +283,13 @@ class World:
 
     def _lose(self) -> None:
         self.kafka.network.loss = self._random.choice((0.0, 0.02, 0.2))
-        self.trace.add(f"the network loses {self.kafka.network.loss:.0%}")
+        self.kafka.network.slow = self._random.choice((0.0, 0.02, 0.1))
+        self.trace.add(
+            f"the network loses {self.kafka.network.loss:.0%}, {self.kafka.network.slow:.0%} late"
+        )
 
     def _cut_off(self) -> None:
-        seconds = self._random.choice((5.0, 30.0, 120.0))
+        seconds = self._random.choice((5.0, 30.0, 120.0, 600.0))
         self.trace.add(f"Kafka is away for {seconds:g} s")
         self.kafka.network.is_away = True
         self._loop.call_world(seconds, setattr, self.kafka.network, "is_away", False)

@@ -178,11 +178,11 @@ def _is_old(observation: Observation, offset: int | None, current: QueryState) -
         # Read again, after a rebalance. By the clock, the topic may have been recreated.
         return observation.observed_at <= current.driver_seen_at_ms
     # Written again by a producer that did not receive the first acknowledgement.
-    return (
-        earlier
-        and observation.run_id == current.run_id
-        and (current.ended or (observation.batch_id or 0) < (current.batch_id or 0))
-    )
+    if observation.run_id != current.run_id:
+        return False
+    if current.ended:
+        return observation.observed_at <= current.driver_seen_at_ms
+    return earlier and (observation.batch_id or 0) < (current.batch_id or 0)
 
 
 def _with_past(current: QueryState, run_id: str | None, seen_at_ms: int) -> dict[str, int]:

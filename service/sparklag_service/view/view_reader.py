@@ -28,7 +28,8 @@ _MOST_RECORDS = 1_000
 _POLL_POSITION_S = 0.02
 _LAST_RECORD_TIMEOUT_MS = 5_000
 _HEARTBEATS_READ_BACK = 6
-_OUTAGES_READ_BACK = 20
+_STEPS_BACK = 26
+"""At most, of a heartbeat each: there may be outages between them, with few events after each."""
 
 
 class ViewReader:
@@ -118,38 +119,40 @@ class ViewReader:
     async def _seek_to_last_minute(
         self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Seek in each partition; where it ends, of those that hold anything to read."""
+        """Seek in each partition; where it ends, of those that hold anything to read.
+
+        Time in which nothing was published does not count: queries from before an outage were
+        perhaps not published after it.
+        """
         begins = await consumer.beginning_offsets(list(ends))
         filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
-        newest_ms = await self._times(consumer, {p: e - 1 for p, e in filled.items()})
         back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
-        starts = await consumer.offsets_for_times(
-            {partition: max(0, time_ms - back_ms) for partition, time_ms in newest_ms.items()}
-        )
-        # Queries from before an outage were perhaps not published after it: read those too.
-        for _ in range(_OUTAGES_READ_BACK):
+        step_ms = back_ms // _HEARTBEATS_READ_BACK
+        starts, published_ms = dict(ends), dict.fromkeys(filled, 0)
+        starts_ms: dict[TopicPartition, int] = {}
+        for _ in range(_STEPS_BACK):
             before = {
-                p: start.offset - 1
-                for p, start in starts.items()
-                if start is not None and start.offset > begins[p]
+                p: starts[p] - 1
+                for p in filled
+                if starts[p] > begins[p] and published_ms[p] < back_ms
             }
             times_ms = await self._times(consumer, before)
-            gaps = {
-                p: max(0, time_ms - back_ms)
-                for p, time_ms in times_ms.items()
-                if starts[p].timestamp - time_ms > back_ms / 2
-            }
-            if not gaps:
-                break
-            starts.update(await consumer.offsets_for_times(gaps))
-        for partition, end in ends.items():
-            start = starts.get(partition)
-            if partition not in filled:
-                consumer.seek(partition, end)
-            elif start is not None:
-                consumer.seek(partition, start.offset)
-            else:
-                consumer.seek(partition, begins[partition])
+            firsts = await consumer.offsets_for_times(
+                {p: max(0, time_ms - step_ms) for p, time_ms in times_ms.items()}
+            )
+            for p, offset in before.items():
+                first = firsts.get(p)
+                if first is None:
+                    # Without a timestamp it is read from its beginning: slower, not wrong.
+                    starts[p] = begins[p]
+                    continue
+                newest_ms = starts_ms.get(p, times_ms[p])
+                if newest_ms - times_ms[p] > step_ms:
+                    newest_ms = times_ms[p]
+                published_ms[p] += max(0, newest_ms - first.timestamp)
+                starts[p], starts_ms[p] = min(offset, first.offset), first.timestamp
+        for partition, start in starts.items():
+            consumer.seek(partition, start)
         return filled
 
     async def _times(
@@ -166,7 +169,6 @@ class ViewReader:
             for partition, records in batches.items():
                 # A producer may write any timestamp: one in the future would hide all before it.
                 times[partition] = min(records[0].timestamp, now_ms)
-        # A partition without a timestamp is read from its beginning: slower, not wrong.
         return times
 
     def _catch_up(self, missing: dict[TopicPartition, int]) -> None:

@@ -271,6 +271,14 @@ def test_the_late_words_of_a_run_that_is_dead_are_not_taken() -> None:
     assert not known(tracker).ended
 
 
+def test_a_start_that_is_written_again_after_the_end_in_its_millisecond_is_not_taken() -> None:
+    tracker = Tracker()
+    tracker.observe(started(observed_at=1_000), offset=0)
+    tracker.observe(at(9, observed_at=1_000, cause="terminated"), offset=1)
+    assert not tracker.observe(started(observed_at=1_000), offset=2)
+    assert known(tracker).ended
+
+
 def test_a_new_driver_whose_clock_is_behind_does_not_make_two_runs() -> None:
     tracker = Tracker()
     tracker.observe(at(9, observed_at=500_000), offset=0)

@@ -1,0 +1,246 @@
+"""Faults put into the service, one at a time: each is one that its tests must not miss.
+
+A mutant replaces text in the source of a function; the text has to be there once, so that none goes
+stale unseen. `seed` is one whose simulated hour finds it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+from unittest import mock
+
+_SERVICE: Final = "sparklag_service"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, the seed that finds it, and its replacements: function, text, other text."""
+
+    name: str
+    seed: int
+    replacements: tuple[tuple[str, str, str], ...]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The service has this fault while this lasts."""
+        with ExitStack() as stack:
+            for path in dict.fromkeys(path for path, _, _ in self.replacements):
+                texts = [(old, new) for of, old, new in self.replacements if of == path]
+                stack.enter_context(_replaced(path, texts))
+            yield
+
+
+def _mutant(name: str, seed: int, *replacements: tuple[str, str, str]) -> Mutant:
+    return Mutant(name, seed, replacements)
+
+
+def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
+    """`path`: `module:Class.method` below the service, or `module:function`."""
+    module_name, _, qualified = path.partition(":")
+    module = import_module(f"{_SERVICE}.{module_name}")
+    *owners, name = qualified.split(".")
+    owner: Any = module
+    for each in owners:
+        owner = getattr(owner, each)
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    for old, new in texts:
+        if source.count(old) != 1:
+            raise ValueError(f"{path} has {source.count(old)} times: {old}")
+        source = source.replace(old, new)
+    namespace: dict[str, Any] = {}
+    exec(f"from __future__ import annotations\n{source}", vars(module), namespace)
+    return mock.patch.object(owner, name, namespace[name])
+
+
+MUTANTS: Final = (
+    _mutant(
+        "committed before the acknowledgement",
+        1,
+        (
+            "tracking.stage:Tracking._track",
+            "tracked.pending.add(delivery)",
+            "tracked.pending.add(delivery); delivery.done()",
+        ),
+    ),
+    _mutant(
+        "a failed write counts as done",
+        1,
+        ("publishing.stage:Publishing._publish", "if published:", "if True:"),
+    ),
+    _mutant(
+        "a failed write loses its observation",
+        1,
+        (
+            "publishing.stage:Publishing._publish",
+            "pending.put_back(covered)",
+            "pending.settle(covered)",
+        ),
+    ),
+    _mutant(
+        "what a revocation drops counts as done",
+        1,
+        (
+            "tracking.pending_observations:PendingObservations.drop",
+            "self._queue.task_done()",
+            "self.settle(delivery)",
+        ),
+    ),
+    _mutant(
+        "an event settles an observation that is newer",
+        1,
+        (
+            "tracking.pending_observations:PendingObservations.covered",
+            "self._queries.get(state.query_id) is state",
+            "True",
+        ),
+    ),
+    _mutant(
+        "an observation that a newer one covers is never done",
+        1,
+        (
+            "tracking.pending_observations:PendingObservations.add",
+            "self.settle(older)",
+            "self.drop(older)",
+        ),
+    ),
+    _mutant(
+        "the newest offset done is committed, whatever is open before it",
+        1,
+        (
+            "intakes.topic:CommitLedger.done",
+            "self._done.add(offset)",
+            "self._done.add(offset); self._next = max(self._next or 0, offset + 1)",
+        ),
+    ),
+    _mutant(
+        "one offset too many is committed",
+        1,
+        ("intakes.topic:CommitLedger.done", "popleft() + 1", "popleft() + 2"),
+    ),
+    _mutant(
+        "a partition is read on from one behind what was committed",
+        1,
+        ("intakes.topic:TopicIntake._take_over", "else offset)", "else offset + 1)"),
+    ),
+    _mutant(
+        "a query that another instance owns is kept",
+        1,
+        (
+            "ownership:Ownership.on_revoked",
+            "[i for i in self._tracked.queries if not owns(i)]",
+            "()",
+        ),
+        ("ownership:Ownership._release_unowned", "not self._assignment.owns(query_id)", "False"),
+    ),
+    _mutant(
+        "taken over before the view was read",
+        1,
+        ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
+        ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
+    ),
+    _mutant(
+        "only the last minutes are read, though an outage was before them",
+        1,
+        (
+            "view.view_reader:ViewReader._seek_to_last_minute",
+            "range(_STEPS_BACK)",
+            "range(1)",
+        ),
+        (
+            "view.view_reader:ViewReader._seek_to_last_minute",
+            "back_ms // _HEARTBEATS_READ_BACK",
+            "back_ms",
+        ),
+        (
+            "ownership:Ownership.on_assigned",
+            "self._enricher.request(*self._tracked.queries.values())",
+            "pass",
+        ),
+    ),
+    _mutant(
+        "a version falls with the driver's clock",
+        1,
+        (
+            "tracking.tracker:Tracker._merged",
+            "observed_at=max(state.observed_at, current.observed_at + 1)",
+            "observed_at=state.observed_at",
+        ),
+    ),
+    _mutant(
+        "what is read again is tracked again",
+        1,
+        ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
+    ),
+    _mutant(
+        "what an earlier run wrote again is a new run",
+        1,
+        ("tracking.tracker:_is_of_earlier_run", 'observation.cause != "started"', "False"),
+    ),
+    _mutant(
+        "a run without a batch loses the query's position",
+        1,
+        (
+            "tracking.tracker:Tracker._merged",
+            "return with_newer_position(state, current)",
+            "return state",
+        ),
+    ),
+    _mutant(
+        "the position of a query that was taken over is not restored",
+        1,
+        ("tracking.tracker:Tracker.observe", "current is None and last_event is not None", "False"),
+        (
+            "tracking.tracker:Tracker.adopt",
+            "self.queries.setdefault(event.query_id, restored(event))",
+            "pass",
+        ),
+    ),
+    _mutant(
+        "a driver that speaks again stays dead",
+        1,
+        (
+            "tracking.tracked_queries:Liveness.received",
+            "self._silent.discard(query_id)",
+            "pass",
+        ),
+    ),
+    _mutant(
+        "a dead query lives again under its next owner",
+        1,
+        ("ownership:Ownership._adopt", 'embedded or event.status == "STOP"', "embedded"),
+    ),
+    _mutant(
+        "a query that nothing changes is published no more",
+        1,
+        ("publishing.cadence:Cadence.due", "since_s >= self._heartbeat_s", "False"),
+    ),
+    _mutant(
+        "two events of a query are in flight",
+        1,
+        ("publishing.stage:Publishing.offer", "query_id in self._in_flight or ", ""),
+    ),
+    _mutant(
+        "that a topic was created anew is not asked",
+        1,
+        (
+            "enrichment.offset_table:OffsetTable.take_latest",
+            "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
+            "and False",
+        ),
+    ),
+    _mutant(
+        "a lag counts one record too many",
+        1,
+        (
+            "evaluation.topic_measure:TopicMeasure._partition_lags",
+            "read.offset, read.offset - at",
+            "read.offset, read.offset - at + 1",
+        ),
+    ),
+)
