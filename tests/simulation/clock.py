@@ -36,6 +36,8 @@ class Process:
         self.monotonic_offset_s = monotonic_offset_s
         self.is_alive = True
         self.stands_still = False
+        self.stood_still_s = (-1.0, -1.0)
+        """From when to when it did that last."""
         self.assignments = 0
         """How often it was assigned partitions."""
         self._put_off: list[tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context]] = []
@@ -43,11 +45,17 @@ class Process:
     def __repr__(self) -> str:
         return self.name
 
+    def stand_still(self) -> None:
+        """Run nothing until it goes on."""
+        self.stands_still = True
+        self.stood_still_s = (asyncio.get_running_loop().time(), float("inf"))
+
     def go_on(self) -> None:
         """Run what has become due while it stood still, in order."""
-        self.stands_still = False
-        put_off, self._put_off = self._put_off, []
         loop = asyncio.get_running_loop()
+        self.stands_still = False
+        self.stood_still_s = (self.stood_still_s[0], loop.time())
+        put_off, self._put_off = self._put_off, []
         for callback, args, context in put_off:
             loop.call_soon(callback, *args, context=context)
 

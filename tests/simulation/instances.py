@@ -50,7 +50,7 @@ class Instance:
 
     def stand_still(self) -> None:
         """As SIGSTOP, or a machine that is suspended."""
-        self.process.stands_still = True
+        self.process.stand_still()
         self._lose()
 
     def go_on(self) -> None:

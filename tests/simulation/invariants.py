@@ -102,7 +102,7 @@ class Invariants:
             self._silence(event, query, name)
         self._positions(event, query, name)
         for topic in event.topics:
-            self._lags(event, topic, name)
+            self._lags(event, topic, writer, name)
         known = [topic.total_lag for topic in event.topics if topic.total_lag is not None]
         if event.total_lag != (sum(known) if known else None):
             raise Violation(f"{name}: total_lag {event.total_lag} is not the sum of {known}")
@@ -155,7 +155,7 @@ class Invariants:
                         f" at {event.observation_offset}"
                     )
 
-    def _lags(self, event: LagEvent, topic: TopicLag, name: str) -> None:
+    def _lags(self, event: LagEvent, topic: TopicLag, writer: Process, name: str) -> None:
         for partition in topic.partitions:
             where = f"{name}: {topic.topic}[{partition.partition}]"
             if partition.lag is None:
@@ -166,10 +166,10 @@ class Invariants:
                 lag = partition.latest_offset - partition.processed_offset
                 if partition.lag != max(0, lag) and partition.status == "OK":
                     raise Violation(f"{where}: lag {partition.lag} is not {lag}")
-            self._latest(event, topic, partition, where)
+            self._latest(event, topic, partition, writer, where)
 
     def _latest(
-        self, event: LagEvent, topic: TopicLag, partition: PartitionLag, where: str
+        self, event: LagEvent, topic: TopicLag, partition: PartitionLag, writer: Process, where: str
     ) -> None:
         """The log ended there at some time between the request and now."""
         then = self._kafka.topics_by_id[topic.topic_id or ""]
@@ -181,7 +181,11 @@ class Invariants:
             # First read just after its topic was created anew: nothing shows yet that it was.
             return
         measured_ms = partition.measured_at or event.measured_at
-        earliest = 0 if is_gone else log.end_at((measured_ms - _START_MS) / 1000 - _MEASURING_S)
+        requested_s = (measured_ms - _START_MS) / 1000 - _MEASURING_S
+        stood_still_s, went_on_s = writer.stood_still_s
+        if went_on_s >= requested_s:
+            requested_s = min(requested_s, stood_still_s - _MEASURING_S)
+        earliest = 0 if is_gone else log.end_at(requested_s)
         latest = partition.latest_offset
         assert latest is not None
         if not earliest <= latest <= log.end:

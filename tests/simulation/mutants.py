@@ -84,7 +84,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a revocation drops counts as done",
-        1,
+        6,
         (
             "tracking.pending_observations:PendingObservations.drop",
             "self._queue.task_done()",
@@ -130,7 +130,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a query that another instance owns is kept",
-        1,
+        5,
         (
             "ownership:Ownership.on_revoked",
             "[i for i in self._tracked.queries if not owns(i)]",
@@ -140,13 +140,13 @@ MUTANTS: Final = (
     ),
     _mutant(
         "taken over before the view was read",
-        1,
+        5,
         ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
         ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
     ),
     _mutant(
         "only the last minutes are read, though an outage was before them",
-        1,
+        2,
         (
             "view.view_reader:ViewReader._seek_to_last_minute",
             "range(_STEPS_BACK)",
@@ -165,7 +165,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a version falls with the driver's clock",
-        1,
+        2,
         (
             "tracking.tracker:Tracker._merged",
             "observed_at=max(state.observed_at, current.observed_at + 1)",
@@ -176,11 +176,6 @@ MUTANTS: Final = (
         "what is read again is tracked again",
         1,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
-    ),
-    _mutant(
-        "what an earlier run wrote again is a new run",
-        1,
-        ("tracking.tracker:_is_of_earlier_run", 'observation.cause != "started"', "False"),
     ),
     _mutant(
         "a run without a batch loses the query's position",
@@ -227,7 +222,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        1,
+        10,
         (
             "enrichment.offset_table:OffsetTable.take_latest",
             "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
