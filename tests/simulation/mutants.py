@@ -1,7 +1,7 @@
-"""Faults put into the service, one at a time: each is one that its tests must not miss.
+"""Faults put into the service, one at a time: each is one that the invariants must not miss.
 
 A mutant replaces text in the source of a function; the text has to be there once, so that none goes
-stale unseen. `seed` is one whose simulated hour finds it.
+stale unseen. The four hours of its `seed` find it.
 """
 
 from __future__ import annotations
