@@ -14,6 +14,7 @@ from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.explanation import add_explanation
 from sparklag_service.rest.forget import add_forget
 from sparklag_service.rest.lag import add_lag
 from sparklag_service.rest.live import add_live
@@ -42,12 +43,13 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.handle_http_error)
     app.add_exception_handler(RequestValidationError, problems.handle_invalid)
     add_lag(app, backend)
+    add_explanation(app, backend)
     add_forget(app, backend)
     add_live(app, backend)
     add_offsets(app, backend)
     _add_health(app, backend)
     _add_metrics(app, backend)
-    add_page(app, backend)
+    add_page(app)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from sparklag_schemas import LagEvent
 from sparklag_service.history.page import HistoryPage
 from sparklag_service.rest import problems
+from sparklag_service.view.lag_text import Explanation
 
 
 def components(types: Sequence[type[msgspec.Struct]], ref_template: str) -> dict[str, Any]:
@@ -54,17 +55,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         return app.openapi_schema
     openapi = FastAPI.openapi(app)
     schemas = openapi.setdefault("components", {}).setdefault("schemas", {})
-    types = (LagEvent, HistoryPage, problems.ProblemDocument)
-    schemas.update(components(types, "#/components/schemas/{name}"))
-    schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
-    schemas["LagPage"] = {
-        "type": "object",
-        "required": ["queries", "next_cursor"],
-        "properties": {
-            "queries": {"type": "array", "items": ref("LagSummary")},
-            "next_cursor": {"type": ["string", "null"]},
-        },
-    }
+    schemas.update(message_schemas("#/components/schemas/{name}"))
     for item in openapi["paths"].values():
         for operation in item.values():
             for parameter in operation.get("parameters", []):
@@ -72,6 +63,22 @@ def document(app: FastAPI) -> dict[str, Any]:
                     if schema.get("type") == "string":
                         schema.setdefault("pattern", _NO_NUL)
     return openapi
+
+
+def message_schemas(ref_template: str) -> dict[str, Any]:
+    """Of what the routes answer with, by name; see `components`."""
+    types = (LagEvent, HistoryPage, Explanation, problems.ProblemDocument)
+    schemas = components(types, ref_template)
+    schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
+    schemas["LagPage"] = {
+        "type": "object",
+        "required": ["queries", "next_cursor"],
+        "properties": {
+            "queries": {"type": "array", "items": {"$ref": ref_template.format(name="LagSummary")}},
+            "next_cursor": {"type": ["string", "null"]},
+        },
+    }
+    return schemas
 
 
 def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:

@@ -1,74 +1,101 @@
-"""`GET /`: a row for each query, those that need attention first."""
+"""`GET /`, `/q/{query}`, `/t/{topic}`: the page, built from `web/` into `static/`.
+
+The page is one application that asks the routes beside it. Its addresses are relative: the service
+may be behind the path of a proxy that it does not know.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable
+import gzip
+import mimetypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Header, Response
 from fastapi.responses import HTMLResponse
 
-from sparklag_schemas import LagEvent
-from sparklag_schemas.formatting import MARKS, catch_up, mark, oldest, records, trend
-from sparklag_schemas.printable import printable
-from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.rest.backend import Backend
-from sparklag_service.rest.paths import path_segment
-from sparklag_service.view.lag_text import causes
+from sparklag_service.rest import problems
 
-_NO_ROWS: Final = '<tr><td colspan="7">No query has been observed yet.</td></tr>'
+_BASE: Final = '<base href="./">'
+_FOREVER: Final = "public, max-age=31536000, immutable"
+"""The name of an asset has a digest of its content."""
+_SHORT: Final = "no-cache"
 
 
-def add_page(app: FastAPI, backend: Backend) -> None:
-    """The route."""
+@dataclass(frozen=True)
+class _File:
+    body: bytes
+    media_type: str
+    cache_control: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
+
+    def response(self, accept_encoding: str) -> Response:
+        headers = {"cache-control": self.cache_control, "vary": "accept-encoding"}
+        if "gzip" not in accept_encoding:
+            return Response(self.body, media_type=self.media_type, headers=headers)
+        headers["content-encoding"] = "gzip"
+        return Response(self.compressed, media_type=self.media_type, headers=headers)
+
+
+AcceptEncoding = Annotated[str, Header()]
+
+
+def add_page(app: FastAPI) -> None:
+    """The routes."""
+    built = dict(_built_files())
+
+    def page(base: str) -> Response:
+        if "index.html" not in built:
+            raise problems.Problem(
+                503,
+                "page-not-built",
+                "The page was not built",
+                "this installation has no page: `pip install` of a wheel has; of a checkout it"
+                " builds it",
+            )
+        html = built["index.html"].body.decode().replace(_BASE, f'<base href="{base}">')
+        return HTMLResponse(html, headers={"cache-control": _SHORT})
 
     @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        template = files("sparklag_service.rest").joinpath("index.html").read_text(encoding="utf-8")
-        table = rows((entry.event for entry in backend.view), epoch_ms())
-        return HTMLResponse(template.replace("{rows}", table))
+    async def fleet() -> Response:
+        return page("./")
+
+    @app.get("/q/{query:name}", include_in_schema=False)
+    @app.get("/t/{query:name}", include_in_schema=False)
+    async def one(query: str) -> Response:
+        return page("../")
+
+    @app.get("/assets/{name}", include_in_schema=False)
+    async def asset(name: str, accept_encoding: AcceptEncoding = "") -> Response:
+        return file(f"assets/{name}", accept_encoding)
+
+    @app.get("/icon.svg", include_in_schema=False)
+    async def icon(accept_encoding: AcceptEncoding = "") -> Response:
+        return file("icon.svg", accept_encoding)
+
+    def file(name: str, accept_encoding: str) -> Response:
+        if name not in built:
+            raise problems.Problem(404, "not-found", "Not found", f"the page has no file {name}")
+        return built[name].response(accept_encoding)
 
 
-def rows(events: Iterable[LagEvent], now_ms: int) -> str:
-    """The table's body as HTML."""
-    listed = sorted((event for event in events if event.superseded_by is None), key=_order)
-    return "".join(_row(event, now_ms) for event in listed) or _NO_ROWS
+def _built_files() -> Iterator[tuple[str, _File]]:
+    folder = files("sparklag_service.rest") / "static"
+    if not folder.is_dir():
+        return
+    for item in folder.iterdir():
+        if item.is_file():
+            yield item.name, _file(item.name, item.read_bytes(), _SHORT)
+    for item in (folder / "assets").iterdir():
+        yield f"assets/{item.name}", _file(item.name, item.read_bytes(), _FOREVER)
 
 
-def _order(event: LagEvent) -> tuple[int, str, str]:
-    return MARKS.index(mark(event.status)), event.display_name, event.query_id
-
-
-def _row(event: LagEvent, now_ms: int) -> str:
-    return (
-        f'<tr><td><a href="lag/{path_segment(event.query_id)}">'
-        f"{_escape(event.display_name)}</a></td>"
-        f'<td class="{mark(event.status)}">{_escape(event.status)}</td>'
-        f"<td>{records(event.total_lag)}</td>"
-        f"<td>{oldest(event.total_lag, event.max_time_lag_s)}</td>"
-        f"<td>{trend(event.lag_trend)}</td>"
-        f"<td>{_catch_up(event)}</td>"
-        f"<td>{_why(event, now_ms)}</td></tr>"
-    )
-
-
-def _catch_up(event: LagEvent) -> str:
-    text = catch_up(event.catch_up_s, event.catch_up_reason)
-    if event.catch_up_reason is None:
-        return text
-    return f'<abbr title="{_escape(event.catch_up_reason)}">{text}</abbr>'
-
-
-def _why(event: LagEvent, now_ms: int) -> str:
-    """Its reason; of a query that lags and is not healthy, the causes too."""
-    why = _escape(event.reason or "")
-    if not event.total_lag or mark(event.status) == "ok":
-        return why
-    all_causes = _escape("; ".join(causes(event, now_ms)))
-    return f"{why}<br><small>{all_causes}</small>" if all_causes else why
-
-
-def _escape(text: str) -> str:
-    return html.escape(printable(text, len(text)))
+def _file(name: str, body: bytes, cache_control: str) -> _File:
+    media_type, _ = mimetypes.guess_type(name)
+    return _File(body, media_type or "application/octet-stream", cache_control)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicLag
 from sparklag_schemas.enumerations import traits_of
@@ -27,6 +29,26 @@ _PHASE_SHARE: Final = 0.1
 _STUCK_S: Final = 30.0
 """Observations are up to 10 s apart: less says nothing."""
 _WHOLE_BATCH: Final = "triggerExecution"
+
+
+class Line(Struct, frozen=True):
+    """One fact."""
+
+    heading: Annotated[str, Meta(description="What it is about, in a word.")]
+    text: Annotated[str, Meta(description="The fact, in a sentence.")]
+
+
+class Explanation(Struct, frozen=True):
+    """A query's lag in sentences, as `sparklag lag` shows it. The text may change with versions."""
+
+    status: Annotated[str, Meta(description="The status, since when, and why.")]
+    lines: Annotated[list[Line], Meta(description="How far behind, how fast, and why.")]
+
+
+def explanation(event: LagEvent, now_ms: int) -> Explanation:
+    """The whole text."""
+    shown = [Line(heading, text) for heading, text in lines(event, now_ms)]
+    return Explanation(status(event, now_ms), shown)
 
 
 def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:

@@ -1,0 +1,105 @@
+/**
+ * Values of events as text for people; an unknown one is "unknown", not 0. The same text as the
+ * terminal's: a test holds it to `sparklag_schemas/formatting.py`.
+ */
+
+export const UNKNOWN = "unknown";
+
+// A tie goes to the even digit, as in Python.
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0, roundingMode: "halfEven" });
+const tenths = new Intl.NumberFormat("en-US", {
+  minimumFractionDigits: 1, maximumFractionDigits: 1, roundingMode: "halfEven",
+});
+
+/** A duration in seconds, in the unit that fits. */
+export function span(seconds: number): string {
+  if (seconds < 10) return `${tenths.format(seconds)} s`;
+  if (seconds < 120) return `${whole.format(seconds)} s`;
+  if (seconds < 7_200) return `${whole.format(seconds / 60)} min`;
+  if (seconds < 172_800) return `${tenths.format(seconds / 3_600)} h`;
+  return `${tenths.format(seconds / 86_400)} days`;
+}
+
+export function records(lag: number | null | undefined): string {
+  return lag == null ? UNKNOWN : whole.format(lag);
+}
+
+/** The age of a query's oldest unprocessed record, if there is one. */
+export function oldest(lag: number | null | undefined, ageS: number | null | undefined): string {
+  if (lag === 0) return "";
+  return ageS == null ? UNKNOWN : span(ageS);
+}
+
+/** How long ago, in the unit that fits. */
+export function ago(sinceMs: number | null | undefined, nowMs: number): string {
+  if (sinceMs == null) return "never";
+  const seconds = Math.max(0, (nowMs - sinceMs) / 1000);
+  if (seconds < 120) return `${whole.format(seconds)} s ago`;
+  return seconds < 7_200 ? `${whole.format(seconds / 60)} min ago` : `${whole.format(seconds / 3_600)} h ago`;
+}
+
+/** With one decimal below 100. */
+export function number(value: number): string {
+  return Math.abs(value) < 100 ? tenths.format(value) : whole.format(value);
+}
+
+export function perSecond(rate: number | null | undefined): string {
+  return rate == null ? UNKNOWN : `${number(rate)}/s`;
+}
+
+/** The change of a lag per second, with its sign. */
+export function trend(rate: number | null | undefined): string {
+  if (rate == null) return UNKNOWN;
+  return Math.abs(rate) < 0.05 ? "steady" : `${rate > 0 ? "+" : "-"}${number(Math.abs(rate))}/s`;
+}
+
+/** Until the lag is gone; `reason` is the event's `catch_up_reason`. */
+export function catchUp(seconds: number | null | undefined, reason: string | null | undefined): string {
+  if (seconds != null) return seconds > 0 ? span(seconds) : "";
+  const atTheseRates = reason != null && /^(never at these rates|it keeps pace, and gets no nearer)/.test(reason);
+  return atTheseRates ? "never" : UNKNOWN;
+}
+
+const units: [number, string][] = [
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** A count as short as an axis needs it: `1.2M`. */
+export function short(value: number): string {
+  for (const [unit, name] of units) {
+    if (Math.abs(value) >= unit) return `${Number((value / unit).toPrecision(3))}${name}`;
+  }
+  return String(Number(value.toPrecision(3)));
+}
+
+const ESCAPED: Record<string, string> = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
+
+/**
+ * Foreign text on one line: what cannot be seen, and what changes the order of what can (control
+ * characters, line ends, bidirectional marks, half surrogates), is escaped.
+ */
+export function printable(text: string): string {
+  return text.replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0;
+    const hex = code.toString(16);
+    if (code > 0xffff) return `\\U${hex.padStart(8, "0")}`;
+    return ESCAPED[character] ?? (code > 0xff ? `\\u${hex.padStart(4, "0")}` : `\\x${hex.padStart(2, "0")}`);
+  });
+}
+
+/** The time in UTC, for those who compare logs. */
+export function utc(atMs: number): string {
+  return `${new Date(atMs).toISOString().replace("T", " ").slice(0, 19)} UTC`;
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const dated = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+});
+
+/** The time in the reader's zone; with the date where that is not within a day of now. */
+export function local(atMs: number, nowMs: number): string {
+  return (Math.abs(nowMs - atMs) < 86_400_000 ? clock : dated).format(atMs);
+}

@@ -1,0 +1,103 @@
+/** The top of every page: where one is, whether it is live, what fails. */
+
+import { now } from "../clock.ts";
+import { printable, span } from "../format.ts";
+import { health } from "../health.ts";
+import { fleetHref } from "../router.ts";
+import type { StreamState } from "../stream.ts";
+import { setTheme, theme, type Theme } from "../theme.ts";
+
+const THEMES: Record<Theme, string> = { auto: "System", light: "Light", dark: "Dark" };
+
+export function Header({ state, receivedAt }: { state: StreamState; receivedAt: number | null }) {
+  return (
+    <header>
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
+      <div class="bar">
+        <a class="brand" href={fleetHref()}>
+          <img src="icon.svg" alt="" width="22" height="22" /> sparklag
+        </a>
+        <StreamBadge state={state} receivedAt={receivedAt} />
+        <nav aria-label="Service">
+          <a href="docs">REST</a>
+          <a href="metrics">Metrics</a>
+          <label class="theme">
+            <span class="hidden">Theme</span>
+            <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
+              {Object.entries(THEMES).map(([value, name]) => (
+                <option value={value}>{name}</option>
+              ))}
+            </select>
+          </label>
+        </nav>
+      </div>
+      <Failures />
+    </header>
+  );
+}
+
+function StreamBadge({ state, receivedAt }: { state: StreamState; receivedAt: number | null }) {
+  if (state.kind === "live") {
+    return (
+      <p role="status" class="stream ok">
+        <span aria-hidden="true">●</span> live
+      </p>
+    );
+  }
+  if (state.kind === "connecting") {
+    return (
+      <p role="status" class="stream">
+        <span aria-hidden="true">○</span> connecting
+      </p>
+    );
+  }
+  const age = receivedAt === null ? "" : `, showing data ${span(Math.max(0, (now.value - receivedAt) / 1000))} old`;
+  return (
+    <p role="status" class="stream bad">
+      <span aria-hidden="true">■</span> stream down{age}, reconnecting <span class="reason">({printable(state.reason)})</span>
+    </p>
+  );
+}
+
+/** The service's own trouble, said first. */
+function Failures() {
+  const known = health.value;
+  if (!known) return null;
+  const failing = Object.entries(known.failing);
+  const degraded = Object.entries(known.degraded);
+  return (
+    <>
+      {failing.length > 0 && (
+        <div role="alert" class="alert bad">
+          <strong>
+            <span aria-hidden="true">■</span> This service does not work: what is below may be old or incomplete.
+          </strong>
+          <Reasons parts={failing} />
+        </div>
+      )}
+      {degraded.length > 0 && (
+        <div role="status" class="alert warn">
+          <strong>
+            <span aria-hidden="true">▲</span> Some parts do not work; other queries are not affected.
+          </strong>
+          <Reasons parts={degraded} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Reasons({ parts }: { parts: [string, string][] }) {
+  return (
+    <ul>
+      {parts.slice(0, 10).map(([part, reason]) => (
+        <li key={part}>
+          {printable(part)}: {printable(reason)}
+        </li>
+      ))}
+      {parts.length > 10 && <li>and {parts.length - 10} more: see /health/ready</li>}
+    </ul>
+  );
+}

@@ -1,0 +1,33 @@
+/** A partition's log from its earliest offset to its latest, with the query's positions on it. */
+
+import { records } from "../format.ts";
+import type { PartitionLag } from "../generated/rest.ts";
+
+/** Each part is as long as it has offsets, but never so short that it cannot be seen. */
+export function LogPositions({ partition }: { partition: PartitionLag }) {
+  const { earliest_offset: earliest, processed_offset: processed, planned_offset: planned, latest_offset: latest } = partition;
+  const text = [
+    ["earliest", earliest],
+    ["processed", processed],
+    ["planned", planned],
+    ["latest", latest],
+  ]
+    .map(([name, offset]) => `${name} ${offset == null ? "unknown" : records(offset as number)}`)
+    .join(", ");
+  if (earliest == null || latest == null || processed == null) return <span title={text}>{processed == null ? "" : records(processed)}</span>;
+  const from = Math.min(earliest, processed);
+  const reached = Math.max(processed, Math.min(planned ?? processed, latest));
+  return (
+    <span class="log" role="img" aria-label={text} title={text}>
+      {processed < earliest && <Part kind="lost" size={earliest - processed} />}
+      <Part kind="done" size={Math.max(0, processed - from - (processed < earliest ? 0 : 0))} />
+      <i class="at" />
+      <Part kind="planned" size={reached - processed} />
+      <Part kind="left" size={Math.max(0, latest - Math.max(reached, earliest))} />
+    </span>
+  );
+}
+
+function Part({ kind, size }: { kind: string; size: number }) {
+  return size > 0 ? <i class={kind} style={{ flexGrow: size }} /> : null;
+}

@@ -1,0 +1,33 @@
+/** How urgent a status is. */
+
+import type { LagSummary } from "./generated/rest.ts";
+
+export type Mark = "bad" | "warn" | "ok";
+
+const OK = new Set(["OK", "FINISHED"]);
+const BAD = new Set(["STALL", "STOP", "REWIND", "CONFLICT", "RECREATED", "GONE", "DATA_LOSS", "FAILED"]);
+
+/** A status that this version does not know is one to look at. */
+export function mark(status: string): Mark {
+  return OK.has(status) ? "ok" : BAD.has(status) ? "bad" : "warn";
+}
+
+/** A shape for each mark: colour alone tells nobody who does not see it. */
+export const GLYPHS: Record<Mark, string> = { bad: "■", warn: "▲", ok: "●" };
+
+const RANK: Record<Mark, number> = { bad: 0, warn: 1, ok: 2 };
+
+/** The worst first: by mark, then the oldest record, then the lag. */
+export function bySeverity(a: LagSummary, b: LagSummary): number {
+  return (
+    RANK[mark(a.status)] - RANK[mark(b.status)] ||
+    (b.max_time_lag_s ?? -1) - (a.max_time_lag_s ?? -1) ||
+    (b.total_lag ?? -1) - (a.total_lag ?? -1) ||
+    displayName(a).localeCompare(displayName(b)) ||
+    a.query_id.localeCompare(b.query_id)
+  );
+}
+
+export function displayName(event: { query?: string | null; query_id: string }): string {
+  return event.query || event.query_id;
+}

@@ -1,0 +1,15 @@
+import { defineConfig } from "vite";
+
+// Addresses are relative to the page's <base>: the service may be behind a proxy's path.
+export default defineConfig({
+  base: "./",
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  build: {
+    outDir: "../service/sparklag_service/rest/static",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: { polyfill: false },
+    // What is inlined is refused by the page's Content-Security-Policy.
+    assetsInlineLimit: 0,
+  },
+});
