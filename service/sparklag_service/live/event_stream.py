@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, Wire, opening_chunks
+from sparklag_service.live.reader import Reader, Selection, Wire, opening_chunks
 
 
 class EventStream(Response):
@@ -24,18 +24,18 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, hub: LiveHub, query_id: str | None, last_id: str | None) -> None:
+    def __init__(self, hub: LiveHub, selection: Selection, last_id: str | None) -> None:
         # A proxy must neither cache it nor buffer it.
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._hub = hub
-        self._query_id = query_id
+        self._selection = selection
         self._last_id = last_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Called by the server. Raises TooManyReaders before anything is sent."""
         wire = Wire(scope)
-        with self._hub.reader(wire, self._query_id, self._last_id) as (reader, opening):
+        with self._hub.reader(wire, self._selection, self._last_id) as (reader, opening):
             disconnected = asyncio.create_task(_until_disconnected(receive, reader))
             try:
                 wire.limit_unsent()

@@ -17,9 +17,10 @@ from sparklag_schemas import Settings
 from sparklag_schemas.runtime.tasks import until_set, with_pauses
 from sparklag_service.counters import Counters
 from sparklag_service.live import sse
-from sparklag_service.live.reader import Reader, SharedChunks, Wire
+from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
 from sparklag_service.live.ring import Ring
 from sparklag_service.view.feed import Arrival
+from sparklag_service.view.summary import summary
 from sparklag_service.view.view import View
 
 _MB: Final = 1024 * 1024
@@ -82,9 +83,9 @@ class LiveHub:
 
     @contextmanager
     def reader(
-        self, wire: Wire, query_id: str | None, last_id: str | None
+        self, wire: Wire, selection: Selection, last_id: str | None
     ) -> Iterator[tuple[Reader, Iterator[bytes]]]:
-        """Let a reader in, of that query or of all: the reader, and the frames that it gets first.
+        """Let a reader of that selection in: the reader, and the frames that it gets first.
 
         `last_id`: the last id that it has seen, of any instance. Raises TooManyReaders.
         """
@@ -93,7 +94,7 @@ class LiveHub:
             raise TooManyReaders
         self._counters.stream_accepted += 1
         self.reading += 1
-        reader = Reader(wire, query_id, self._shared)
+        reader, query_id = Reader(wire, selection, self._shared), selection.query_id
         self._readers.setdefault(query_id, set()).add(reader)
         try:
             if self._closed:
@@ -148,11 +149,11 @@ class LiveHub:
     def _opening(self, reader: Reader, last_id: str | None) -> Iterator[bytes]:
         """The newest events; or, for a reader that comes back, nothing, if the ring has what it
         missed."""
-        query_id = reader.query_id
+        selection, query_id = reader.selection, reader.selection.query_id
         if last_id is None:
             # It has seen no query that could be forgotten. If it loses this on the way, it comes
             # back as a reader that has, and has seen nothing to the end.
-            return chain([sse.with_id({}, b"\n")], self._state(query_id, {}, []))
+            return chain([sse.with_id({}, b"\n")], self._state(selection, {}, []))
         since = sse.parse_id(last_id)
         if since is not None:
             partition = self._partition_of(query_id)
@@ -173,30 +174,35 @@ class LiveHub:
         forgotten: list[str] = []
         if query_id is None:
             forgotten = [i for i, place in self._tombstones.items() if _is_later(*place, since)]
-        return chain([sse.gap(last_id, reason)], self._state(query_id, since, forgotten))
+        return chain([sse.gap(last_id, reason)], self._state(selection, since, forgotten))
 
     def _partition_of(self, query_id: str | None) -> int | None:
         entry = self._view.get(query_id) if query_id is not None else None
         return entry.partition if entry is not None else None
 
     def _state(
-        self, query_id: str | None, since: Mapping[int, int], forgotten: list[str]
+        self, selection: Selection, since: Mapping[int, int], forgotten: list[str]
     ) -> Iterator[bytes]:
         """The newest event of every query that changed after those offsets. The last one carries
         the id: a reader that loses its connection before begins again."""
+        query_id = selection.query_id
         if query_id is not None:
             entry = self._view.get(query_id)
             after = {} if entry is None else {entry.partition: entry.offset}
-            return self._state_frames(forgotten, [query_id], after)
+            return self._state_frames(selection, forgotten, [query_id], after)
         changed = [
             entry.event.query_id
             for entry in self._view
             if _is_later(entry.partition, entry.offset, since)
         ]
-        return self._state_frames(forgotten, changed, self._ring.offsets)
+        return self._state_frames(selection, forgotten, changed, self._ring.offsets)
 
     def _state_frames(
-        self, forgotten: list[str], changed: list[str], after: Mapping[int, int]
+        self,
+        selection: Selection,
+        forgotten: list[str],
+        changed: list[str],
+        after: Mapping[int, int],
     ) -> Iterator[bytes]:
         for query_id in forgotten:
             yield sse.forgotten(query_id)
@@ -206,7 +212,7 @@ class LiveHub:
             if entry is not None:
                 if held:
                     yield held
-                held = sse.lag(entry.document)
+                held = sse.lag(summary(entry.event) if selection.summaries else entry.document)
         yield sse.with_id(after, held or b"\n")
 
 

@@ -73,15 +73,30 @@ class Chunk(NamedTuple):
     """The stream ends with it."""
 
 
-SharedChunks = dict[tuple[str | None, int, int], Chunk]
-"""What all readers of a query, or of all, get to whom the same frames are new: its numbers."""
+class Selection(NamedTuple):
+    """What a reader wants."""
+
+    query_id: str | None = None
+    """None: all queries."""
+    summaries: bool = False
+    """In place of whole documents; of all queries."""
+
+    def frame(self, frame: Frame) -> bytes:
+        """As such a reader gets it."""
+        if self.summaries:
+            return frame.of_summaries
+        return frame.of_all if self.query_id is None else frame.of_query
+
+
+SharedChunks = dict[tuple[Selection, int, int], Chunk]
+"""What all readers of a selection get to whom the same frames are new: its numbers."""
 
 
 class Reader:
-    """Its connection and the frames that wait for it. It wants `query_id`, or everything."""
+    """Its connection and the frames that wait for it."""
 
-    def __init__(self, wire: Wire, query_id: str | None, shared: SharedChunks) -> None:
-        self.query_id = query_id
+    def __init__(self, wire: Wire, selection: Selection, shared: SharedChunks) -> None:
+        self.selection = selection
         self.missed: deque[Frame] = deque()
         """From before it came back: no other reader has missed just these. The oldest first."""
         self.pending: deque[Frame] = deque()
@@ -168,10 +183,10 @@ class Reader:
         frames = self.missed or self.pending
         if not frames:
             return None
-        key = (self.query_id, frames[0].number, frames[-1].number)
+        key = (self.selection, frames[0].number, frames[-1].number)
         chunk = None if self.missed else self._shared.get(key)
         if chunk is None:
-            chunk = _joined(frames, of_all=self.query_id is None)
+            chunk = _joined(frames, self.selection)
             if not self.missed:
                 self._shared[key] = chunk
         for _ in range(chunk.frames):
@@ -179,13 +194,14 @@ class Reader:
         return chunk
 
 
-def _joined(frames: Iterable[Frame], *, of_all: bool) -> Chunk:
+def _joined(frames: Iterable[Frame], selection: Selection) -> Chunk:
     parts: list[bytes] = []
     size = 0
     for frame in frames:
-        parts.append(frame.of_all if of_all else frame.of_query)
+        parts.append(selection.frame(frame))
+        # Of the documents: a summary takes as long to make as its document is long.
         size += len(frame.of_all)
-        if frame.is_last and not of_all:
+        if frame.is_last and selection.query_id is not None:
             return Chunk(b"".join(parts), len(parts), True)
         if size > CHUNK_BYTES:
             break

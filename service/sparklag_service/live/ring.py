@@ -37,6 +37,11 @@ class Frame(NamedTuple):
         return sse.with_id({self.partition: self.offset}, body)
 
     @property
+    def of_summaries(self) -> bytes:
+        """As readers of all queries' summaries get it."""
+        return self.of_all if self.is_last else sse.summarized(self.of_all)
+
+    @property
     def held_bytes(self) -> int:
         """Of memory."""
         return len(self.of_all) + _OVERHEAD_BYTES

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from sparklag_service.view.summary import summary_of_document
+
 NOTHING_SEEN: Final = -1
 KEEP_ALIVE: Final = b":\n\n"
 OPENING: Final = b"retry: 2000\n\n"
@@ -48,6 +50,12 @@ def lag(document: bytes) -> bytes:
     if b"\n" in document or b"\r" in document:
         document = document.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"event: lag\ndata: " + document + b"\n\n"
+
+
+def summarized(frame: bytes) -> bytes:
+    """A frame of an event, with its summary in place of the document."""
+    head, separator, document = frame.partition(b"\ndata: ")
+    return head + separator + summary_of_document(document) + b"\n\n"
 
 
 def forgotten(query_id: str) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
-import msgspec
+from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
+from sparklag_service.view.summary import summary
 
 MAX_PAGE: Final = 1_000
 CURSOR: Final = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?$"
@@ -40,7 +42,7 @@ class Filter:
 class Page:
     """Summaries in the order of name, then id; `next_cursor` is None on the last page."""
 
-    queries: list[dict[str, object]]
+    queries: list[Raw]
     next_cursor: str | None
 
 
@@ -50,22 +52,14 @@ def page(events: Iterable[LagEvent], wanted: Filter, limit: int, cursor: str | N
     The order does not depend on lag, so that paging misses no query while lags change.
     """
     after = _decode(cursor) if cursor else None
-    listed = sorted((event for event in events if wanted.matches(event)), key=_position)
-    if after is not None:
-        listed = [event for event in listed if _position(event) > after]
+    matching = {_position(event): event for event in events if wanted.matches(event)}
+    following = (position for position in matching if after is None or position > after)
+    listed = nsmallest(limit + 1, following)
     shown = listed[:limit]
-    more = len(listed) > limit
     return Page(
-        [summary(event) for event in shown], _encode(_position(shown[-1])) if more else None
+        [Raw(summary(matching[position])) for position in shown],
+        _encode(shown[-1]) if len(listed) > limit else None,
     )
-
-
-def summary(event: LagEvent) -> dict[str, object]:
-    """The event without its partitions: topics by name."""
-    document: dict[str, object] = msgspec.structs.asdict(event)
-    document["batch"] = msgspec.to_builtins(event.batch)
-    document["topics"] = sorted({topic.topic for topic in event.topics})
-    return document
 
 
 def _clusters(event: LagEvent) -> set[str | None]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Header, Request, Response
+from fastapi import FastAPI, Header, Query, Request, Response
 
 from sparklag_service.live.event_stream import EventStream
 from sparklag_service.live.hub import TooManyReaders
+from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.openapi import QUERY_PROBLEMS, REFUSED, refused
@@ -42,11 +43,16 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         response_class=Response,
         responses={200: _EVENTS, 422: REFUSED, 503: _FULL},
     )
-    async def stream(last_id: LastId = None) -> Response:
+    async def stream(
+        last_id: LastId = None,
+        summary: Annotated[
+            bool, Query(description="Summaries, as `GET /lag` lists them, in place of documents.")
+        ] = False,
+    ) -> Response:
         """First the newest event of every query, then each as it comes. `event: lag` carries the
         document of `GET /lag/{query}`; `event: forgotten`, the id of a query that left; `event:
         gap`, that missed events are gone: then the newest of what changed follows."""
-        return EventStream(backend.live, None, last_id)
+        return EventStream(backend.live, Selection(summaries=summary), last_id)
 
     @app.get(
         "/lag/{query:name}/stream",
@@ -58,7 +64,7 @@ def add_live(app: FastAPI, backend: Backend) -> None:
     async def stream_query(query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""
         event = problems.find_query(backend.view, query).event
-        return EventStream(backend.live, event.query_id, last_id)
+        return EventStream(backend.live, Selection(event.query_id), last_id)
 
 
 async def _handle_full(request: Request, error: Exception) -> Response:

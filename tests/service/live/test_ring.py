@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.settings import LiveSettings
 from sparklag_service.counters import Counters
+from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
-from sparklag_service.live.reader import Reader, Wire
+from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
 from sparklag_service.live.ring import Frame, Ring
 from sparklag_service.live.sse import format_id, parse_id
 from sparklag_service.view.feed import Arrival, Feed
@@ -89,10 +90,30 @@ def test_a_partition_that_is_read_anew_cannot_be_resumed_from_before() -> None:
 
 
 def test_a_reader_whose_next_frame_is_gone_is_too_slow() -> None:
-    ring, reader = Ring(1_000), Reader(Wire({}), None, {})
+    ring, reader = Ring(1_000), Reader(Wire({}), Selection(), {})
     for offset in range(3):
         reader.add(put(ring, "a", 0, offset, 100), ring.first)
     assert (reader.too_slow, reader.ended) == (True, True)
+
+
+def test_readers_of_summaries_share_what_is_encoded_and_the_ring_holds_documents_only() -> None:
+    ring, shared = Ring(100_000), SharedChunks()
+    frame = ring.put("a", 0, 0, sse.lag(encode(lag_event())), is_last=False)
+    held_bytes = ring.held_bytes
+    whole, first, second = (
+        Reader(Wire({}), selection, shared)
+        for selection in (Selection(), Selection(summaries=True), Selection(summaries=True))
+    )
+    chunks = []
+    for reader in (whole, first, second):
+        reader.add(frame, ring.first)
+        chunks.append(reader.take_chunk())
+    assert chunks[0] is not None
+    assert chunks[0].text == frame.of_all
+    assert chunks[1] is not None
+    assert b'"topics":["orders"]' in chunks[1].text
+    assert chunks[2] is chunks[1]
+    assert ring.held_bytes == held_bytes
 
 
 class Instance:
@@ -131,7 +152,7 @@ class Client:
 
     def read(self, instance: Instance, most: int) -> None:
         """From a new connection, as many frames as it gets before it loses that."""
-        with instance.hub.reader(Wire({}), None, self.last_id) as (reader, opening):
+        with instance.hub.reader(Wire({}), Selection(), self.last_id) as (reader, opening):
             told = b"".join(opening)
             while (chunk := reader.take_chunk()) is not None and not reader.ended:
                 told += chunk.text

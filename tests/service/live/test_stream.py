@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -99,6 +100,39 @@ async def test_one_who_missed_more_than_is_kept_is_told_so_and_the_newest_of_wha
             assert json.loads(told[1].data) == {"query_id": "gone"}
             assert (told[2].id, told[2].data.encode()) == ("0:15", newest)
         assert live.pipeline.counters.stream_gaps == 1
+
+
+async def test_a_reader_of_summaries_gets_what_the_listing_has_from_the_start_and_on_return(
+    live: LiveServer,
+) -> None:
+    async with httpx.AsyncClient(base_url=live.url, timeout=DEADLINE_S) as http:
+
+        async def listed() -> list[Any]:
+            summaries: list[Any] = (await http.get("/lag?superseded=true")).json()["queries"]
+            return summaries
+
+        live.show(lag_event(query_id=A, query="a", superseded_by=B), 3)
+        live.show(lag_event(query_id=B, query="b"), 1)
+        async with live.reading("/stream?summary=true") as reader, live.reading("/stream") as other:
+            first = await reader.events(2)
+            assert [event.kind for event in first] == ["lag", "lag"]
+            assert [json.loads(event.data) for event in first] == await listed()
+            document = live.show(lag_event(query_id=A, query="a", total_lag=1), 3)
+            comes = await reader.next()
+            assert comes is not None
+            assert (comes.kind, comes.id) == ("lag", "1:0,3:1")
+            assert json.loads(comes.data) == (await listed())[0]
+            assert [event.data for event in await other.events(3)][2] == document.decode()
+        live.show(lag_event(query_id=B, query="b", total_lag=2), 1)
+        live.forget(A)
+        async with live.reading("/stream?summary=true", last_id=reader.last_id) as reader:
+            missed = await reader.events(2)
+            assert [event.kind for event in missed] == ["lag", "forgotten"]
+            assert json.loads(missed[0].data) == (await listed())[0]
+        async with live.reading("/stream?summary=true", last_id="0:99") as reader:
+            anew = await reader.events(3)
+            assert [event.kind for event in anew] == ["gap", "forgotten", "lag"]
+            assert json.loads(anew[2].data) == (await listed())[0]
 
 
 @pytest.mark.parametrize("last_id", ["0:99", "made up", "9:1"])
