@@ -59,7 +59,7 @@ export const DESCENDS: Record<SortKey, boolean> = {
 
 export function sortOf(params: URLSearchParams): Sort {
   const [name = "", direction] = (params.get("sort") ?? "").split(":");
-  const key = name in DESCENDS ? (name as SortKey) : "severity";
+  const key = Object.hasOwn(DESCENDS, name) ? (name as SortKey) : "severity";
   return { key, descending: direction ? direction === "desc" : DESCENDS[key] };
 }
 

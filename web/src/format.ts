@@ -103,3 +103,13 @@ const dated = new Intl.DateTimeFormat(undefined, {
 export function local(atMs: number, nowMs: number): string {
   return (Math.abs(nowMs - atMs) < 86_400_000 ? clock : dated).format(atMs);
 }
+
+const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
+/** The time on an axis, in the reader's zone: at midnight the day. */
+export function onAxis(atMs: number): string {
+  const at = new Date(atMs);
+  if (at.getHours() === 0 && at.getMinutes() === 0) return day.format(at);
+  return (at.getSeconds() === 0 ? minute : clock).format(at);
+}

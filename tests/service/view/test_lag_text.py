@@ -10,7 +10,6 @@ from sparklag_schemas import Batch, LagEvent, PartitionLag, RunningBatch, TopicL
 from sparklag_schemas.formatting import ago, catch_up, clock_time, number, size, trend
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_service.cli.lag import objection
-from sparklag_service.rest.page import rows
 from sparklag_service.view import lag_text
 from tests.messages import lag_event, straggler
 
@@ -261,23 +260,3 @@ def test_a_probe_objects_to_what_is_behind_and_to_what_nobody_knows(
     event: LagEvent, limits: dict[str, Any], why: str | None
 ) -> None:
     assert within(event, **limits) == why
-
-
-def test_the_page_lists_first_what_needs_somebody() -> None:
-    page = rows(
-        [
-            lag_event(query="a", query_id="1"),
-            lag_event(query="b", query_id="2", status="STALL", reason="no batch for 1 < 2"),
-            lag_event(query="c", query_id="3", status="WARN", max_time_lag_s=720.0, lag_trend=12.0),
-        ],
-        NOW_MS,
-    )
-    assert page.index(">b<") < page.index(">c<") < page.index(">a<")
-    assert "no batch for 1 &lt; 2" in page
-    assert "<td>12 min</td><td>+12.0/s</td>" in page
-
-
-def test_the_page_says_what_holds_a_query_back_that_is_not_well() -> None:
-    batch = Batch(started_at=0, rows=5, rate_limited=True)
-    assert "<small>rate limited" in rows([lag_event(status="WARN", batch=batch)], NOW_MS)
-    assert "rate limited" not in rows([lag_event(status="OK", batch=batch)], NOW_MS)

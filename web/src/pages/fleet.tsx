@@ -167,7 +167,7 @@ interface ChoiceProps {
 function Choice({ name, parameter, value, of, label = printable, needed = false }: ChoiceProps) {
   const options = value === "" || of.includes(value) ? of : [value, ...of];
   return (
-    <label class={`choice ${parameter}`}>
+    <label class={`choice by-${parameter}`}>
       {name}{" "}
       <select value={value} onChange={(event) => setParams({ [parameter]: event.currentTarget.value })}>
         {!needed && <option value="">all</option>}

@@ -2,7 +2,8 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { local } from "../format.ts";
+import { local, onAxis } from "../format.ts";
+import type { Annotation } from "../annotations.ts";
 import { colour, shown } from "../theme.ts";
 
 export interface Series {
@@ -12,15 +13,7 @@ export interface Series {
   /** By time; null: not measured, or not known. The line is broken there. */
   values: (number | null)[];
   dash?: number[];
-}
-
-/** Something that happened. */
-export interface Marker {
-  /** Epoch milliseconds. */
-  at: number;
-  glyph: string;
-  colour: string;
-  text: string;
+  filled?: boolean;
 }
 
 interface Props {
@@ -28,7 +21,7 @@ interface Props {
   /** Epoch milliseconds, rising. */
   times: number[];
   series: Series[];
-  markers: Marker[];
+  markers: Annotation[];
   /** Of the axis of time, epoch milliseconds. */
   range: [number, number];
   format(value: number | null): string;
@@ -115,7 +108,7 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
     cursor: { sync: { key: "query" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     scales: { x: { time: true, auto: false }, y: { range: (_, __, top) => [0, top > 0 ? top * 1.08 : 1] } },
     axes: [
-      { stroke: text, grid, ticks: grid },
+      { stroke: text, grid, ticks: grid, values: (_, seconds) => seconds.map((each) => onAxis(each * 1000)) },
       {
         stroke: text,
         grid,
@@ -125,17 +118,17 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
       },
     ],
     series: [
-      { label: "Time", value: (_, value) => (value == null ? "" : local(value * 1000, Date.now())) },
+      { label: "Time", value: (_, value) => (value == null ? "now" : local(value * 1000, Date.now())) },
       ...drawn.map((each, index) => ({
         label: each.name,
         stroke: colour(each.colour),
         width: stacked ? 0 : 1.75,
         dash: each.dash ?? [],
-        fill: stacked ? colour(each.colour) : undefined,
+        fill: stacked ? colour(each.colour) : each.filled ? `${colour(each.colour)}22` : undefined,
         points: { show: !stacked && undefined, size: 4 },
         paths: stacked ? uPlot.paths.bars?.({ size: [1, Infinity], gap: 0 }) : undefined,
         value: (_: uPlot, __: number, ___: number, at: number | null) =>
-          at == null ? "" : latest.current.format(latest.current.series[original(index + 1)]?.values[at] ?? null),
+          latest.current.format(latest.current.series[original(index + 1)]?.values.at(at ?? -1) ?? null),
       })),
     ],
     hooks: {
@@ -154,7 +147,7 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
   } as uPlot.Options;
 }
 
-function drawMarkers(its: uPlot, markers: Marker[]): void {
+function drawMarkers(its: uPlot, markers: Annotation[]): void {
   const { ctx, bbox } = its;
   const ratio = devicePixelRatio;
   ctx.save();

@@ -1,9 +1,9 @@
-/** A query's lag, time lag, rates and batches over time, and what happened to it. */
+/** A query's lag, time lag, rates and batches over time, with annotations. */
 
 import { printable, records, short, span, perSecond, number } from "../format.ts";
 import type { HistoryPage, HistoryPoint, LagEvent } from "../generated/rest.ts";
-import { mark } from "../status.ts";
-import { Chart, type Marker } from "./chart.tsx";
+import { annotations } from "../annotations.ts";
+import { Chart } from "./chart.tsx";
 import { Moment } from "./text.tsx";
 
 interface Props {
@@ -24,15 +24,16 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
     return <p class="empty">{page.reason ? printable(page.reason) : "The query was not measured in this time."}</p>;
   }
   const { times, points } = stepsOf(page);
-  const happened = happenings(page.points);
-  const markers = happened.map(({ at, glyph, colour, text }) => ({ at, glyph, colour, text }));
-  const range: [number, number] = [page.since, page.until];
+  const annotated = annotations(page.points);
+  // A query that is known only since a part of the time has the whole width for that part.
+  const known = page.points[0]?.at ?? newest?.measured_at ?? page.since;
+  const range: [number, number] = [newest ? Math.max(page.since, known) : page.since, newest?.measured_at ?? page.until];
   const column = (value: (point: HistoryPoint) => number | null | undefined, now?: number | null) => {
     const values = points.map((point) => (point ? value(point) ?? null : null));
     return newest ? [...values, now ?? null] : values;
   };
   const all = newest ? [...times, Math.max(newest.measured_at, (times.at(-1) ?? 0) + 1)] : times;
-  const common = { times: all, markers, range, onZoom };
+  const common = { times: all, markers: annotated, range, onZoom };
   const inflow = newest?.input_rate, outflow = newest?.processed_rate;
   const hasBatches = page.points.some((point) => point.batch);
   const seconds = (value: number | null) => (value === null ? "unknown" : span(value));
@@ -40,10 +41,10 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
     <>
       <div class="charts">
         <Chart {...common} title="Lag, records" format={records} axis={short} series={[
-          { name: "lag", colour: "series-1", values: column((point) => point.max_total_lag, newest?.total_lag) },
+          { name: "lag", colour: "series-1", filled: true, values: column((point) => point.max_total_lag, newest?.total_lag) },
         ]} />
         <Chart {...common} title="Time lag" format={seconds} axis={span} series={[
-          { name: "oldest unprocessed record", colour: "series-2", values: column((point) => point.max_time_lag_s, newest?.max_time_lag_s) },
+          { name: "oldest unprocessed record", colour: "series-2", filled: true, values: column((point) => point.max_time_lag_s, newest?.max_time_lag_s) },
         ]} />
         <Chart {...common} title="Records a second" format={perSecond} axis={short} series={[
           { name: "input", colour: "series-2", dash: [6, 4], values: column((point) => point.input_rate, inflow) },
@@ -58,14 +59,14 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
           ]} />
         )}
       </div>
-      {happened.length > 0 && (
+      {annotated.length > 0 && (
         <ul class="events" aria-label="Events">
-          {happened.slice(-20).reverse().map(({ at, glyph, text, kind }) => (
+          {annotated.slice(-20).reverse().map(({ at, glyph, text, colour }) => (
             <li key={`${at} ${text}`}>
-              <span class={kind} aria-hidden="true">{glyph}</span> <Moment at={at} /> {text}
+              <span class={colour} aria-hidden="true">{glyph}</span> <Moment at={at} /> {text}
             </li>
           ))}
-          {happened.length > 20 && <li>and {number(happened.length - 20)} earlier ones</li>}
+          {annotated.length > 20 && <li>and {number(annotated.length - 20)} earlier ones</li>}
         </ul>
       )}
     </>
@@ -88,41 +89,4 @@ function stepsOf(page: HistoryPage): Steps {
   const times: number[] = [];
   for (let at = page.since; at < page.until && at <= (page.points.at(-1)?.at ?? 0); at += stepMs) times.push(at);
   return { times, points: times.map((at) => byStep.get(at)) };
-}
-
-interface Happening extends Marker {
-  kind: string;
-}
-
-const STARTED = "▶";
-const SHOWN: Record<string, [glyph: string, text: string]> = {
-  FAILED: ["✖", "failed"],
-  STOP: ["■", "stopped: its driver is silent"],
-  FINISHED: ["◼", "finished"],
-  REWIND: ["↶", "went back"],
-  DATA_LOSS: ["▼", "lost data"],
-  RECREATED: ["⟳", "its topic was created anew"],
-  STALL: ["‖", "stalled"],
-  GONE: ["∅", "its topic is gone"],
-  CONFLICT: ["≠", "two runs at a time"],
-};
-
-/** What changed from one step to the next: a status that lasts is one event. */
-export function happenings(points: readonly HistoryPoint[]): Happening[] {
-  const happened: Happening[] = [];
-  let before = new Set<string>();
-  points.forEach((point, index) => {
-    if (point.started) {
-      happened.push({ at: point.at, glyph: STARTED, colour: "series-1", kind: "ok", text: index === 0 && before.size === 0 ? "started" : "started anew" });
-    }
-    const statuses = new Set(point.statuses);
-    for (const status of statuses) {
-      const shown = SHOWN[status];
-      if (!shown || before.has(status)) continue;
-      const its = mark(status);
-      happened.push({ at: point.at, glyph: shown[0], colour: its, kind: its, text: shown[1] });
-    }
-    before = statuses;
-  });
-  return happened;
 }

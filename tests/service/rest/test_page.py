@@ -1,0 +1,140 @@
+"""The routes of the page: its shell, its files, and the text that it shows of a query."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import get_args
+
+import httpx
+import pytest
+
+from sparklag_schemas import Settings, Status, formatting
+from sparklag_schemas.printable import printable
+from sparklag_service.instance_state import InstanceState
+from sparklag_service.rest.app import create_app
+from sparklag_service.view.view import Entry
+from tests.messages import lag_event
+from tests.node_programs import node
+from tests.service.pipelines import pipeline_of
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    pipeline = pipeline_of(Settings())
+    event = lag_event(query="orders", status="STALL", reason="no batch for 5 min", total_lag=7)
+    pipeline.view.put(Entry(event, b"{}", 0, 0, 0))
+    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "base"),
+    [("/", "./"), ("/q/orders", "../"), ("/q/a%2Fb", "../"), ("/t/..%2F..", "../"), ("/q/no", "../")],
+)
+async def test_every_page_is_the_same_shell_below_the_service_s_own_path(
+    http: httpx.AsyncClient, path: str, base: str
+) -> None:
+    answer = await http.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-cache"
+    assert f'<base href="{base}">' in answer.text
+    # Nothing is inline and nothing is of another host: the policy would refuse it.
+    assert "style=" not in answer.text
+    for address in re.findall(r'(?:src|href)="([^"]*)"', answer.text):
+        assert address.startswith(("./", "../", "lag")), address
+
+
+async def test_the_files_of_the_page_are_there_compressed_and_kept_for_good(
+    http: httpx.AsyncClient,
+) -> None:
+    shell = (await http.get("/")).text
+    sizes = []
+    for path in re.findall(r'(?:src|href)="\./(assets/[^"]*)"', shell):
+        plain = await http.get(path, headers={"accept-encoding": "identity"})
+        packed = await http.get(path)
+        assert plain.status_code == packed.status_code == 200
+        assert plain.headers["content-type"].startswith(("text/javascript", "text/css"))
+        assert "immutable" in plain.headers["cache-control"]
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.content == plain.content
+        sizes.append(int(packed.headers["content-length"]))
+    assert len(sizes) == 2
+    assert sum(sizes) <= 150 * 1024
+
+
+@pytest.mark.parametrize("path", ["/assets/none.js", "/assets/..%2Findex.html", "/assets/%2E%2E"])
+async def test_other_files_are_not_there(http: httpx.AsyncClient, path: str) -> None:
+    assert (await http.get(path)).status_code == 404
+
+
+async def test_the_explanation_is_what_the_terminal_shows(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/lag/orders/explanation")
+    assert answer.json()["status"].endswith("no batch for 5 min")
+    lines = {line["heading"]: line["text"] for line in answer.json()["lines"]}
+    assert lines["lag"] == "7 records, worst partition 70"
+    assert (await http.get("/lag/none/explanation")).status_code == 404
+
+
+def test_the_page_formats_values_as_the_terminal_does() -> None:
+    cases = {
+        "span": [[s] for s in (0, 0.04, 9.96, 10, 119.4, 150, 7199, 7200, 172_799, 172_800, 1e7)],
+        "records": [[None], [0], [999], [1_234_567]],
+        "oldest": [[0, 5], [3, None], [3, 61.5]],
+        "ago": [[None, 5], [0, 60_000], [0, 150_000], [0, 7_200_000], [9, 5]],
+        "perSecond": [[None], [0], [99.9], [100], [12_345.6]],
+        "trend": [[None], [0.04], [-0.05], [12], [-1234]],
+        "catchUp": [
+            [0, None],
+            [90, None],
+            [None, None],
+            [None, f"{formatting.NEVER}: 5/s come"],
+            [None, f"{formatting.KEEPS_PACE}: 5/s come"],
+            [None, "no rate is known"],
+        ],
+        "printable": [["a\tb\n\r\0"], ["x\u202ey\u200f\u2028\xa0é中"], ["\U000e0001😀"], ["\x7f\x85"]],
+    }
+    python = {
+        "span": formatting.span,
+        "records": formatting.records,
+        "oldest": formatting.oldest,
+        "ago": formatting.ago,
+        "perSecond": formatting.per_second,
+        "trend": formatting.trend,
+        "catchUp": formatting.catch_up,
+        "printable": printable,
+    }
+    script = (
+        "const format = await import(process.argv[1]);"
+        "const cases = JSON.parse(process.argv[2]);"
+        "console.log(JSON.stringify(Object.entries(cases).map(([name, all]) =>"
+        " [name, all.map((each) => format[name](...each))])))"
+    )
+    done = subprocess.run(
+        [node(), "--input-type=module", "-e", script, ROOT / "web/src/format.ts", json.dumps(cases)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(json.loads(done.stdout))
+    for name, arguments in cases.items():
+        format_ = python[name]
+        assert said[name] == [format_(*each) for each in arguments], name  # type: ignore[operator]
+
+
+def test_the_page_takes_the_same_statuses_for_urgent() -> None:
+    source = (ROOT / "web/src/status.ts").read_text()
+    for name, mark in (("OK", "ok"), ("BAD", "bad")):
+        (listed,) = re.findall(rf"const {name} = new Set\(\[(.*?)\]\)", source)
+        assert {word.strip(' "') for word in listed.split(",")} == {
+            status for status in get_args(Status) if formatting.mark(status) == mark
+        }
+
