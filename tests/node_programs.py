@@ -23,20 +23,21 @@ _INSTALL_S: Final = 240.0
 _RUN_S: Final = 60.0
 
 
-def run_on_node(script: Path, *arguments: str) -> str:
+def run_on_node(script: Path, *arguments: str, timeout_s: float = _RUN_S) -> str:
     """What it prints. Raises AssertionError where it fails, with what it said of that."""
-    packages = _installed_packages(script.parent)
+    packages = installed_packages(script.parent)
     return _succeed(
         str(_node() / "bin" / "node"),
         str(script),
         *arguments,
-        environment={"NODE_PATH": str(packages / "node_modules")},
-        timeout_s=_RUN_S,
+        environment={"NODE_PATH": str(packages)},
+        timeout_s=timeout_s,
     )
 
 
-def _installed_packages(folder: Path) -> Path:
-    """Those of the lock in `folder`, whole. Safe when several processes ask at once."""
+def installed_packages(folder: Path) -> Path:
+    """The folder of those that the lock in `folder` names, whole. Safe when several processes ask
+    at once."""
     digest = hashlib.sha256((folder / _LOCK).read_bytes()).hexdigest()[:12]
     target = default_cache_dir() / "node" / digest
     target.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ def _installed_packages(folder: Path) -> Path:
                 str(_node() / "bin" / "node"), str(npm), "ci", folder=target, timeout_s=_INSTALL_S
             )
             (target / "complete").touch()
-    return target
+    return target / "node_modules"
 
 
 def _node() -> Path:

@@ -7,20 +7,21 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 
 def process_is_gone(pid: int) -> bool:
     """Whether no process has this id; one that ended and waits to be reaped counts as gone."""
-    return _state_and_parent(pid) is None
+    return _stat(pid) is None
 
 
 def descendants(pid: int) -> list[int]:
     """What it started, and what these did, whatever sessions they are in."""
     children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        found = _state_and_parent(int(folder.name))
+    for number in _all():
+        found = _stat(number)
         if found is not None:
-            children.setdefault(found[1], []).append(int(folder.name))
+            children.setdefault(found.parent, []).append(number)
     all_of_them: list[int] = []
     unseen = [pid]
     while unseen:
@@ -30,6 +31,21 @@ def descendants(pid: int) -> list[int]:
     return all_of_them
 
 
+def session_members(session: int) -> list[int]:
+    """The processes of the session that this process began, itself too where it still runs."""
+    return [pid for pid in _all() if (found := _stat(pid)) is not None and found.session == session]
+
+
+def processes_naming(text: str) -> list[int]:
+    """Those whose command lines have it."""
+    found = []
+    for pid in _all():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
     """To those of them that are still there."""
     for pid in pids:
@@ -37,12 +53,21 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _state_and_parent(pid: int) -> tuple[str, int] | None:
+def _all() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+class _Stat(NamedTuple):
+    parent: int
+    session: int
+
+
+def _stat(pid: int) -> _Stat | None:
     """None where it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # Before that is its name, which may hold anything.
-    state, parent, *_ = stat.rpartition(")")[2].split()
-    return None if state == "Z" else (state, int(parent))
+    state, parent, _, session, *_ = stat.rpartition(")")[2].split()
+    return None if state == "Z" else _Stat(int(parent), int(session))

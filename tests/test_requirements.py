@@ -17,6 +17,7 @@ else:
 
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+NODE_LOCKS = [*ROOT.glob("web/package-lock.json"), *ROOT.glob("tests/**/package-lock.json")]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.2", "4.3")}
 """The locks of other versions of Spark, and which they are."""
@@ -59,8 +60,8 @@ def test_a_lock_file_names_no_address(path: Path) -> None:
     assert not re.search(r"^\s*-(-|[if]\b)(?!-hash)(?!hash=)", text, re.MULTILINE)
 
 
-def test_the_lock_of_the_packages_for_node_names_none_either() -> None:
-    (path,) = (ROOT / "tests").rglob("package-lock.json")
+@pytest.mark.parametrize("path", NODE_LOCKS, ids=lambda path: str(path.parent.name))
+def test_a_lock_of_packages_for_node_names_none_either(path: Path) -> None:
     packages = json.loads(path.read_text())["packages"]
     assert not [name for name, package in packages.items() if "resolved" in package]
     assert all("integrity" in package for name, package in packages.items() if name)

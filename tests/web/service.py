@@ -1,0 +1,50 @@
+"""A service in a process of its own, and queries that the test reports to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.end_to_end import Topics, service
+from tests.local_kafka import LocalKafka
+from tests.second_client import SecondClient
+from tests.web.reported_query import ReportedQuery
+
+_SETTINGS: Final = """\
+[thresholds.".*"]
+stall_factor = 1
+stall_after_s = 2
+"""
+
+
+class ServiceProcess:
+    """It answers at `url`."""
+
+    def __init__(self, url: str, topics: Topics, client: SecondClient) -> None:
+        self.url = url
+        self._client = client
+        self._offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
+
+    def query(self, topic: str, name: str) -> ReportedQuery:
+        """One that nobody has reported yet."""
+        return ReportedQuery(self._client, self._offsets_topic, topic, name)
+
+    def forget(self, query: ReportedQuery) -> None:
+        """As `sparklag forget` does."""
+        httpx.delete(f"{self.url}/lag/{query.id}", timeout=60).raise_for_status()
+
+
+@contextmanager
+def service_process(
+    kafka: LocalKafka, client: SecondClient, folder: Path
+) -> Iterator[ServiceProcess]:
+    """Ready; its queries stall after seconds. Its log and its settings are in `folder`."""
+    topics = Topics(client)
+    settings = folder / "sparklag.toml"
+    settings.write_text(_SETTINGS)
+    with service(topics, kafka, folder / "service.log", "--config", str(settings)) as url:
+        yield ServiceProcess(url, topics, client)
