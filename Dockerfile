@@ -11,13 +11,14 @@ RUN python -m venv /opt/tools \
         --require-hashes -r requirements/bootstrap.txt
 
 FROM tools AS wheel
-COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY pyproject.toml hatch_build.py README.md LICENSE CHANGELOG.md ./
 COPY schemas schemas
 COPY kafka kafka
 COPY offsets offsets
 COPY listener listener
 COPY service service
 COPY pipeline pipeline
+COPY web web
 RUN --mount=type=cache,target=/var/cache/uv \
     /opt/tools/bin/uv build --wheel --out-dir /wheel \
         --build-constraints requirements/build.txt --require-hashes

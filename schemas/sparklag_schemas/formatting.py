@@ -12,9 +12,6 @@ NEVER: Final = "never at these rates"
 """What a `catch_up_reason` begins with where the lag is not going to be gone."""
 
 Mark = Literal["bad", "warn", "ok"]
-MARKS: Final[tuple[Mark, ...]] = get_args(Mark)
-"""The worst first."""
-
 
 _OK: Final[frozenset[str]] = frozenset({"OK", "FINISHED"})
 _BAD: Final[frozenset[str]] = frozenset(get_args(Status)) - _OK - {"WARN", "UNKNOWN"}

