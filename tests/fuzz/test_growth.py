@@ -16,7 +16,7 @@ from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.redaction import redacted
 from sparklag_service.history.rows import pack, row_of
 from sparklag_service.metrics.rendering import QuerySeries
-from sparklag_service.rest import page
+from sparklag_service.view import lag_text
 from sparklag_service.view.view import Entry, View
 from tests.fuzz.extremes import LIMITS
 from tests.messages import QUERY_ID
@@ -103,7 +103,7 @@ def show(written: bytes) -> None:
     event = redacted(event)
     View().put(Entry(event, written, 0.0, 0, 0))
     pack(row_of(event))
-    page.rows([event], event.measured_at)
+    lag_text.explanation(event, event.measured_at)
     text_of(QuerySeries(scrape_settings()), [event])
     follower = Follower(last=event)
     follower.restart()

@@ -20,7 +20,6 @@ from sparklag_service.cli import lag, tail
 from sparklag_service.cli.terminal import ascii_json, escape
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition
-from sparklag_service.rest import page
 from sparklag_service.view.view import Entry
 from tests.message_types import with_texts
 from tests.service.metrics.scraped import parse_text, settings
@@ -109,10 +108,3 @@ async def test_in_a_label(name: str) -> None:
     ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]
     assert ready == ["sparklag_ready 0.0"]
     assert parse_text(text)
-
-
-@each
-def test_on_the_page(name: str) -> None:
-    text = page.rows([hostile_event(name)], epoch_ms())
-    assert is_harmless(text)
-    assert "<script>" not in text

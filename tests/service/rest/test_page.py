@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -89,7 +89,7 @@ async def test_the_explanation_is_what_the_terminal_shows(http: httpx.AsyncClien
 
 
 def test_the_page_formats_values_as_the_terminal_does() -> None:
-    cases = {
+    cases: dict[str, list[list[Any]]] = {
         "span": [[s] for s in (0, 0.04, 9.96, 10, 119.4, 150, 7199, 7200, 172_799, 172_800, 1e7)],
         "records": [[None], [0], [999], [1_234_567]],
         "oldest": [[0, 5], [3, None], [3, 61.5]],
@@ -111,7 +111,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
             ["\x7f\x85"],
         ],
     }
-    python = {
+    python: dict[str, Callable[..., str]] = {
         "span": formatting.span,
         "records": formatting.records,
         "oldest": formatting.oldest,
@@ -144,8 +144,7 @@ def test_the_page_formats_values_as_the_terminal_does() -> None:
     assert done.returncode == 0, done.stderr
     said = dict(json.loads(done.stdout))
     for name, arguments in cases.items():
-        format_ = python[name]
-        assert said[name] == [format_(*each) for each in arguments], name  # type: ignore[operator]
+        assert said[name] == [python[name](*each) for each in arguments], name
 
 
 def test_the_page_takes_the_same_statuses_for_urgent() -> None:
