@@ -84,6 +84,17 @@ function TotalFigures({ totals, of }: { totals: Totals; of: number | null }) {
           {of !== null && <small> of {records(of)}</small>}
         </dd>
       </div>
+      <div>
+        <dt>Records behind</dt>
+        <dd>
+          {records(totals.records)}
+          {totals.unknown > 0 && <small> and {records(totals.unknown)} unknown</small>}
+        </dd>
+      </div>
+      <div>
+        <dt>Oldest record</dt>
+        <dd>{totals.oldestS === null ? "none" : span(totals.oldestS)}</dd>
+      </div>
       <div class="by-status">
         <dt>By status</dt>
         <dd>
@@ -99,17 +110,6 @@ function TotalFigures({ totals, of }: { totals: Totals; of: number | null }) {
             </button>
           ))}
         </dd>
-      </div>
-      <div>
-        <dt>Records behind</dt>
-        <dd>
-          {records(totals.records)}
-          {totals.unknown > 0 && <small> and {records(totals.unknown)} unknown</small>}
-        </dd>
-      </div>
-      <div>
-        <dt>Oldest record</dt>
-        <dd>{totals.oldestS === null ? "none" : span(totals.oldestS)}</dd>
       </div>
     </dl>
   );
