@@ -173,7 +173,7 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
         "# Topics and messages",
         f"{info['description']} Version {info['version']}; for programs:"
         f" {_file_link(DOCUMENTS / _API)} (AsyncAPI {api['asyncapi']}). What the numbers mean:"
-        " [docs/lag.md](../lag.md), and each status: [README](../../README.md#lag-events).",
+        " [docs/user/lag.md](../user/lag.md), and each status: [README](../../README.md#lag-events).",
         "",
         "| topic | messages | |",
         "| --- | --- | --- |",
