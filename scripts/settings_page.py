@@ -51,15 +51,15 @@ def settings_page() -> list[str]:
         section = _section_type(kind)
         if section is not None:
             key = f"{name}.{_PLACEHOLDERS[name]}" if name in _PLACEHOLDERS else name
-            lines += ["", f"## {key}", *_description(name, section), "", *_section(key, section)]
+            lines += ["", f"## {key}", _description(name, section), "", *_section(key, section)]
     return lines
 
 
-def _description(name: str, section: type[Struct]) -> list[str]:
+def _description(name: str, section: type[Struct]) -> str:
     texts = [" ".join(inspect.cleandoc(section.__doc__ or "").split())]
     if name in _docstrings(Settings):
         texts.append(_docstrings(Settings)[name])
-    return [" ".join(texts)]
+    return " ".join(texts)
 
 
 def _section(path: str, section: type[Struct]) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _default(value: Any) -> str:
     if value is None:
         return "none"
     if value == "required":
-        return value
+        return "required"
     return code(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
