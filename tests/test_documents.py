@@ -14,9 +14,12 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from sparklag_schemas import load_settings
+from sparklag_schemas import Settings, load_settings
 from sparklag_service.cli import app
 from sparklag_service.cli.programs import PASS_ON
+from sparklag_service.instance_state import InstanceState
+from sparklag_service.rest.app import create_app
+from tests.service.pipelines import pipeline_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,7 +32,7 @@ DOCUMENTS: Final = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / name / "README.md" for name in ("benchmarks", "deploy", "examples")),
-        *(ROOT / "tests").rglob("README.md"),
+        *(ROOT / "tests").glob("*/README.md"),
     ]
 )
 READERS: Final = ("user", "operator", "program")
@@ -156,3 +159,12 @@ def test_every_extra_that_is_named_exists() -> None:
     for document in DOCUMENTS:
         named = set(re.findall(r"sparklag\[(\w+)\]", document.read_text(encoding="utf-8")))
         assert named <= project["optional-dependencies"].keys(), document
+
+
+def test_the_page_of_rest_has_every_route() -> None:
+    page = (ROOT / "docs" / "program" / "rest.md").read_text(encoding="utf-8")
+    paths = create_app(InstanceState(pipeline_of(Settings()))).openapi()["paths"]
+    for path, operations in paths.items():
+        for method in operations:
+            shown = f"{method.upper()} {path}"
+            assert re.search(rf"`{re.escape(shown)}[`?]", page), shown
