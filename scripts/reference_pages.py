@@ -1,6 +1,6 @@
-"""Writes docs/reference/: the schema documents as pages, one of each message and one of the topics.
+"""Writes docs/reference/: pages of the messages, the topics, the settings and the commands.
 
-They have no text of their own: the descriptions are those of the types.
+They have no text of their own: the descriptions are those of the types and of the commands.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.commands_page import commands_page
+from scripts.markdown_tables import code, row
 from scripts.schema_documents import FOLDER as DOCUMENTS
 from scripts.schema_documents import documents
+from scripts.settings_page import settings_page
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -38,7 +41,7 @@ _SHOWN: Final = {
     "type",
 }
 """The keywords that a page shows: one that leaves others out would be wrong."""
-_MARK: Final = "<!-- Written by `make schemas` from the types in schemas/sparklag_schemas. -->"
+_MARK: Final = "<!-- Written by `make schemas`: change what it is made from. -->"
 
 Document = Mapping[str, Any]
 
@@ -53,7 +56,11 @@ def pages() -> dict[str, str]:
         if name.endswith(_SCHEMA)
     }
     page_of = {schema["title"]: f"{stem}.md" for stem, schema in schemas.items()}
-    made = {_TOPICS: _topics_page(api, page_of)}
+    made = {
+        _TOPICS: _topics_page(api, page_of),
+        "settings.md": [_MARK, *settings_page()],
+        "commands.md": [_MARK, *commands_page()],
+    }
     for stem, schema in schemas.items():
         made[f"{stem}.md"] = _message_page(stem, schema, _addresses(api, schema["title"]))
     return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
@@ -100,8 +107,8 @@ def _fields(part: Document) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for name, field in part["properties"].items():
         is_required = name in part.get("required", ())
-        default = "required" if is_required else _code(field.get("default"))
-        yield _row(f"`{name}`", _type(field), default, _description(field))
+        default = "required" if is_required else code(field.get("default"))
+        yield row(f"`{name}`", _type(field), default, _description(field))
 
 
 def _description(field: Document) -> str:
@@ -131,7 +138,7 @@ def _type(schema: Document) -> str:
         name = _last(schema)
         return f"[{name}](#{name.lower()})"
     if "const" in schema:
-        return _code(schema["const"])
+        return code(schema["const"])
     kind = str(schema.get("type", "string"))
     if kind == "array":
         return f"list of {_type(schema['items'])}"
@@ -173,7 +180,7 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
         "# Topics and messages",
         f"{info['description']} Version {info['version']}; for programs:"
         f" {_file_link(DOCUMENTS / _API)} (AsyncAPI {api['asyncapi']}). What the numbers mean:"
-        " [docs/lag.md](../lag.md), and each status: [README](../../README.md#lag-events).",
+        " [the lag of a query](../user/lag.md), and each [status](../user/status.md).",
         "",
         "| topic | messages | |",
         "| --- | --- | --- |",
@@ -181,9 +188,7 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
     for channel in api["channels"].values():
         address = channel["address"]
         messages = dict.fromkeys(_value(api, name, page_of) for name in channel["messages"])
-        lines.append(
-            _row(f"[`{address}`](#{address})", ", ".join(messages), channel["description"])
-        )
+        lines.append(row(f"[`{address}`](#{address})", ", ".join(messages), channel["description"]))
     lines += [
         "",
         "By the end of a field's name: `_at` is a timestamp, in milliseconds since 1970 (UTC); `_s`"
@@ -209,13 +214,13 @@ def _topic(
             description = spec["description"]
             if group is not None:
                 description += f" By default it is `{group['default']}`."
-            yield _row(f"`{operation}`", spec["action"], description)
+            yield row(f"`{operation}`", spec["action"], description)
     yield ""
     yield from ("| created with | |", "| --- | --- |")
     binding = channel["bindings"]["kafka"]
-    yield _row("partitions", str(binding["partitions"]))
+    yield row("partitions", str(binding["partitions"]))
     for setting, value in binding["topicConfiguration"].items():
-        yield _row(f"`{setting}`", _setting(setting, value))
+        yield row(f"`{setting}`", _setting(setting, value))
     yield ""
     yield from _record(api, list(channel["messages"]), page_of)
 
@@ -233,7 +238,7 @@ def _record(api: Document, names: list[str], page_of: Mapping[str, str]) -> Iter
     yield ""
     yield from ("| header | | for example |", "| --- | --- | --- |")
     for header, description in _headers(api, message["headers"]).items():
-        yield _row(f"`{header}`", description, f"`{example['headers'][header]}`")
+        yield row(f"`{header}`", description, f"`{example['headers'][header]}`")
 
 
 def _headers(api: Document, schema: Document) -> dict[str, str]:
@@ -296,14 +301,6 @@ def _file_link(path: Path) -> str:
 
 def _last(reference: Document) -> str:
     return str(reference["$ref"]).rpartition("/")[2]
-
-
-def _code(value: Any) -> str:
-    return f"`{json.dumps(value)}`"
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -60,9 +60,13 @@ class TlsFiles(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The TLS files of a client, in PEM."""
 
     ssl_cafile: str | None = None
+    """Certificates of the authorities that are trusted. None: the system's."""
     ssl_certfile: str | None = None
+    """The client's certificate."""
     ssl_keyfile: str | None = None
+    """Its private key."""
     ssl_key_password: str | None = None
+    """Password of the private key."""
 
     @property
     def tls_files(self) -> str:
@@ -74,15 +78,22 @@ class KafkaSettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How to connect to Kafka. The names are aiokafka's and librdkafka's."""
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """Encryption and authentication of the connections."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """How the client authenticates with a SASL protocol."""
     sasl_username: str | None = None
+    """Required with a SASL protocol."""
     sasl_password: str | None = None
+    """Required with a SASL protocol."""
     ssl_check_hostname: bool = True
+    """Verify that the broker's certificate carries its host name."""
     trusted_brokers: list[str] = []
     """Hosts, or patterns with `*`, that may see the password besides those of `bootstrap_servers`,
     where TLS does not verify them: brokers by the names that the cluster reports."""
     client_id: str = "sparklag"
+    """Name of the client in the brokers' logs and quotas."""
     request_timeout_s: Seconds = 10.0
+    """Deadline of a request."""
 
     def __post_init__(self) -> None:
         if self.security_protocol.startswith("SASL") and not (
@@ -105,7 +116,9 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
     url: str | None = None
     """`https://registry:8081`; several with commas."""
     username: str | None = None
+    """User of the registry. None: no authentication."""
     password: str | None = None
+    """Password of that user."""
     subjects: Literal["topic", "record", "topic-record"] = "topic"
     """How a schema's subject is named: `<topic>-value`, `<record>` or `<topic>-<record>`."""
     compatibility: Literal[
@@ -121,6 +134,7 @@ class RegistrySettings(TlsFiles, frozen=True, kw_only=True, forbid_unknown_field
     register: bool = True
     """Register schemas that are missing. False: they are registered by others."""
     timeout_s: Seconds = 5.0
+    """Deadline of a request."""
 
     def __post_init__(self) -> None:
         for url in (self.url or "").split(","):
@@ -157,6 +171,7 @@ class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow: list[str] = []
     """Empty: no group is measured."""
     deny: list[str] = []
+    """Groups that are not measured although `allow` matches."""
     interval_s: Seconds = 5.0
     """How often committed offsets are read."""
     find_interval_s: Seconds = 30.0
@@ -186,6 +201,7 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     queries: list[str] = []
     """Regular expressions of whole names or ids. Empty: nothing is committed."""
     exclude: list[str] = []
+    """Queries whose offsets are not committed although `queries` matches."""
     group: str = "spark-{query}"
     """The group of a query. `{query}` is its name, or its id where it has none; `{query_id}` its
     id, `{cluster}` the alias of the Kafka cluster it reads from. It begins with text of yours:
@@ -244,13 +260,17 @@ class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """What `/metrics` shows. Patterns are regular expressions of the whole name or id."""
 
     granularity: Literal["partition", "topic", "query"] = "partition"
+    """The finest level of the series."""
     queries: Literal["all", "owned"] = "all"
-    """Those of every instance, or those that this one measures."""
+    """Queries of every instance, or only those that this one measures."""
     include: list[str] = []
-    """Queries to show. None: all."""
+    """Queries to show. Empty: all."""
     exclude: list[str] = []
+    """Queries that are not shown."""
     include_topics: list[str] = []
+    """Topics to show. Empty: all. A topic that is not shown still counts in its query's sums."""
     exclude_topics: list[str] = []
+    """Topics that are not shown."""
     compat: list[Literal["kafka-lag-exporter", "kafka_exporter"]] = []
     """Tools whose names and labels are shown too."""
 
@@ -263,27 +283,28 @@ class HistorySettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """Past lag, kept in memory for `GET /lag/{query}/history`."""
 
     memory_mb: Annotated[int, Meta(ge=1)] = 64
-    """All queries together; what is older gets coarser, then goes."""
+    """Memory for all queries together. Older samples are merged, then dropped."""
     keep_s: Seconds = 86_400.0
+    """How far back the history goes."""
 
 
 class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much foreign input is accepted; the rest is refused, counted and logged."""
 
     queries: Annotated[int, Meta(ge=1)] = 5_000
-    """Measured by one instance, and in its view."""
+    """Queries that one instance measures, and queries in its view."""
     watched_partitions: Annotated[int, Meta(ge=1)] = 50_000
-    """Measured by one instance, of all queries."""
+    """Partitions of all queries that one instance measures."""
     view_mb: Annotated[int, Meta(ge=1)] = 64
-    """JSON of the newest lag event of every query."""
+    """Size of the newest lag events of all queries, as JSON."""
     partitions: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
-    """Of one query, and one more than the highest number of a partition."""
+    """Partitions of one query, and one more than the highest partition number."""
     batch_mb: Annotated[int, Meta(ge=1, le=1024)] = 16
-    """Messages that were compressed together, decompressed."""
+    """Decompressed size of messages that were compressed together."""
     connections: Annotated[int, Meta(ge=10)] = 4_000
-    """Over HTTP, live streams among them."""
+    """HTTP connections, live streams among them."""
     connections_per_address: Annotated[int, Meta(ge=1)] = 2_500
-    """From one address: behind a proxy all connections come from one."""
+    """HTTP connections from one address. Behind a proxy all come from one."""
     request_s: Seconds = 10.0
     """How long a request may take to arrive."""
     clock_ahead_s: Seconds = 300.0
@@ -294,6 +315,7 @@ class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`GET /stream` and `GET /lag/{query}/stream`."""
 
     max_readers: Annotated[int, Meta(ge=0)] = 2_000
+    """Streams open at the same time."""
     resume_mb: Annotated[int, Meta(ge=1)] = 16
     """Events kept for readers that come back."""
 
@@ -302,8 +324,9 @@ class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Metrics pushed to an OpenTelemetry collector; needs `sparklag[otel]`."""
 
     endpoint: str | None = None
-    """Of OTLP over HTTP: `http://collector:4318/v1/metrics`. None: nothing is pushed."""
+    """Address of OTLP over HTTP: `http://collector:4318/v1/metrics`. None: nothing is pushed."""
     interval_s: Seconds = 30.0
+    """How often metrics are pushed."""
 
     def __post_init__(self) -> None:
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
@@ -324,12 +347,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """A Kafka cluster that queries read from, other than the one that carries sparklag's topics."""
 
     bootstrap_servers: str
+    """Its brokers, as host:port with commas."""
     kafka: KafkaSettings = KafkaSettings()
+    """How to connect to it."""
     addresses: str = ""
     """Other names of its brokers, host:port with commas: as drivers see them, behind a proxy."""
     checkpoints: list[str] = []
     """Paths or patterns of checkpoints whose queries read from this cluster."""
     groups: GroupSettings = GroupSettings()
+    """Consumer groups of this cluster that are measured."""
 
     @property
     def access(self) -> ClusterAccess:
@@ -351,9 +377,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By alias: clusters that queries read from besides that one, each with its own security."""
 
     offsets_topic: str = "processed-offsets"
+    """Topic of the observations that drivers publish."""
     lag_topic: str = "consumer-lag"
+    """Topic of the lag events."""
     format: Literal["json", "avro"] = "json"
-    """Of the messages that are written. Both are read."""
+    """Format of the messages that are written. Both are read."""
     registry: RegistrySettings = RegistrySettings()
 
     own_partitions: list[str] = []
@@ -361,8 +389,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition_records: bool = False
     """Publish each partition's lag by itself too, flat, to `partition_topic`."""
     partition_topic: str = "consumer-lag-partitions"
+    """Topic of the partition records."""
     partition_heartbeat_s: Seconds = 60.0
-    """Each is published at least this often, changed or not."""
+    """A partition record is published at least this often, changed or not."""
 
     publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
     """What leaves the driver of an exception that ended a query: its first line without what may be
@@ -380,10 +409,12 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     create_topics: bool = True
     """Create missing topics where the rights allow it."""
     topic_partitions: Annotated[int, Meta(ge=1)] = 12
+    """Partitions of a topic that is created: at most so many instances have work."""
     topic_replication_factor: Annotated[int, Meta(ge=1)] | None = None
-    """None: 3, or as many as there are brokers."""
+    """Replicas of a topic that is created. None: 3, or as many as there are brokers."""
 
     group_id: str = "sparklag"
+    """Consumer group of the instances that share the work."""
     queue_size: Annotated[int, Meta(ge=1)] = 10_000
     """Observations held, in a driver or the service, before older ones of a query are dropped."""
 
@@ -395,7 +426,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every query is published at least this often, changed or not; a driver reports as often that
     its query runs."""
     earliest_interval_s: Seconds = 10.0
+    """How often the log start offsets are read."""
     metadata_interval_s: Seconds = 10.0
+    """How often partitions and leaders are read."""
     measure_timeout_s: Seconds = 5.0
     """Deadline of a response, and how long a query waits for a broker that was quick before."""
     latest_max_age_s: Seconds = 60.0
@@ -403,6 +436,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
     """How long a query that was terminated is still measured and shown."""
     shutdown_timeout_s: Seconds = 10.0
+    """Time to publish, commit and leave the group after SIGTERM."""
 
     checkpoints: CheckpointSettings = CheckpointSettings()
     groups: GroupSettings = GroupSettings()
@@ -420,14 +454,16 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     live: LiveSettings = LiveSettings()
 
     http_host: str = "127.0.0.1"
+    """Address that the service listens on."""
     http_port: Port = 8085
-    """0: any free port."""
+    """Port that the service listens on. 0: any free port."""
     http_hosts: list[str] = []
     """Names with a dot under which it is reached, `*` for any part. Requests with another Host are
     refused, since a foreign page could send them. Addresses and local names need no entry."""
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """From where `DELETE /lag/{query}` is taken."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe messages that are logged. Libraries log nothing below INFO."""
 
     def __post_init__(self) -> None:
         if self.cluster in self.clusters:

@@ -1,15 +1,39 @@
-"""The pages in docs/reference are those of the documents."""
+"""The pages in docs/reference are those of the types and the commands."""
 
 from __future__ import annotations
+
+import json
+import re
 
 import pytest
 from scripts.reference_pages import FOLDER, pages
 
+from sparklag_schemas import load_settings
 
-def test_every_message_has_a_page_and_every_page_a_message() -> None:
+_SETTING_ROW = re.compile(
+    r"^\| `([a-z_.]+)` \| `(SPARKLAG_\w+)` \| .*? \| `(.+?)` \| ", re.MULTILINE
+)
+
+
+def test_the_folder_has_every_page_and_no_other() -> None:
     assert {page.name for page in FOLDER.iterdir()} == set(pages()), "run `make schemas`"
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
-def test_a_page_is_what_the_documents_say(name: str) -> None:
+def test_a_page_is_what_the_code_says(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name], "run `make schemas`"
+
+
+def test_every_variable_on_the_page_of_settings_sets_the_setting_beside_it() -> None:
+    rows = _SETTING_ROW.findall(pages()["settings.md"])
+    assert len(rows) > 50
+    for setting, variable, default in rows:
+        value = json.loads(default)
+        if isinstance(value, dict):
+            continue
+        text = "first" if value == [] and setting != "metrics.compat" else value
+        changed = load_settings(environ={variable: text if isinstance(text, str) else default})
+        got = changed
+        for name in setting.split("."):
+            got = getattr(got, name)
+        assert got == (["first"] if text == "first" else value), setting

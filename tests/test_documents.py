@@ -1,0 +1,170 @@
+"""The documents: their links, their sizes, and the commands, settings and snippets they show."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from sparklag_schemas import Settings, load_settings
+from sparklag_service.cli import app
+from sparklag_service.cli.programs import PASS_ON
+from sparklag_service.instance_state import InstanceState
+from sparklag_service.rest.app import create_app
+from tests.service.pipelines import pipeline_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+DOCUMENTS: Final = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / name / "README.md" for name in ("benchmarks", "deploy", "examples")),
+        *(ROOT / "tests").glob("*/README.md"),
+    ]
+)
+READERS: Final = ("user", "operator", "program")
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+_BLOCK: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_CODE: Final = re.compile(r"(`+).+?\1", re.DOTALL)
+_LINK: Final = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
+_HEADING: Final = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
+
+
+def blocks(document: Path, language: str) -> Iterator[str]:
+    text = _COMMENT.sub("", document.read_text(encoding="utf-8"))
+    return (code for _, its_language, code in _BLOCK.findall(text) if its_language == language)
+
+
+def _of(documents: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "document", documents, ids=lambda path: str(path.relative_to(ROOT))
+    )
+
+
+def each_document_with(language: str) -> pytest.MarkDecorator:
+    return _of([document for document in DOCUMENTS if any(blocks(document, language))])
+
+
+each_document = _of(DOCUMENTS)
+
+
+def prose(document: Path) -> str:
+    """The text without comments and blocks of code."""
+    text = _COMMENT.sub("", document.read_text(encoding="utf-8"))
+    return _BLOCK.sub("", text)
+
+
+def links(document: Path) -> Iterator[str]:
+    for match in _LINK.finditer(_CODE.sub("", prose(document))):
+        yield match[1] or match[2]
+
+
+def anchors(document: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    found: set[str] = set()
+    for heading in _HEADING.findall(prose(document)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        count = sum(1 for anchor in found if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", anchor))
+        found.add(f"{slug}-{count}" if count else slug)
+    return found
+
+
+@each_document
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    for link in links(document):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{link}: no such file"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_the_readme_is_one_page_of_at_most_8_kb() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8_192
+
+
+def test_the_index_names_every_page_of_a_reader() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    pages = {path for name in READERS for path in (ROOT / "docs" / name).glob("*.md")}
+    assert pages - listed == set()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
+    sizes = {path.name: path.stat().st_size for path in (ROOT / "docs" / reader).glob("*.md")}
+    assert sizes
+    assert {name: size for name, size in sizes.items() if size > 10_240} == {}
+
+
+@each_document_with("python")
+def test_every_python_snippet_compiles(document: Path) -> None:
+    for code in blocks(document, "python"):
+        compile(code, str(document), "exec")
+
+
+@each_document_with("toml")
+def test_every_toml_snippet_is_accepted_as_settings(document: Path, tmp_path: Path) -> None:
+    for code in blocks(document, "toml"):
+        config = tmp_path / "sparklag.toml"
+        config.write_text(code, encoding="utf-8")
+        environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path), **_passwords(tomllib.loads(code))}
+        load_settings(config=config, environ=environ)
+
+
+def _passwords(settings: dict[str, Any]) -> dict[str, str]:
+    """Those that a snippet leaves to the environment."""
+    sections = {"SPARKLAG_": settings}
+    for alias, cluster in settings.get("clusters", {}).items():
+        sections[f"SPARKLAG_CLUSTERS__{alias.upper()}__"] = cluster
+    return {
+        f"{prefix}KAFKA__SASL_PASSWORD": "secret"
+        for prefix, section in sections.items()
+        if "sasl_username" in section.get("kafka", {})
+    }
+
+
+@each_document_with("console")
+def test_every_command_shown_exists_and_takes_its_options(document: Path) -> None:
+    for code in blocks(document, "console"):
+        for line in re.findall(r"^\$ (sparklag .+)$", code, re.MULTILINE):
+            words = shlex.split(re.split(r" (?:&|\|\|?|>)(?: |$)", line)[0], comments=True)[1:]
+            command = typer.main.get_command(app)
+            while isinstance(command, TyperGroup) and words:
+                assert words[0] in command.commands, f"{line}: no such command"
+                command = command.commands[words.pop(0)]
+            if not PASS_ON.items() <= command.context_settings.items():
+                known = {option for each in command.params for option in each.opts}
+                assert {word for word in words if word.startswith("--")} <= known, line
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for document in DOCUMENTS:
+        named = set(re.findall(r"sparklag\[(\w+)\]", document.read_text(encoding="utf-8")))
+        assert named <= project["optional-dependencies"].keys(), document
+
+
+def test_the_page_of_rest_has_every_route() -> None:
+    page = (ROOT / "docs" / "program" / "rest.md").read_text(encoding="utf-8")
+    paths = create_app(InstanceState(pipeline_of(Settings()))).openapi()["paths"]
+    for path, operations in paths.items():
+        for method in operations:
+            shown = f"{method.upper()} {path}"
+            assert re.search(rf"`{re.escape(shown)}[`?]", page), shown
