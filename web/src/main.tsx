@@ -15,7 +15,7 @@ function Page() {
   if (route.page === "topic") return <TopicPage key={route.topic} topic={route.topic} />;
   if (route.page === "fleet") return <FleetPage />;
   return (
-    <main id="main">
+    <main id="main" tabIndex={-1}>
       <h1>No such page</h1>
       <p>
         <a href={fleetHref()}>Streaming queries</a>

@@ -75,5 +75,7 @@ export function followLinks(): void {
     history.pushState(null, "", link.href);
     place.value = read();
     scrollTo(0, 0);
+    // A screen reader begins with the new page.
+    queueMicrotask(() => document.getElementById("main")?.focus());
   });
 }

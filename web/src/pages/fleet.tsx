@@ -42,10 +42,14 @@ const COLUMNS: Column[] = [
 
 export function FleetPage() {
   useEffect(followFleet, []);
+  useSignalEffect(() => {
+    const urgent = summaries.value.filter((event) => mark(event.status) === "bad").length;
+    document.title = urgent > 0 ? `(${urgent}) sparklag` : "sparklag";
+  });
   return (
     <>
       <Header state={streamState.value} receivedAt={receivedAt.value} />
-      <main id="main">
+      <main id="main" tabIndex={-1}>
         <h1>Streaming queries</h1>
         {loaded.value ? summaries.value.length > 0 ? <Fleet /> : <NoQuery /> : <p class="empty">Reading the queries …</p>}
       </main>

@@ -37,7 +37,7 @@ export function QueryPage({ query }: { query: string }) {
   return (
     <>
       <Header state={live.value.state} receivedAt={live.value.receivedAt} />
-      <main id="main">
+      <main id="main" tabIndex={-1}>
         <p class="trail">
           <a href={fleetHref()}>Streaming queries</a>
         </p>

@@ -68,7 +68,7 @@ export function TopicPage({ topic }: { topic: string }) {
   return (
     <>
       <Header state={state.value} receivedAt={receivedAt.value} />
-      <main id="main">
+      <main id="main" tabIndex={-1}>
         <p class="trail">
           <a href={fleetHref()}>Streaming queries</a>
         </p>

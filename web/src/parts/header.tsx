@@ -12,7 +12,7 @@ const THEMES: Record<Theme, string> = { auto: "System", light: "Light", dark: "D
 export function Header({ state, receivedAt }: { state: StreamState; receivedAt: number | null }) {
   return (
     <header>
-      <a class="skip" href="#main">
+      <a class="skip" href={`${location.href.split("#")[0]}#main`}>
         Skip to the content
       </a>
       <div class="bar">
