@@ -21,7 +21,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
 
 from sparklag_schemas import SparklagError
 
@@ -63,7 +68,14 @@ KAFKA_FAILURES: Final = (KafkaError, KafkaUnavailable, OSError, asyncio.TimeoutE
 
 
 def error_text(error: BaseException) -> str:
-    """The error's own text, or its type's name where it has none."""
+    """Its cause where the type tells it, else its own text, or its type's name."""
+    match error:
+        case TopicAuthorizationFailedError():
+            return "no right to it"
+        case GroupAuthorizationFailedError():
+            return f"no right to use group {', '.join(map(str, error.args))}"
+        case asyncio.TimeoutError() if not str(error):
+            return "no answer in time"
     return str(error) or type(error).__name__
 
 

@@ -52,23 +52,28 @@ class InstanceState:
 
         Another cluster that is away keeps nobody from being ready: see `degraded`.
         """
-        pipeline = self._pipeline
+        pipeline, writer = self._pipeline, self._pipeline.publishing.writer
         home = pipeline.enricher.unreachable.get(self.settings.cluster)
         parts: dict[str, str | None] = {
             **{f"task {task}": why for task, why in pipeline.supervisor.failing.items()},
             "topics": pipeline.topics.ready,
             "intake": pipeline.intake.ready,
             "view": pipeline.view_reader.ready,
-            "schema registry": pipeline.publishing.writer.waiting,
-            "kafka": home if self.owned_queries else None,
+            "schema registry": writer.waiting,
+            # Before the topics are there nothing else is asked of Kafka.
+            "kafka": home if pipeline.topics.ready is None else None,
+            # The next event of a query that another instance owns by now is not published here.
+            "publishing": writer.failing if self.owned_queries else None,
         }
         return {part: reason for part, reason in parts.items() if reason is not None}
 
     def degraded(self) -> dict[str, str]:
-        """What fails and concerns only what needs it, and why: clusters, checkpoints and groups
-        that cannot be read, groups that cannot be committed to, the offset store."""
+        """What fails and concerns only what needs it, and why: other clusters, topics, checkpoints
+        and groups that cannot be read, groups that cannot be committed to, the offset store."""
         pipeline = self._pipeline
-        reasons = dict(pipeline.enricher.unreachable)
+        reasons = {**pipeline.enricher.unreachable, **pipeline.enricher.unreadable}
+        # See `not_ready`.
+        reasons.pop(self.settings.cluster, None)
         if (refused := self.counters.refusals.recent) is not None:
             reasons["messages"] = refused
         if (near := near_limits(self.limit_shares)) is not None:

@@ -14,3 +14,10 @@ def pipeline_of(settings: Settings) -> Pipeline:
     servers = settings.bootstrap_servers or "127.0.0.1:1"
     resolved = settings.resolved(servers)
     return Pipeline(resolved, partial(TopicIntake, resolved), "service")
+
+
+def complete_pipeline_of(settings: Settings) -> Pipeline:
+    """The same, as if it had read its whole view."""
+    pipeline = pipeline_of(settings)
+    pipeline.view_reader.ready = None
+    return pipeline

@@ -11,7 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from sparklag_kafka.clients.client_options import client_options, connection_problem
@@ -32,7 +37,7 @@ from tests.certificates import Certificates, server_context_of
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import running, settings_for
+from tests.service.conftest import running, settings_for, starting
 from tests.service.groups import metadata_of
 from tests.waiting import DEADLINE_S, eventually, holds
 
@@ -69,7 +74,14 @@ def login(user: str, password: str = "right", mechanism: Any = "SCRAM-SHA-256") 
     )
 
 
-def grant(broker: LocalKafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+def grant(
+    broker: LocalKafka,
+    kind: ResourceType,
+    name: str,
+    *operations: AclOperation,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> None:
+    """To the user `sparklag`; DENY wins over ALLOW."""
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
     bindings = [
         AclBinding(
@@ -79,12 +91,27 @@ def grant(broker: LocalKafka, kind: ResourceType, name: str, *operations: AclOpe
             "User:sparklag",
             "*",
             operation,
-            AclPermissionType.ALLOW,
+            permission,
         )
         for operation in operations
     ]
     for granted in admin.create_acls(bindings).values():
         granted.result(60)
+
+
+def revoke_denials(broker: LocalKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.internal_servers})
+    denials = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.DENY,
+    )
+    for revoked in admin.delete_acls([denials]).values():
+        revoked.result(60)
 
 
 def granted_settings(broker: LocalKafka, internal: SecondClient) -> Settings:
@@ -125,7 +152,80 @@ async def test_with_the_least_rights_both_sides_work_and_a_forbidden_topic_costs
         event = await service.shows(QUERY_ID, lambda e: e.total_lag == 5, "lag of what it may see")
         by_topic = {topic.topic: topic.partitions[0] for topic in event.topics}
         assert by_topic[forbidden].lag is None
-        assert by_topic[forbidden].reason == f"no right to describe topic {forbidden}"
+        reason = f"no right to describe topic {forbidden}"
+        assert by_topic[forbidden].reason == reason
+        assert service.state.degraded() == {"topics of default": reason}
+        assert service.state.not_ready() == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "part", "reason"),
+    [
+        (
+            ResourceType.TOPIC,
+            "lag_topic",
+            "view",
+            "cannot read topic {0.lag_topic}: no right to it",
+        ),
+        (
+            ResourceType.TOPIC,
+            "offsets_topic",
+            "intake",
+            "cannot read topic {0.offsets_topic}: no right to it",
+        ),
+        (
+            ResourceType.GROUP,
+            "group_id",
+            "intake",
+            "cannot read topic {0.offsets_topic}: no right to use group {0.group_id}",
+        ),
+    ],
+)
+async def test_a_missing_right_to_read_is_named_for_as_long_as_it_is_missing(
+    kind: ResourceType,
+    setting: str,
+    part: str,
+    reason: str,
+    scram_kafka: LocalKafka,
+    internal: SecondClient,
+) -> None:
+    settings = granted_settings(scram_kafka, internal)
+    name, read = getattr(settings, setting), AclOperation.READ
+    grant(scram_kafka, kind, name, read, permission=AclPermissionType.DENY)
+    async with starting(settings, internal) as service:
+        counters, named = service.pipeline.counters, reason.format(settings)
+        await holds(lambda: service.state.not_ready().get(part) == named, named)
+        after, seen_reasons = counters.reads_failed + 3, set()
+
+        def tried_again() -> bool:
+            seen_reasons.add(service.state.not_ready().get(part))
+            return counters.reads_failed >= after
+
+        await holds(tried_again, "it tries again")
+        assert seen_reasons == {named}
+
+
+async def test_a_missing_right_to_publish_is_named_until_it_is_granted(
+    scram_kafka: LocalKafka, internal: SecondClient, topic_name: str
+) -> None:
+    settings = granted_settings(scram_kafka, internal)
+    internal.create(topic_name, 1)
+    query = seen(topic_name, {0: 0})
+    write = AclOperation.WRITE
+    async with running(settings, internal) as service:
+        grant(
+            scram_kafka,
+            ResourceType.TOPIC,
+            settings.lag_topic,
+            write,
+            permission=AclPermissionType.DENY,
+        )
+        service.observe(query)
+        named = f"cannot publish to topic {settings.lag_topic}: no right to it"
+        await holds(lambda: service.state.not_ready() == {"publishing": named}, named)
+        revoke_denials(scram_kafka, settings.lag_topic)
+        await service.is_ready()
+        await service.shows(query.query_id, lambda event: True, "its event")
 
 
 async def test_a_mirror_names_the_right_that_is_missing_and_goes_on_once_it_is_granted(

@@ -451,6 +451,7 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
         f"{package}.publishing.own_topics.explain_error": explain_error,
         f"{package}.publishing.topic_writer.explain_error": explain_error,
         f"{package}.intakes.contract_records.explain_error": explain_error,
+        f"{package}.intakes.topic.explain_error": explain_error,
         "sparklag_kafka.brokers.pool.connection_problem": connection_problem,
         # Records' own times, the live stream and the history are not simulated.
         f"{package}.enrichment.record_times.record_times.RecordTimes.run": wait_for_ever,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Group
 from rich.table import Table
@@ -13,7 +14,7 @@ from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import request
+from sparklag_service.cli.requests import get, request
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
     Json,
@@ -163,17 +164,28 @@ def queries(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List all queries: their lag, how old its oldest record is, and where it is going."""
-    summaries = _list_lag(
+    """List all queries: their lag, how old its oldest record is, and where it is going.
+
+    Exit code 2 where a part of the service fails, which standard error names: queries may be
+    missing, and lags old.
+    """
+    summaries, failing = _list_lag(
         url, status=status, topic=topic, superseded="true" if every_query else None
     )
     if json:
         print_json(summaries)
-        return
-    if not summaries:
+    elif summaries:
+        console(wrap=True).print(_queries_table(summaries))
+    elif not failing:
         missing = "no query" + (" like this" if status or topic else " has been observed yet")
         console().print(missing)
-        return
+    for part, reason in failing.items():
+        console(stderr=True).print(f"[red]{escape(f'{part}: {reason}')}[/red]")
+    if failing:
+        raise typer.Exit(2)
+
+
+def _queries_table(summaries: list[dict[str, Any]]) -> Table:
     shown = table(_HEADINGS, left=_LEFT)
     now_ms = epoch_ms()
     for query in summaries:
@@ -188,7 +200,7 @@ def queries(
             ago(query["observed_at"], now_ms),
             query["origin"],
         )
-    console(wrap=True).print(shown)
+    return shown
 
 
 def forget(
@@ -216,13 +228,22 @@ def _get_lag(url: str, query: str) -> tuple[LagEvent, str]:
     return decode_lag_event(response.content), response.text
 
 
-def _list_lag(url: str, **filters: str | None) -> list[dict[str, Any]]:
-    """The summaries of all queries that match `filters`, over all pages. Raises ServiceError."""
+class _Page(msgspec.Struct):
+    """Of a page of `GET /lag`, what is shown."""
+
+    queries: list[dict[str, Any]]
+    next_cursor: str | None
+    failing: dict[str, str] = {}
+
+
+def _list_lag(url: str, **filters: str | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The summaries of all queries that match `filters`, over all pages, and the parts of the
+    service that fail, with the reasons. Raises ServiceError."""
     parameters = {name: value for name, value in filters.items() if value is not None}
     summaries: list[dict[str, Any]] = []
     while True:
-        page = request("GET", url, "/lag", parameters).json()
-        summaries += page["queries"]
-        if page["next_cursor"] is None:
-            return summaries
-        parameters["cursor"] = page["next_cursor"]
+        page = get(url, "/lag", parameters, _Page)
+        summaries += page.queries
+        if page.next_cursor is None:
+            return summaries, page.failing
+        parameters["cursor"] = page.next_cursor

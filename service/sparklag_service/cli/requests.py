@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 import msgspec
@@ -13,6 +13,8 @@ from sparklag_service.errors import RequestRefused, ServiceError
 
 _TIMEOUT_S: Final = 10.0
 
+_Body = TypeVar("_Body")
+
 
 class _Problem(msgspec.Struct):
     """Of a problem document, what is shown."""
@@ -20,6 +22,15 @@ class _Problem(msgspec.Struct):
     type: str
     detail: str
     query_ids: list[str] = []
+
+
+def get(url: str, path: str, parameters: Mapping[str, str], body_type: type[_Body]) -> _Body:
+    """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
+    response = request("GET", url, path, parameters)
+    try:
+        return msgspec.json.decode(response.content, type=body_type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ServiceError(f"{shown_url(url)}: {error}: is this a sparklag service?") from error
 
 
 def request(

@@ -38,9 +38,9 @@ def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> Resolv
     ).resolved()
 
 
-def console(*, wrap: bool = False) -> Console:
-    """On standard output; lines are not broken unless `wrap`."""
-    return Console(highlight=False, soft_wrap=not wrap)
+def console(*, wrap: bool = False, stderr: bool = False) -> Console:
+    """On standard output, or on standard error; lines are not broken unless `wrap`."""
+    return Console(highlight=False, soft_wrap=not wrap, stderr=stderr)
 
 
 def table(headings: Iterable[str], *, left: Iterable[str] = ("topic", "")) -> Table:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
 from sparklag_schemas import LagEvent, ResolvedSettings
+from sparklag_schemas.printable import first_few
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterMetadata,
     MeasureTime,
@@ -63,6 +64,15 @@ class Enricher:
             alias: cluster.unreachable
             for alias, cluster in self._clusters.items()
             if cluster.unreachable is not None
+        }
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Clusters with topics that cannot be described, and why."""
+        return {
+            f"topics of {alias}": first_few(reasons, "; ")
+            for alias, cluster in self._clusters.items()
+            if (reasons := cluster.unreadable)
         }
 
     @property

@@ -67,6 +67,13 @@ class WatchedCluster(OffsetsReceiver):
         """The newest offsets."""
         return self._table.topics
 
+    @property
+    def unreadable(self) -> list[str]:
+        """Why topics that may exist cannot be described, in the order of their names."""
+        topics = sorted(self._table.topics.items())
+        descriptions = (topic.description for _, topic in topics)
+        return [each.missing for each in descriptions if each.missing and not each.gone]
+
     def topic(self, name: str) -> TopicOffsets:
         """The newest offsets of a topic; none yet, where it is new."""
         return self._table.topic(name)

@@ -142,7 +142,7 @@ async def read_with_retry(
         except (*KAFKA_FAILURES, RegistryError, ReadingInterrupted) as error:
             counters.reads_failed += 1
             cause = await explain_error(error, settings.access)
-            reason = f"topic {topic}: {cause}"
+            reason = f"cannot read topic {topic}: {cause}"
             on_failure(reason)
-            _log.warning("cannot read %s; trying again", reason)
+            _log.warning("%s; trying again", reason)
         await asyncio.sleep(_RETRY_S)

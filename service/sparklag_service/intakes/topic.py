@@ -12,6 +12,7 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
@@ -77,10 +78,20 @@ class TopicIntake:
         self._generation = 0
         self._paused = False
         self._failure: BaseException | None = None
-        self.ready: str | None = "not a member of the consumer group yet"
+        self._not_member: str | None = "not a member of the consumer group yet"
+        self._unread: str | None = None
+        """Why the topic could not be read when that was tried last."""
+        self._unmeasured: str | None = None
+        """Why the backlog could not be measured then: aiokafka waits for a Kafka that is away, and
+        reports nothing."""
         self.caught_up_s: float | None = None
         self.behind: int | None = None
         """Messages in its partitions that it has not taken in yet. None: not known."""
+
+    @property
+    def ready(self) -> str | None:
+        """None once it takes observations in, or why it does not."""
+        return self._unread or self._not_member or self._unmeasured
 
     def may_adopt(self, query_id: str) -> bool:
         """Whether the query's messages are in a partition of this instance."""
@@ -104,7 +115,7 @@ class TopicIntake:
             self._settings.offsets_topic,
             self._settings,
             self._counters,
-            self._not_ready,
+            self._cannot_read,
         )
 
     async def _consume(self, handler: RebalanceHandler) -> None:
@@ -132,14 +143,14 @@ class TopicIntake:
             ]
             await self._poll(consumer)
         finally:
-            self._not_ready("not a member of the consumer group")
+            self._left("not a member of the consumer group")
             await cancel_and_wait(*background, cancel_again_s=_END_S)
             await self._leave(consumer, handler)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         polled_s = time.monotonic()
         while True:
-            batches = {}
+            batches, accepted = {}, self._accepts
             if not self._paused:
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
             else:
@@ -153,10 +164,16 @@ class TopicIntake:
             if not self._accepts:
                 # Rebalancing: these records are read again from the committed offsets.
                 continue
+            if accepted:
+                self._unread = None
             await self._take(record for records in batches.values() for record in records)
 
-    def _not_ready(self, reason: str) -> None:
-        self.ready = reason
+    def _cannot_read(self, reason: str) -> None:
+        self._unread = reason
+
+    def _left(self, reason: str) -> None:
+        self._not_member = reason
+        self._unmeasured = None
         self.caught_up_s = None
         self.behind = None
 
@@ -203,7 +220,7 @@ class TopicIntake:
             self._failure = error
             return
         self._counters.rebalances += 1
-        self.ready = None
+        self._not_member = None
         _log.info("owns %d of %d partitions", len(owned), self._partition_count)
 
     async def _take_over(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
@@ -226,7 +243,7 @@ class TopicIntake:
     async def revoked(self, handler: RebalanceHandler) -> None:
         """Release the queries; commit what is done, so that the next owner continues there."""
         self._owns_partitions = self._accepts = False
-        self._not_ready("the group is rebalancing")
+        self._left("the group is rebalancing")
         await handler.on_revoked()
         try:
             await asyncio.wait_for(self._commit(), _REBALANCE_STEP_S)
@@ -264,9 +281,17 @@ class TopicIntake:
             await asyncio.sleep(_BACKLOG_INTERVAL_S)
             try:
                 await asyncio.wait_for(self._measure_backlog(consumer), _BACKLOG_TIMEOUT_S)
-            except KAFKA_FAILURES:
+            except KAFKA_FAILURES as error:
                 # `caught_up_s` grows old, which shows it.
                 self.behind = None
+                await self._explain_unmeasured(error)
+            else:
+                self._unmeasured = None
+
+    async def _explain_unmeasured(self, error: BaseException) -> None:
+        what = f"cannot read the end of topic {self._settings.offsets_topic}"
+        self._unmeasured = self._unmeasured or what
+        self._unmeasured = f"{what}: {await explain_error(error, self._settings.access)}"
 
     async def _measure_backlog(self, consumer: AIOKafkaConsumer) -> None:
         requested_s, generation = time.monotonic(), self._generation

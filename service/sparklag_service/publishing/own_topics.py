@@ -22,7 +22,7 @@ class OwnTopics:
 
     def __init__(self, settings: ResolvedSettings) -> None:
         self._settings = settings
-        self.ready: str | None = "the topics were not checked yet"
+        self.ready: str | None = f"Kafka at {settings.bootstrap_servers} has not answered yet"
         """None once they are there, or why they are not."""
 
     async def until_ready(self) -> None:

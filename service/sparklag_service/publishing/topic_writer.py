@@ -30,7 +30,8 @@ class TopicWriter:
         self._topic = topic
         self._form = form
         self._producer = AcknowledgedProducer(settings)
-        self._complained = False
+        self.failing: str | None = None
+        """Why the newest record was not acknowledged. None: it was."""
         self._too_large: set[bytes] = set()
         self.failed = asyncio.Event()
         """Set by each failure: something may be mended."""
@@ -84,8 +85,8 @@ class TopicWriter:
             self.failed.set()
             await self._complain(error)
             return "failed"
-        if self._complained:
-            self._complained = False
+        if self.failing is not None:
+            self.failing = None
             _log.warning("publishing to topic %s again", self._topic)
         self._too_large.discard(key)
         return "acknowledged"
@@ -95,8 +96,11 @@ class TopicWriter:
         await self._producer.aclose()
 
     async def _complain(self, error: BaseException) -> None:
-        if self._complained:
+        if self.failing is not None:
             return
-        self._complained = True
-        cause = await explain_error(error, self._settings.access)
-        _log.warning("cannot publish to topic %s, trying on: %s", self._topic, cause)
+        self.failing = f"cannot publish to topic {self._topic}"
+        reason = f"{self.failing}: {await explain_error(error, self._settings.access)}"
+        _log.warning("%s; trying again", reason)
+        if self.failing is not None:
+            # Nothing was acknowledged meanwhile.
+            self.failing = reason

@@ -12,17 +12,18 @@ from fastapi import FastAPI, Request, Response
 
 from sparklag_schemas import LagEvent
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.find_query import the_one
 from sparklag_service.rest.openapi import REFUSED, refused
-from sparklag_service.rest.problems import Problem, the_one
+from sparklag_service.rest.problems import Problem
 from sparklag_service.rest.request_rules import is_local
-from sparklag_service.view.view import View, is_forgettable
+from sparklag_service.view.view import is_forgettable
 
 _OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
 def add_forget(app: FastAPI, backend: Backend) -> None:
     """The route."""
-    view, allowed_from = backend.view, backend.settings.http_forget
+    allowed_from = backend.settings.http_forget
 
     @app.delete(
         "/lag/{query:name}",
@@ -35,7 +36,9 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
             404: refused("No query has this id"),
             409: refused("It is live, or more than one id begins so, or this is a name"),
             422: REFUSED,
-            503: refused("Kafka does not answer"),
+            503: refused(
+                "Kafka does not answer, or the view is not complete and has no such query"
+            ),
         },
     )
     async def forget(request: Request, query: str) -> Response:
@@ -49,7 +52,7 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
                 "Not allowed",
                 f"setting http_forget is {allowed_from}: forgetting is not taken from here",
             )
-        event = _find_by_id(view, query)
+        event = _find_by_id(backend, request, query)
         if not is_forgettable(event):
             raise Problem(
                 409,
@@ -68,8 +71,9 @@ def _is_from_here(request: Request) -> bool:
     return is_local(request) and not any(name in request.headers for name in _OF_PROXIES)
 
 
-def _find_by_id(view: View, wanted: str) -> LagEvent:
+def _find_by_id(backend: Backend, request: Request, wanted: str) -> LagEvent:
     """Raises Problem."""
+    view = backend.view
     entry = view.get(wanted)
     if entry is not None:
         return entry.event
@@ -81,4 +85,4 @@ def _find_by_id(view: View, wanted: str) -> LagEvent:
             f"{wanted!r} is a name, not an id",
             query_ids=[each.event.query_id for each in named],
         )
-    return the_one(view.with_prefix(wanted), wanted).event
+    return the_one(backend, request, view.with_prefix(wanted), wanted).event

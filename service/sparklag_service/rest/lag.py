@@ -5,22 +5,31 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
+from msgspec import Raw, Struct
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.history.page import time_range
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.find_query import find_query
+from sparklag_service.rest.health import degraded, failing
 from sparklag_service.rest.listing import CURSOR, MAX_PAGE, Filter, page
 from sparklag_service.rest.openapi import JSON, QUERY_PROBLEMS, REFUSED, ref
 
 _TIME: Final = "Epoch milliseconds, ISO 8601, or a duration before now: `15m`, `24h`."
 
 
+class _LagPage(Struct):
+    queries: list[Raw]
+    next_cursor: str | None
+    failing: dict[str, str]
+    degraded: dict[str, str]
+
+
 def add_lag(app: FastAPI, backend: Backend) -> None:
     """The three routes."""
-    view = backend.view
 
     @app.get(
         "/lag",
@@ -29,6 +38,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         responses={200: {"content": {JSON: {"schema": ref("LagPage")}}}, 422: REFUSED},
     )
     async def list_lag(
+        request: Request,
         status: Annotated[Status | None, Query(description="Only queries in this state.")] = None,
         topic: Annotated[str | None, Query(description="Only queries that read it.")] = None,
         cluster: Annotated[str | None, Query(description="Only queries of it.")] = None,
@@ -40,10 +50,17 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
             str | None, Query(description="`next_cursor` of the page before.", pattern=CURSOR)
         ] = None,
     ) -> Response:
-        """Sorted by name, then id. The partitions are in `GET /lag/{query}`."""
-        events = (entry.event for entry in view)
+        """Sorted by name, then id. The partitions are in `GET /lag/{query}`. While a part of the
+        service is `failing`, queries may be missing, and lags old."""
+        events = (entry.event for entry in backend.view)
         listed = page(events, Filter(status, topic, cluster, superseded), limit, cursor)
-        return Response(msgspec.json.encode(listed), media_type=JSON)
+        response = _LagPage(
+            queries=listed.queries,
+            next_cursor=listed.next_cursor,
+            failing=failing(backend, request),
+            degraded=degraded(backend, request),
+        )
+        return Response(msgspec.json.encode(response), media_type=JSON)
 
     @app.get(
         "/lag/{query:name}",
@@ -51,10 +68,10 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         summary="One query's lag event",
         responses={200: {"content": {JSON: {"schema": ref("LagEvent")}}}, **QUERY_PROBLEMS},
     )
-    async def get_lag(query: str) -> Response:
+    async def get_lag(request: Request, query: str) -> Response:
         """By name, by id, or by the first characters of the id. The document is the newest event
         on `consumer-lag`, byte for byte."""
-        return Response(problems.find_query(view, query).document, media_type=JSON)
+        return Response(find_query(backend, request, query).document, media_type=JSON)
 
     @app.get(
         "/lag/{query:name}/history",
@@ -64,6 +81,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         responses={200: {"content": {JSON: {"schema": ref("HistoryPage")}}}, **QUERY_PROBLEMS},
     )
     async def get_history(
+        request: Request,
         query: str,
         since: Annotated[str | None, Query(description=f"{_TIME} Default: an hour.")] = None,
         until: Annotated[str | None, Query(description=f"{_TIME} Default: now.")] = None,
@@ -74,7 +92,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """By name or by id, from memory. A step without a measurement has no point, and is not
         0."""
-        entry = problems.find_query(view, query)
+        entry = find_query(backend, request, query)
         now_ms = epoch_ms()
         try:
             wanted = time_range(since, until, step, now_ms)

@@ -11,6 +11,7 @@ from sparklag_service.live.hub import TooManyReaders
 from sparklag_service.live.reader import Selection
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
+from sparklag_service.rest.find_query import find_query
 from sparklag_service.rest.openapi import QUERY_PROBLEMS, REFUSED, refused
 
 _EVENTS: dict[str, Any] = {
@@ -23,6 +24,7 @@ _EVENTS: dict[str, Any] = {
     },
 }
 _FULL = refused("As many readers as `live.max_readers` allows read already")
+_FULL_OR_NOT_READY = refused(f"{_FULL['description']}, or the query is not known yet")
 LastId = Annotated[
     str | None,
     Header(
@@ -59,11 +61,11 @@ def add_live(app: FastAPI, backend: Backend) -> None:
         tags=["live"],
         summary="One query's lag events as they are published",
         response_class=Response,
-        responses={200: _EVENTS, **QUERY_PROBLEMS, 503: _FULL},
+        responses={200: _EVENTS, **QUERY_PROBLEMS, 503: _FULL_OR_NOT_READY},
     )
-    async def stream_query(query: str, last_id: LastId = None) -> Response:
+    async def stream_query(request: Request, query: str, last_id: LastId = None) -> Response:
         """By name or by id. As `/stream`; it ends when the query is forgotten."""
-        event = problems.find_query(backend.view, query).event
+        event = find_query(backend, request, query).event
         return EventStream(backend.live, Selection(event.query_id), last_id)
 
 

@@ -43,6 +43,7 @@ QUERY_PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: refused("No query has this name or id"),
     409: refused("More than one live query has this name, or more than one id begins so"),
     422: REFUSED,
+    503: refused("No query has this name or id yet: the view is not complete"),
 }
 """Of a route that takes the name or id of a query."""
 _NO_NUL = "^[^\\u0000]*$"
@@ -72,13 +73,23 @@ def message_schemas(ref_template: str) -> dict[str, Any]:
     schemas["LagSummary"] = _summary_schema(schemas["LagEvent"])
     schemas["LagPage"] = {
         "type": "object",
-        "required": ["queries", "next_cursor"],
+        "required": ["queries", "next_cursor", "failing", "degraded"],
         "properties": {
             "queries": {"type": "array", "items": {"$ref": ref_template.format(name="LagSummary")}},
             "next_cursor": {"type": ["string", "null"]},
+            "failing": _reasons("Parts of the service that are not ready: a query may be missing"),
+            "degraded": _reasons("Parts that fail and concern only the queries that need them"),
         },
     }
     return schemas
+
+
+def _reasons(what: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "description": f"{what}. Part, and why; empty when all is well.",
+    }
 
 
 def _summary_schema(event: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class ViewReader:
         self.feed = feed
         self._consumer: AIOKafkaConsumer | None = None
         self._taking = False
+        self._failed = False
+        """Since the topic was last read, reading it has failed."""
         self.ready: str | None = "the view is being read"
         self.caught_up = asyncio.Event()
 
@@ -80,6 +82,7 @@ class ViewReader:
 
     def _not_ready(self, reason: str) -> None:
         self.ready = reason
+        self._failed = True
 
     async def _read(self) -> None:
         consumer = ContractConsumer(
@@ -102,6 +105,7 @@ class ViewReader:
             while consumer.assignment():
                 self._catch_up(missing)
                 batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                self._failed = False
                 self._taking = True
                 for records in batches.values():
                     await self._take_all(records)
@@ -172,7 +176,8 @@ class ViewReader:
         return times
 
     def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
-        if not missing:
+        # That the topic can be described does not mean that it can be read.
+        if not missing and not self._failed:
             self.ready = None
             self.caught_up.set()
 

@@ -19,6 +19,7 @@ from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
+from tests.http_server import HttpServer, QuietHandler
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position
 from tests.schema_registry import SchemaRegistryServer
@@ -320,6 +321,34 @@ def test_without_kafka_it_serves_says_why_it_is_not_ready_and_waits() -> None:
     lines = [line for line in said.splitlines() if "connection refused" in line]
     assert len(lines) == 1
     assert "Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused" in lines[0]
+
+
+def test_what_the_service_lacks_is_named_by_the_commands_that_need_it() -> None:
+    with serving(settings_for("127.0.0.1:1")) as (_, url):
+        away = "topics: Kafka at 127.0.0.1:1: 127.0.0.1:1: connection refused"
+        wait_for(
+            lambda: away in sparklag("queries", "--url", url).stderr, "the reason is found out"
+        )
+        for arguments, listed in (((), ""), (("--json",), "[]\n")):
+            answer = sparklag("queries", "--url", url, *arguments)
+            assert (answer.returncode, answer.stdout) == (2, listed)
+            parts = [line.partition(":")[0] for line in answer.stderr.splitlines()]
+            assert sorted(parts) == ["intake", "topics", "view"]
+            assert answer.stderr.isascii()
+            assert "\x1b" not in answer.stderr
+        line = refused(sparklag("lag", "orders", "--url", url))
+        assert "no query has the name or id 'orders' yet, and the view is not complete" in line
+        assert away in line
+
+
+def test_an_answer_of_another_program_is_one_line() -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802  # http.server's name
+            self.answer(200, "application/json", b'{"queries": 3}')
+
+    with HttpServer(Handler) as server:
+        line = refused(sparklag("queries", "--url", server.url))
+    assert line.endswith("is this a sparklag service?")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind
 from sparklag_service.view.feed import Arrival
 from sparklag_service.view.view import Entry
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
 
@@ -163,7 +163,7 @@ async def reading(port: int, path: str, last_id: str | None = None) -> AsyncIter
 @asynccontextmanager
 async def live_server(**fields: Any) -> AsyncIterator[LiveServer]:
     """With these settings; no Kafka is asked for anything."""
-    pipeline = pipeline_of(Settings(**fields))
+    pipeline = complete_pipeline_of(Settings(**fields))
     listening = bind("127.0.0.1", 0)
     server = LiveServer(pipeline, listening.getsockname()[1])
     telling = asyncio.create_task(pipeline.live.run())

@@ -12,7 +12,7 @@ from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of
 
 DEAD = lag_event(query_id="dead-1", status="STOP")
 EVENTS = (
@@ -30,7 +30,7 @@ class Forgetting(InstanceState):
     """Its Kafka is a fake: it acknowledges every tombstone, or none."""
 
     def __init__(self, *, acknowledges: bool = True, **settings: Any) -> None:
-        super().__init__(pipeline_of(Settings(**settings)))
+        super().__init__(complete_pipeline_of(Settings(**settings)))
         self.forgotten: list[str] = []
         self._acknowledges = acknowledges
         self.forget = self._forget

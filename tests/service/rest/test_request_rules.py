@@ -11,13 +11,13 @@ import pytest
 from sparklag_schemas import Settings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of
 
 PATHS = ["/", "/lag", "/lag/nothing", "/stream", "/health/live", "/metrics", "/docs", "/none"]
 
 
 def client(address: str = "127.0.0.1", **settings: object) -> httpx.AsyncClient:
-    pipeline = pipeline_of(Settings(**settings))  # type: ignore[arg-type]
+    pipeline = complete_pipeline_of(Settings(**settings))  # type: ignore[arg-type]
     transport = httpx.ASGITransport(create_app(InstanceState(pipeline)), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
@@ -121,13 +121,3 @@ async def test_a_hostile_name_is_an_unknown_one(name: str) -> None:
     async with client() as http:
         answer = await http.get(f"/lag/{quote(name, safe='')}")
     assert answer.status_code == 404
-
-
-async def test_strangers_are_told_what_is_not_ready_and_not_why() -> None:
-    async with client() as http:
-        own = (await http.get("/health/ready")).json()
-    async with client("10.1.2.3") as http:
-        answer = await http.get("/health/ready")
-    assert answer.status_code == 503
-    assert set(answer.json()["failing"]) == set(own["failing"])
-    assert len(set(answer.json()["failing"].values())) == 1
