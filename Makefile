@@ -52,10 +52,14 @@ $(BIN)/uv: requirements/bootstrap.txt | system
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
+# In the cache, pyspark's source and what is built from it take three times what is installed:
+# who only tries the demo keeps none of it.
+$(DEMO): UV_PIP_OPTIONS := --no-cache
+
 $(DEV) $(DEMO): $(VENV)/.%: requirements/%.txt $(BIN)/uv requirements/build.txt pyproject.toml $(PAGE_SOURCE)
-	@$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes \
+	@$(BIN)/uv pip sync -q $(UV_PIP_OPTIONS) --python $(BIN)/python --require-hashes \
 		--build-constraints requirements/build.txt $<
-	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps \
+	@$(BIN)/uv pip install -q $(UV_PIP_OPTIONS) --python $(BIN)/python --no-deps \
 		--build-constraints requirements/build.txt --editable .
 	@touch $@
 
@@ -66,7 +70,7 @@ system:
 java: | system
 	@sh scripts/ensure_system.sh java
 
-demo: ## Broker, producer, PySpark query and service here; the lag, live (Ctrl-C ends it)
+demo: ## Broker, producer, PySpark queries and service here; the page with their lag (Ctrl-C ends it)
 	@$(MAKE) --no-print-directory -j2 $(FOR_DEMO) java
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 

@@ -107,7 +107,20 @@ ensure_images() {
         stand_ins="$stand_ins $KAFKA_IMAGE"
         has_image "$KAFKA_IMAGE" || make_kafka_stand_in "$KAFKA_IMAGE"
     fi
-    export PYTHON_IMAGE KAFKA_IMAGE
+    PROMETHEUS_IMAGE=$prometheus_image
+    if ! is_available "$prometheus_image"; then
+        PROMETHEUS_IMAGE=sparklag-stand-in/$prometheus_image
+        stand_ins="$stand_ins $PROMETHEUS_IMAGE"
+        has_image "$PROMETHEUS_IMAGE" || make_prometheus_stand_in "$PROMETHEUS_IMAGE"
+    fi
+    export PYTHON_IMAGE KAFKA_IMAGE PROMETHEUS_IMAGE
+    # Nothing can stand in for Grafana.
+    monitoring=(prometheus)
+    if is_available "$grafana_image"; then
+        monitoring+=(grafana)
+    else
+        note "$grafana_image cannot be pulled: Grafana is not started"
+    fi
 }
 
 has_image() { docker image inspect "$1" >/dev/null 2>&1; }
@@ -127,6 +140,17 @@ make_python_stand_in() {
     local bundle=/etc/ssl/certs/ca-certificates.crt
     docker import -c "ENV SSL_CERT_FILE=$bundle PIP_CERT=$bundle" \
         -c 'CMD ["python3"]' "$tree" "$1" >/dev/null || fail "docker import failed"
+}
+
+# Prometheus as Debian has it.
+make_prometheus_stand_in() {
+    note "making $1 from Debian's package ($prometheus_image cannot be pulled)"
+    local context base=sparklag-stand-in/$python_image
+    has_image "$base" || make_python_stand_in "$base"
+    context=$(mktemp -d "$run/prometheus.XXXXXX")
+    nice docker build -q --network host --build-arg BASE="$base" \
+        -t "$1" -f scripts/standins/prometheus.Dockerfile "$context" >&2 ||
+        fail "building $1 failed"
 }
 
 # The broker's real jars behind the interface of the official image.

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from sparklag_pipeline.broker.maven import kafka_jars
+
 pytestmark = pytest.mark.packaging
 
 ROOT = Path(__file__).parent.parent
@@ -187,3 +189,12 @@ def test_without_spark_the_demo_names_the_missing_extra_in_one_line(
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert "sparklag[demo]" in done.stdout + done.stderr
+
+
+@pytest.mark.kafka
+def test_without_spark_the_demos_broker_starts_from_cached_jars(
+    with_service: Environment, tmp_path: Path
+) -> None:
+    kafka_jars()
+    said = succeed(with_service.command, "demo", "--kafka-only", "--seconds", "1", cwd=tmp_path)
+    assert "Bootstrap servers: 127.0.0.1:" in said

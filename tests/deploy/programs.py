@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,15 @@ def prometheus_programs() -> Programs:
     if found is None:
         raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
     return replace(found, root=unpacked)
+
+
+def promtool(programs: Programs, *arguments: str | Path) -> str:
+    """What it prints. Fails with that where it finds something wrong."""
+    done = subprocess.run(
+        [programs.promtool, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _let_it_find_its_templates(program: Path, relocated: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.deploy.manifests import DEPLOY, RULES, document, rules
-from tests.deploy.programs import Programs
+from tests.deploy.programs import Programs, promtool
 from tests.deploy.servers import prometheus
 from tests.waiting import wait_for
 
@@ -34,14 +33,6 @@ def expectations() -> set[Expectation]:
         for test in document(path)["tests"]
         for expected in test["alert_rule_test"]
     }
-
-
-def promtool(programs: Programs, *arguments: str | Path) -> str:
-    done = subprocess.run(
-        [programs.promtool, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: str(alert["alert"]))

@@ -74,17 +74,19 @@ class LocalKafka(ChildProcess):
     one with the `directory` continues from its data. It dies with its owner (see ChildProcess).
 
     The client listener is `bootstrap_servers`; a second one, `internal_servers`, is always
-    PLAINTEXT, so that a test may administer a secured broker.
+    PLAINTEXT, so that a test may administer a secured broker. The port of the first is
+    `client_port`, or a free one.
     """
 
     _format_args: Sequence[str] = ()
     """Passed to Kafka's storage tool."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, client_port: int | None = None) -> None:
         super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
         self.directory = directory
         # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
         self._cluster_id: str = uuid.uuid4().hex[:22]
+        self._client_port = client_port
         self._ports: Ports | None = None
 
     @property
@@ -117,7 +119,7 @@ class LocalKafka(ChildProcess):
         attempts = _PORT_ATTEMPTS if self._ports is None else 1
         for attempt in range(1, attempts + 1):
             if self._ports is None:
-                self._ports = Ports(*free_ports(len(Ports._fields)))
+                self._ports = self._free_ports()
             try:
                 self._start_once(deadline)
                 return
@@ -125,6 +127,12 @@ class LocalKafka(ChildProcess):
                 if attempt == attempts or not self.has_logged("Address already in use"):
                     raise
                 self._ports = None
+
+    def _free_ports(self) -> Ports:
+        if self._client_port is None:
+            return Ports(*free_ports(len(Ports._fields)))
+        others = [port for port in free_ports(len(Ports._fields)) if port != self._client_port]
+        return Ports(self._client_port, *others[:2])
 
     def _start_once(self, deadline: float) -> None:
         jars = kafka_jars()

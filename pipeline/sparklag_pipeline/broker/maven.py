@@ -1,6 +1,7 @@
-"""Jars by Maven coordinates, downloaded once with the Ivy that ships inside pyspark.
+"""Jars by Maven coordinates, downloaded once with the Ivy that ships inside Spark.
 
-So the local broker and Spark's Kafka connector need nothing installed but pyspark and Java.
+So the local broker and Spark's Kafka connector need nothing installed but pyspark, or a Spark at
+SPARK_HOME, and Java. What is cached needs no Spark.
 As a program it downloads the connector, where that is not cached yet.
 """
 
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -246,11 +248,14 @@ def _locked(path: Path) -> Iterator[None]:
 def _ivy_jar() -> Path:
     jars = sorted(_spark_jars_dir().glob("ivy-*.jar"))
     if not jars:
-        raise DownloadFailed(f"no ivy jar in {_spark_jars_dir()}: is pyspark complete?")
+        raise DownloadFailed(f"no ivy jar in {_spark_jars_dir()}: is this Spark complete?")
     return jars[-1]
 
 
 def _spark_jars_dir() -> Path:
+    home = os.environ.get("SPARK_HOME")
+    if home and find_spec("pyspark") is None:
+        return Path(home) / "jars"
     package = Path(str(_pyspark().__file__)).parent
     # Installed by pip the jars are inside; in a Spark distribution it is SPARK_HOME/python/pyspark.
     inside = package / "jars"

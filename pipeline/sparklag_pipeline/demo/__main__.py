@@ -1,6 +1,6 @@
-"""The demo: broker, orders, PySpark query and service on this machine, and the lag, live.
+"""The demo: broker, producer, PySpark queries and service on this machine, and the lag, live.
 
-python -m sparklag_pipeline.demo [--seconds N]
+python -m sparklag_pipeline.demo [--seconds N] [--kafka-only]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -19,10 +19,14 @@ from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
 
-from sparklag_pipeline.demo.orders import QUERY_NAME
+from sparklag_pipeline.broker.child_process import is_free
+from sparklag_pipeline.broker.local_kafka import LocalKafka
+from sparklag_pipeline.demo.kafka_only import run_broker
+from sparklag_pipeline.demo.next_steps import next_steps, own_command
 from sparklag_pipeline.demo.processes import DemoProcesses
 from sparklag_pipeline.demo.screen import Screen
-from sparklag_pipeline.demo.state import DemoState
+from sparklag_pipeline.demo.state import QueryLag
+from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import SparklagError
@@ -40,21 +44,50 @@ _open_url: Final = build_opener(ProxyHandler({})).open
 
 
 class NoLagEvent(SparklagError):
-    """The service answered with no lag of the query in time."""
+    """The service answered with no lag of a query in time."""
 
 
 def run(arguments: argparse.Namespace, directory: Path) -> int:
     """The whole demo, its files in `directory`; the exit code."""
-    state = DemoState(query=QUERY_NAME, started_at=time.monotonic(), since_ms=epoch_ms())
-    screen = Screen(Console(highlight=False), state.started_at)
-    processes = DemoProcesses(screen.report, directory, arguments.http_port)
+    lags = [QueryLag(name, time.monotonic(), epoch_ms()) for name in QUERY_NAMES]
+    screen = Screen(Console(highlight=False), time.monotonic())
+    processes = DemoProcesses(screen.report, directory, arguments.http_port, arguments.kafka_port)
+
+    def show() -> None:
+        processes.start()
+        _watch(lags, processes, screen, arguments.seconds)
+
+    code = _run_until_end(show, processes.stop, screen, directory)
+    if code == 0:
+        screen.print("\n".join([*(lag.summary() for lag in lags), "", next_steps(own_command())]))
+    return code
+
+
+def run_kafka_only(arguments: argparse.Namespace, directory: Path) -> int:
+    """The broker alone, its files in `directory`; the exit code."""
+    started_at = time.monotonic()
+    screen = Screen(Console(highlight=False), started_at)
+    broker = LocalKafka(directory / "kafka", arguments.kafka_port)
+
+    def is_over() -> bool:
+        seconds = arguments.seconds
+        return seconds is not None and time.monotonic() - started_at >= seconds
+
+    return _run_until_end(
+        lambda: run_broker(broker, screen, is_over), broker.stop, screen, directory
+    )
+
+
+def _run_until_end(
+    run: Callable[[], None], stop: Callable[[], None], screen: Screen, directory: Path
+) -> int:
+    """Run until that returns, fails, or a signal comes; then stop. The exit code."""
     failure: SparklagError | None = None
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.default_int_handler)
         with screen.live:
-            processes.start()
-            _watch(state, processes, screen, arguments.seconds)
+            run()
     except KeyboardInterrupt:
         pass
     except SparklagError as error:
@@ -63,34 +96,39 @@ def run(arguments: argparse.Namespace, directory: Path) -> int:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         screen.print("ending everything ...")
-        processes.stop()
+        stop()
     if failure is not None:
         screen.print(f"the demo failed: {failure}\nits files are in {directory}")
         return 1
-    screen.print(state.summary())
     return 0
 
 
 def _watch(
-    state: DemoState, processes: DemoProcesses, screen: Screen, seconds: float | None
+    lags: Sequence[QueryLag], processes: DemoProcesses, screen: Screen, seconds: float | None
 ) -> None:
     """Show the lag, until `seconds` after the start.
 
     Raises ProcessFailed when a process has died, NoLagEvent when no lag came.
     """
-    command, servers = _own_command(), processes.broker.bootstrap_servers
-    while not _is_over(state, seconds):
+    command, servers = own_command(), processes.broker.bootstrap_servers
+    is_announced = False
+    while not _is_over(lags, seconds):
         processes.poll()
-        url = f"{processes.http_url}/lag/{state.query}"
-        if processes.service_is_ready and (event := _read_lag(url)) is not None:
-            state.add(event, time.monotonic())
-        if state.event is not None:
+        url = processes.http_url
+        if processes.service_is_ready:
+            if not is_announced:
+                screen.announce("The page", f"{url}/")
+                is_announced = True
+            for lag in lags:
+                if (event := _read_lag(f"{url}/lag/{lag.query}")) is not None:
+                    lag.add(event, time.monotonic())
             addresses = {
-                "the lag, over REST": f"curl {url}",
-                "every REST call": f"{processes.http_url}/docs",
+                "the page": f"{url}/",
+                "the lag, over REST": f"curl {url}/lag/{lags[0].query}",
+                "every REST call": f"{url}/docs",
                 "the lag events": f"{command} tail --bootstrap-servers {servers}",
             }
-            screen.show(state.event, epoch_ms(), addresses)
+            screen.show(lags, epoch_ms(), addresses)
         time.sleep(TICK_S)
 
 
@@ -103,29 +141,24 @@ def _read_lag(url: str) -> LagEvent | None:
         return None
 
 
-def _is_over(state: DemoState, seconds: float | None) -> bool:
-    elapsed = time.monotonic() - state.started_at
-    if state.first_lag_s is None:
+def _is_over(lags: Sequence[QueryLag], seconds: float | None) -> bool:
+    elapsed = time.monotonic() - lags[0].started_at
+    first_lags_s = [lag.first_lag_s for lag in lags if lag.first_lag_s is not None]
+    if len(first_lags_s) < len(lags):
         if elapsed > max(FIRST_LAG_TIMEOUT_S, seconds or 0):
-            raise NoLagEvent(f"{state.summary()} within {elapsed:.0f} s")
+            missing = "\n".join(lag.summary() for lag in lags if not lag.has_lag)
+            raise NoLagEvent(f"{missing} within {elapsed:.0f} s")
         return False
-    return seconds is not None and elapsed >= max(seconds, state.first_lag_s + SHOWN_AT_LEAST_S)
-
-
-def _own_command() -> str:
-    """What to type for `sparklag` here: its path where PATH has another one, or none."""
-    own = Path(sys.executable).with_name("sparklag")
-    if shutil.which("sparklag") == str(own) or not own.exists():
-        return "sparklag"
-    return str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own)
+    return seconds is not None and elapsed >= max(seconds, max(first_lags_s) + SHOWN_AT_LEAST_S)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sparklag demo",
-        description="Start a Kafka broker, a producer, a PySpark query and the sparklag service on"
-        " this machine, and watch the query's lag. Ctrl-C ends everything.",
-        epilog="Exit code: 0, or 1 where a part died or the service answered with no lag.",
+        description="Start a Kafka broker, a producer, three PySpark queries and the sparklag"
+        " service on this machine, and watch the queries' lag. Ctrl-C ends everything.",
+        epilog="Exit code: 0; 1 where a part died or the service answered with no lag; 2 for an"
+        " argument that cannot be used.",
     )
     parser.add_argument(
         "--seconds",
@@ -133,7 +166,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="end by itself after so long (later only where the first lag event took longer)",
     )
     parser.add_argument(
-        "--http-port", type=int, default=8085, help="of the service; a free one where it is taken"
+        "--http-port", type=_port, default=8085, help="of the service; a free one where it is taken"
+    )
+    parser.add_argument("--kafka-only", action="store_true", help="only the broker, to try with")
+    parser.add_argument(
+        "--kafka-port", type=_port, help="of the broker; a free one where it is not given"
     )
     parser.add_argument(
         "--keep",
@@ -144,19 +181,34 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _port(text: str) -> int:
+    """Of an argument. Raises ArgumentTypeError, which argparse shows."""
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, got {text!r}")
+    return int(text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag came."""
+    """Exit code: 0, also after Ctrl-C; 1 where a part died or no lag came; 2 for an argument that
+    cannot be used."""
     arguments = _arguments(argv)
+    if arguments.kafka_port is not None and not is_free(arguments.kafka_port):
+        return _refuse(f"--kafka-port {arguments.kafka_port} is taken: expected a free port")
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="sparklag-demo-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        sys.stderr.write(f"cannot keep files in {directory}: {error.strerror}\n")
-        return 1
-    code = run(arguments, directory.resolve())
+        return _refuse(f"cannot keep files in {directory}: {error.strerror}")
+    program = run_kafka_only if arguments.kafka_only else run
+    code = program(arguments, directory.resolve())
     if arguments.keep is None and code == 0:
         shutil.rmtree(directory, ignore_errors=True)
     return code
+
+
+def _refuse(reason: str) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return 2
 
 
 if __name__ == "__main__":

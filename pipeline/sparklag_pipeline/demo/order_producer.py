@@ -1,4 +1,4 @@
-"""Writes orders to Kafka, at a rate that rises and falls.
+"""Writes orders to Kafka, at a rate that rises and falls; with `--all`, payments and invoices too.
 
 python -m sparklag_pipeline.demo.order_producer --bootstrap-servers localhost:9092
 """
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -21,14 +22,9 @@ from aiokafka import AIOKafkaProducer
 
 from sparklag_kafka.clients.client_options import client_options, quiet_client_logs
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_pipeline.demo.orders import (
-    BUSIEST_CUSTOMER,
-    ORDER_PARTITIONS,
-    ORDERS_TOPIC,
-    orders_per_second,
-    partition_of,
-    random_order,
-)
+from sparklag_pipeline.demo.orders import ORDERS, ORDERS_TOPIC
+from sparklag_pipeline.demo.record_stream import BUSIEST_CUSTOMER, RecordStream, partition_of
+from sparklag_pipeline.demo.streams import STREAMS
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
@@ -36,7 +32,7 @@ from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05
-# Orders that are more overdue than this are skipped: a burst after a pause would be no wave.
+# Records that are more overdue than this are skipped: a burst after a pause would be no wave.
 MAX_OVERDUE_S: Final = 1.0
 FLUSH_TIMEOUT_S: Final = 3.0
 
@@ -44,69 +40,85 @@ log = logging.getLogger(__name__)
 
 
 async def produce(arguments: argparse.Namespace) -> None:
-    """Send orders until SIGINT or SIGTERM.
+    """Send records until SIGINT or SIGTERM.
 
-    Creates the topic where it is missing. Raises PipelineError where no broker answers,
-    TopicUnavailable where the topic is missing and may not be created. Afterwards, a broker that
+    Creates the topics where they are missing. Raises PipelineError where no broker answers,
+    TopicUnavailable where a topic is missing and may not be created. Afterwards, a broker that
     goes away is waited for.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    topic, bootstrap_servers = arguments.topic, arguments.bootstrap_servers
-    await create_topics(bootstrap_servers, [demo_topic(topic, ORDER_PARTITIONS)])
+    bootstrap_servers = arguments.bootstrap_servers
+    streams = [
+        replace(stream, topic=arguments.topic) if stream is ORDERS else stream
+        for stream in (STREAMS if arguments.all else [ORDERS])
+    ]
+    specs = [demo_topic(stream.topic, stream.partitions) for stream in streams]
+    await create_topics(bootstrap_servers, specs)
     access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
     producer = AIOKafkaProducer(**client_options(access), linger_ms=20, compression_type="lz4")
     try:
         await producer.start()
-        partitions = len(await producer.partitions_for(topic))
+        senders = [
+            _Sender(producer, stream, len(await producer.partitions_for(stream.topic)))
+            for stream in streams
+        ]
     except KAFKA_FAILURES as error:
         raise PipelineError(f"cannot use Kafka at {bootstrap_servers}: {error}") from error
-    log.info("writing orders to topic %s", topic)
-    sender = _OrderSender(producer, topic, partitions)
+    log.info("writing to %s", ", ".join(stream.topic for stream in streams))
     try:
-        await _send_orders(sender, stop)
+        await _send_until(stop, senders)
     finally:
         try:
             await asyncio.wait_for(producer.stop(), FLUSH_TIMEOUT_S)
         except asyncio.TimeoutError:
-            log.warning("Kafka did not take the last orders within %g s", FLUSH_TIMEOUT_S)
-    log.info("sent %d orders, %d failed", sender.acknowledged, sender.failed)
+            log.warning("Kafka did not take the last records within %g s", FLUSH_TIMEOUT_S)
+    for sender in senders:
+        log.info(
+            "topic %s: sent %d records, %d failed",
+            *(sender.stream.topic, sender.acknowledged, sender.failed),
+        )
 
 
-async def _send_orders(sender: _OrderSender, stop: asyncio.Event) -> None:
+async def _send_until(stop: asyncio.Event, senders: Sequence[_Sender]) -> None:
     start = last = time.monotonic()
-    owed = 0.0
     while not stop.is_set():
         now = time.monotonic()
-        owed += orders_per_second(now - start) * min(now - last, MAX_OVERDUE_S)
+        for sender in senders:
+            await sender.send(now - start, min(now - last, MAX_OVERDUE_S))
         last = now
-        while owed >= 1:
-            await sender.send()
-            owed -= 1
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(stop.wait(), TICK_S)
 
 
-class _OrderSender:
-    """Sends random orders, and counts what Kafka has acknowledged."""
+class _Sender:
+    """Sends the records of a stream, and counts what Kafka has acknowledged."""
 
-    def __init__(self, producer: AIOKafkaProducer, topic: str, partitions: int) -> None:
+    def __init__(self, producer: AIOKafkaProducer, stream: RecordStream, partitions: int) -> None:
+        self.stream = stream
         self._producer = producer
-        self._topic = topic
         self._partitions = partitions
         self._chance = random.Random()
+        self._owed = 0.0
         self.sent = 0
         self.acknowledged = 0
         self.failed = 0
 
-    async def send(self) -> None:
-        order = random_order(self._chance, number=self.sent, now_ms=epoch_ms())
+    async def send(self, elapsed_s: float, interval_s: float) -> None:
+        """Send what is due after an interval that ends `elapsed_s` after the start."""
+        self._owed += self.stream.per_second(elapsed_s) * interval_s
+        while self._owed >= 1:
+            await self._send_one()
+            self._owed -= 1
+
+    async def _send_one(self) -> None:
+        record = self.stream.record(self._chance, self.sent, epoch_ms())
         future = await self._producer.send(
-            self._topic,
-            msgspec.json.encode(order),
-            key=order.customer.encode(),
-            partition=partition_of(order.customer, self._partitions),
+            self.stream.topic,
+            msgspec.json.encode(record),
+            key=record.customer.encode(),
+            partition=partition_of(record.customer, self._partitions),
         )
         future.add_done_callback(self._count)
         self.sent += 1
@@ -126,7 +138,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--bootstrap-servers", required=True, help="host:port[,host:port...]")
-    parser.add_argument("--topic", default=ORDERS_TOPIC, help="created where it is missing")
+    parser.add_argument(
+        "--topic", default=ORDERS_TOPIC, help="of the orders; created where it is missing"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="write the topics payments and invoices too"
+    )
     return parser.parse_args(argv)
 
 

@@ -11,12 +11,13 @@ import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, expr, from_json, struct, to_json, window
 from pyspark.sql.functions import sum as total
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -24,13 +25,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_kafka_jars
-from sparklag_pipeline.demo.orders import ORDER_PARTITIONS, ORDERS_TOPIC, QUERY_NAME
+from sparklag_pipeline.demo.orders import ORDER_PARTITIONS, ORDERS_TOPIC, QUERY_NAME, TRIGGER_S
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas.errors import SparklagError
 
 TOTALS_TOPIC: Final = "order-totals"
 TOTALS_PARTITIONS: Final = 2
+TRIGGER_INTERVAL: Final = f"{TRIGGER_S} seconds"
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
 # On two cores the optimising compiler costs more time than it saves here.
@@ -39,31 +41,45 @@ _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 log = logging.getLogger(__name__)
 
 
-def build(spark: SparkSession, arguments: argparse.Namespace) -> DataStreamWriter:
+def read_topic(
+    spark: SparkSession, bootstrap_servers: str, topic: str, max_offsets_per_trigger: int | None
+) -> DataFrame:
+    """The records of a topic from its beginning. `max_offsets_per_trigger` limits a batch."""
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+    )
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+    return reader.load()
+
+
+def build(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    checkpoint: str | Path,
+    *,
+    orders_topic: str = ORDERS_TOPIC,
+    totals_topic: str = TOTALS_TOPIC,
+    max_offsets_per_trigger: int | None = None,
+    trigger_interval: str = TRIGGER_INTERVAL,
+) -> DataStreamWriter:
     """The query, not yet started. Both topics must exist.
 
     The batch size and the trigger interval together limit its rate.
     """
-    reader = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
-        .option("subscribe", arguments.orders_topic)
-        .option("startingOffsets", "earliest")
-    )
-    if arguments.max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", arguments.max_offsets_per_trigger)
-
+    records = read_topic(spark, bootstrap_servers, orders_topic, max_offsets_per_trigger)
     order = from_json(col("value").cast("string"), _ORDER_SCHEMA)
     totals = (
-        reader.load()
-        .select(order.alias("order"))
+        records.select(order.alias("order"))
         .select("order.*")
         .withColumn("ordered_at", expr("timestamp_millis(ordered_at)"))
         .withWatermark("ordered_at", "10 seconds")
         .groupBy("customer", window("ordered_at", "10 seconds"))
         .agg(count("*").alias("orders"), total("amount_cents").alias("amount_cents"))
     )
-    checkpoint = arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-")
     return (
         totals.select(
             col("customer").alias("key"),
@@ -78,12 +94,12 @@ def build(spark: SparkSession, arguments: argparse.Namespace) -> DataStreamWrite
             ).alias("value"),
         )
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
-        .option("topic", arguments.totals_topic)
-        .option("checkpointLocation", checkpoint)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("topic", totals_topic)
+        .option("checkpointLocation", str(checkpoint))
         .queryName(QUERY_NAME)
         .outputMode("update")
-        .trigger(processingTime=arguments.trigger_interval)
+        .trigger(processingTime=trigger_interval)
     )
 
 
@@ -124,7 +140,15 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     handle = observe(spark)
     # ----------------------------------------------------------------------------------------
 
-    query = build(spark, arguments).start()
+    query = build(
+        spark,
+        arguments.bootstrap_servers,
+        arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-"),
+        orders_topic=arguments.orders_topic,
+        totals_topic=arguments.totals_topic,
+        max_offsets_per_trigger=arguments.max_offsets_per_trigger,
+        trigger_interval=arguments.trigger_interval,
+    ).start()
     log.info("query %s runs, id %s", query.name, query.id)
     try:
         await_end([query], signals)
@@ -147,19 +171,26 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--max-offsets-per-trigger", type=int, help="records in a batch at most; all if not given"
     )
-    parser.add_argument("--trigger-interval", default="2 seconds", help="between batches' starts")
+    parser.add_argument(
+        "--trigger-interval", default=TRIGGER_INTERVAL, help="between batches' starts"
+    )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 when ended by a signal, 1 with the reason when the query failed."""
+    arguments = _arguments(argv)
+    return run_in_session(lambda spark: run(spark, arguments))
+
+
+def run_in_session(run: Callable[[SparkSession], None]) -> int:
+    """Log, open the session, run, and close it. The exit code: 1 where it failed."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    arguments = _arguments(argv)
     try:
         spark = build_session()
         try:
-            run(spark, arguments)
+            run(spark)
         finally:
             spark.stop()
     except (SparklagError, PySparkException, Py4JJavaError) as error:

@@ -12,32 +12,40 @@ from sparklag_pipeline.broker.child_process import ChildProcess, free_port, is_f
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.local_kafka import HOST, LocalKafka
 from sparklag_pipeline.broker.maven import kafka_jars
-from sparklag_pipeline.demo.orders import HIGHEST_RATE, LOWEST_RATE
+from sparklag_pipeline.demo.orders import HIGHEST_RATE, LOWEST_RATE, QUERY_RATE
+from sparklag_pipeline.demo.payments import MAX_LAG, PAYMENTS
+from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_pipeline.errors import ProcessFailed
 
-# Between the lowest and the highest rate: when orders come faster the lag rises, else it falls.
-TRIGGER_S: Final = 2
-MAX_OFFSETS_PER_TRIGGER: Final = 4000
-QUERY_RATE: Final = MAX_OFFSETS_PER_TRIGGER // TRIGGER_S
-
+_SERVICE_CONFIG: Final = f"""\
+[thresholds.{PAYMENTS.topic}]
+max_lag = {MAX_LAG}
+"""
 _CLIENTS_STOP_S: Final = 5.0
 _BROKER_STOP_S: Final = 3.0
 _PORT_ATTEMPTS: Final = 3
 
 
 class DemoProcesses:
-    """Broker, query, service and producer, with their files in `directory`.
+    """Broker, queries, service and producer, with their files in `directory`.
 
     What is started is passed to `report`, as a line.
     """
 
-    def __init__(self, report: Callable[[str], None], directory: Path, http_port: int) -> None:
-        self.broker = LocalKafka(directory / "kafka")
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        directory: Path,
+        http_port: int,
+        kafka_port: int | None = None,
+    ) -> None:
+        self.broker = LocalKafka(directory / "kafka", kafka_port)
         self.service_is_ready = False
         self._report = report
         self._directory = directory
         self._http_port = self._requested_http_port = http_port
         self._port_attempts = 0
+        self._checkpoints = directory / "checkpoints"
         self._children: dict[str, ChildProcess] = {}
 
     @property
@@ -48,8 +56,9 @@ class DemoProcesses:
     def start(self) -> None:
         """Start all but the producer. Raises PipelineError.
 
-        The query takes some time after this to read its first orders.
+        The queries take some time after this to read their first records.
         """
+        self._choose_port()
         find_java()
         # Downloaded beside the broker's own jars; the query waits for it.
         self._start("connector", "sparklag_pipeline.broker.maven")
@@ -57,14 +66,9 @@ class DemoProcesses:
         kafka_jars()
         self._report("Kafka: one broker on this machine")
         self.broker.start()
-        self._report("Query: Spark starts")
-        self._start_client(
-            "query",
-            "sparklag_pipeline.demo.order_totals",
-            *("--checkpoint", self._directory / "checkpoint"),
-            *("--max-offsets-per-trigger", MAX_OFFSETS_PER_TRIGGER),
-            *("--trigger-interval", f"{TRIGGER_S} seconds"),
-        )
+        self._report(f"Queries: Spark starts {', '.join(QUERY_NAMES)}")
+        queries = "sparklag_pipeline.demo.demo_queries"
+        self._start_client("queries", queries, "--checkpoints", self._checkpoints)
         self._start_service()
 
     def poll(self) -> None:
@@ -74,13 +78,13 @@ class DemoProcesses:
         """
         self._require_alive()
         # Not before: a start of Spark may take long, and the lag of that time would hide the wave.
-        query_runs = (self._directory / "checkpoint" / "metadata").exists()
-        if query_runs and "producer" not in self._children:
+        queries_run = all((self._checkpoints / name / "metadata").exists() for name in QUERY_NAMES)
+        if queries_run and "producer" not in self._children:
             self._report(
                 f"Producer: {LOWEST_RATE:,} to {HIGHEST_RATE:,} orders/s;"
-                f" the query reads at most {QUERY_RATE:,}/s"
+                f" their query reads at most {QUERY_RATE:,}/s"
             )
-            self._start_client("producer", "sparklag_pipeline.demo.order_producer")
+            self._start_client("producer", "sparklag_pipeline.demo.order_producer", "--all")
         if not self.service_is_ready:
             # uvicorn's line, after the port is bound.
             self.service_is_ready = self._children["service"].has_logged("Started server process")
@@ -92,6 +96,7 @@ class DemoProcesses:
 
     def _require_alive(self) -> None:
         if not self._children["service"].is_alive() and self._has_lost_the_port():
+            self._choose_port()
             self._start_service()
         # The connector's download ends by itself.
         others = (child for name, child in self._children.items() if name != "connector")
@@ -99,15 +104,20 @@ class DemoProcesses:
             if not process.is_alive():
                 raise ProcessFailed(process.describe_end())
 
-    def _start_service(self) -> None:
+    def _choose_port(self) -> None:
         note = ""
         if self._port_attempts > 0 or not is_free(self._http_port):
             self._http_port = free_port()
             note = f" (port {self._requested_http_port} is taken)"
         self._port_attempts += 1
-        self._report(f"Service: {self.http_url}{note}")
-        address = ("--http-host", HOST, "--http-port", self._http_port)
-        self._start_client("service", "sparklag_service", "serve", *address)
+        self._report(f"The page: soon at {self.http_url}/{note}")
+
+    def _start_service(self) -> None:
+        config = self._directory / "service.toml"
+        config.write_text(_SERVICE_CONFIG)
+        self._report("Service: it measures their lag")
+        options = ("--config", config, "--http-host", HOST, "--http-port", self._http_port)
+        self._start_client("service", "sparklag_service", "serve", *options)
 
     def _has_lost_the_port(self) -> bool:
         """Whether the service died because another took its port first: two demos at once."""

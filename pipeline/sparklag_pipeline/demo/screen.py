@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sparklag_schemas.formatting import per_second, records
+from sparklag_pipeline.demo.state import QueryLag
+from sparklag_schemas.formatting import catch_up, mark, oldest, per_second, records, trend
 from sparklag_schemas.lag_event import LagEvent
-from sparklag_service.cli.lag import render
+from sparklag_schemas.printable import printable
+from sparklag_service.cli.lag import COLOURS, headline
+from sparklag_service.cli.terminal import escape, table
 
-_LINE_EVERY_S: Final = 3.0
+_LINES_EVERY_S: Final = 3.0
 _HINT: Final = Text("Ctrl-C ends everything", style="dim")
+_STARTING: Final = "[dim]starting[/dim]"
 
 
 class Screen:
     """Prints lines, each with the seconds since the start.
 
     While `live` is entered, a terminal shows the newest lag below them, in its place; a file or a
-    pipe gets it as a line every few seconds.
+    pipe gets it as lines every few seconds.
     """
 
     def __init__(self, console: Console, started_at: float) -> None:
@@ -31,7 +37,7 @@ class Screen:
         )
         self._console = console
         self._started_at = started_at
-        self._last_line_at = 0.0
+        self._last_lines_at = 0.0
 
     def print(self, text: str) -> None:
         self._console.print(text, markup=False, emoji=False, soft_wrap=True)
@@ -40,23 +46,64 @@ class Screen:
         """Print what happens now."""
         self.print(f"{time.monotonic() - self._started_at:6.1f} s  {text}")
 
-    def show(self, event: LagEvent, now_ms: int, addresses: dict[str, str]) -> None:
-        """Show the lag. `addresses` are texts by their titles."""
-        self.live.update(lag_picture(event, now_ms, addresses), refresh=True)
+    def announce(self, title: str, text: str) -> None:
+        """Print what the reader needs first: large in a terminal, else as a line."""
+        if self._console.is_interactive:
+            shown = Text(text, style="bold")
+            self._console.print(Panel(shown, title=title, padding=(1, 4), expand=False))
+        else:
+            self.report(f"{title}: {text}")
+
+    def show(self, lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> None:
+        """Show the lag of the queries. `addresses` are texts by their titles."""
+        self.live.update(lag_picture(lags, now_ms, addresses), refresh=True)
         now = time.monotonic()
-        if not self._console.is_interactive and now - self._last_line_at >= _LINE_EVERY_S:
-            self._last_line_at = now
-            self.report(plain_line(event))
+        if not self._console.is_interactive and now - self._last_lines_at >= _LINES_EVERY_S:
+            known = [lag.event for lag in lags if lag.event is not None and lag.has_lag]
+            if known:
+                self._last_lines_at = now
+            for event in known:
+                self.report(plain_line(event))
 
 
-def lag_picture(event: LagEvent, now_ms: int, addresses: dict[str, str]) -> RenderableType:
-    """As `sparklag lag` shows it, with the addresses."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
+def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> RenderableType:
+    """A row for each query, why one is not OK, and the addresses."""
+    rows = table(
+        ("query", "status", "lag", "oldest", "trend", "caught up in", "worst partition"),
+        left=("query", "status"),
+    )
+    reasons = []
+    for lag in lags:
+        if lag.event is None or not lag.has_lag:
+            rows.add_row(escape(lag.query), _STARTING)
+            continue
+        rows.add_row(*_cells(lag.event))
+        if lag.event.reason:
+            reasons.append(headline(lag.event, now_ms))
+    links = Table.grid(padding=(0, 2))
+    links.add_column(style="dim")
+    links.add_column()
     for title, address in addresses.items():
-        table.add_row(title, address)
-    return Group(render(event, now_ms), Text(), table, _HINT)
+        links.add_row(title, address)
+    return Group(rows, Text(), *reasons, Text(), links, _HINT)
+
+
+def _cells(event: LagEvent) -> tuple[str, ...]:
+    worst = max(
+        (partition for topic in event.topics for partition in topic.partitions),
+        key=lambda partition: partition.lag or 0,
+        default=None,
+    )
+    colour = COLOURS[mark(event.status)]
+    return (
+        f"[bold]{escape(event.display_name)}[/bold]",
+        f"[{colour}]{escape(event.status)}[/{colour}]",
+        records(event.total_lag),
+        oldest(event.total_lag, event.max_time_lag_s),
+        trend(event.lag_trend),
+        catch_up(event.catch_up_s, event.catch_up_reason),
+        "" if worst is None or not worst.lag else f"{worst.partition}: {records(worst.lag)}",
+    )
 
 
 def plain_line(event: LagEvent) -> str:
@@ -67,7 +114,8 @@ def plain_line(event: LagEvent) -> str:
         for partition in topic.partitions
     )
     return (
-        f"{event.display_name}  {event.status:<7}  lag {records(event.total_lag):>7}"
+        f"{printable(event.display_name):<8}  {printable(event.status):<7}"
+        f"  lag {records(event.total_lag):>7}"
         f"  arriving {per_second(event.input_rate):>7}"
         f"  processed {per_second(event.processed_rate):>7}  by partition {partitions}"
     )

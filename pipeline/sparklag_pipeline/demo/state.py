@@ -1,14 +1,15 @@
-"""What the demo has read of its query's lag. No I/O."""
+"""What the demo has read of a query's lag. No I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparklag_schemas.formatting import records
 from sparklag_schemas.lag_event import LagEvent
 
 
 @dataclass
-class DemoState:
+class QueryLag:
     """The lag of `query`. `started_at` is on the monotonic clock.
 
     In a directory of an earlier run, the service republishes that run's position: what was
@@ -22,29 +23,37 @@ class DemoState:
     events: int = 0
     first_lag_s: float | None = None
     highest_lag: int | None = None
-    last_lag: int | None = None
+    failures: int = 0
 
     def add(self, event: LagEvent, now: float) -> None:
         """Take the lag event that the service answered with; the same one again does not count."""
         if event.observed_at < self.since_ms:
             return
-        if self.event is not None and event.event_id == self.event.event_id:
+        last = self.event
+        if last is not None and event.event_id == last.event_id:
             return
+        if event.status == "FAILED" and (last is None or last.status != "FAILED"):
+            self.failures += 1
         self.event = event
         self.events += 1
         if event.total_lag is None:
             return
         if self.first_lag_s is None:
             self.first_lag_s = now - self.started_at
-        self.last_lag = event.total_lag
         self.highest_lag = max(event.total_lag, self.highest_lag or 0)
 
+    @property
+    def has_lag(self) -> bool:
+        """Whether a lag of this run was known already."""
+        return self.first_lag_s is not None
+
     def summary(self) -> str:
-        """The whole run in a sentence."""
-        if self.first_lag_s is None or self.highest_lag is None:
-            return f"the service answered with no lag of {self.query!r}"
+        """The query's run in a line."""
+        if self.event is None or self.first_lag_s is None:
+            return f"{self.query}: the service answered with no lag"
+        failures = f", failures {self.failures}" if self.failures else ""
         return (
-            f"{self.events:,} lag events of {self.query!r} read over REST, the first lag after"
-            f" {self.first_lag_s:.1f} s.\n"
-            f"Highest lag {self.highest_lag:,} records, last {self.last_lag:,}."
+            f"{self.query}: first lag after {self.first_lag_s:.1f} s, {self.events:,} lag events,"
+            f" highest lag {records(self.highest_lag)} records,"
+            f" last {records(self.event.total_lag)}{failures}"
         )

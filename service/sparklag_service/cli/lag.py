@@ -32,7 +32,7 @@ from sparklag_service.view import lag_text
 _SHOWN = 20
 _MEASURED_MAX_AGE_MS = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""
-_COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
+COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
 _LEFT = ("query", "status", "last batch", "last seen", "by")
 _HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
 
@@ -83,11 +83,12 @@ def lag(
 
 def render(event: LagEvent, now_ms: int, most: int | None = _SHOWN) -> Group:
     """The query's lag, the facts that explain it, and its partitions: `most` of them, or all."""
-    return Group(_headline(event, now_ms), _facts(event, now_ms), _table(event, most))
+    return Group(headline(event, now_ms), _facts(event, now_ms), _table(event, most))
 
 
-def _headline(event: LagEvent, now_ms: int) -> str:
-    colour = _COLOURS[mark(event.status)]
+def headline(event: LagEvent, now_ms: int) -> str:
+    """Name, status, since when and why, as rich markup."""
+    colour = COLOURS[mark(event.status)]
     name, status = escape(event.display_name), escape(lag_text.status(event, now_ms))
     return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
 

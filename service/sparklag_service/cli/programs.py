@@ -49,8 +49,9 @@ def serve(
 
 
 def demo(context: typer.Context) -> None:
-    """Start Kafka, a producer, a Spark query and the service, and watch the lag."""
-    _replace_process("demo", "sparklag_pipeline.demo", context.args)
+    """Start Kafka, a producer, Spark queries and the service, and watch the lag."""
+    needs_spark = "--kafka-only" not in context.args
+    _replace_process("demo", "sparklag_pipeline.demo", context.args, needs_spark=needs_spark)
 
 
 def report(context: typer.Context) -> None:
@@ -58,8 +59,10 @@ def report(context: typer.Context) -> None:
     _replace_process("report", "sparklag_pipeline.report.lag_report", context.args)
 
 
-def _replace_process(command: str, module: str, arguments: list[str]) -> None:
+def _replace_process(
+    command: str, module: str, arguments: list[str], *, needs_spark: bool = True
+) -> None:
     """The service never imports what runs on Spark: the program takes this process over."""
-    if find_spec("pyspark") is None:
+    if needs_spark and find_spec("pyspark") is None:
         raise ServiceError(f"the {command} needs pyspark: pip install 'sparklag[demo]'")
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

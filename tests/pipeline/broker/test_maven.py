@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from sparklag_pipeline.broker.maven import (
@@ -56,6 +58,30 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     assert said[0] == said[1]
     assert "slf4j-api-2.0.16.jar" in said[0]
     assert not list((tmp_path / "jars").glob(".fetching-*"))
+
+
+@pytest.mark.kafka
+def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_none(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; sys.modules['pyspark'] = None;"
+        "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
+        "print(resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    command += [SMALL.organisation, SMALL.name, SMALL.revision]
+    with_home, without = (
+        subprocess.run(
+            command,
+            env={**os.environ, "SPARK_HOME": home},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for home in (str(Path(pyspark.__file__).parent), "")
+    )
+    assert "slf4j-api-2.0.16.jar" in with_home.stdout, with_home.stderr
+    assert (without.returncode, without.stdout) == (0, with_home.stdout), "it is cached"
 
 
 @pytest.mark.kafka

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
-import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import HOST
-from tests.processes import process_is_gone
+from sparklag_pipeline.demo.streams import QUERY_NAMES
+from sparklag_schemas import LagEvent, decode_lag_event
+from tests.pipeline.demo.demo_process import END_TIMEOUT_S, START_TIMEOUT_S, Demo, running_demo
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -29,119 +30,21 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for what is left in /proc"),
 ]
 
-START_TIMEOUT_S = 300.0
-END_TIMEOUT_S = 60.0
-"""Ten where nothing else runs."""
-
-
-class _Demo:
-    def __init__(self, directory: Path, *more: str, terminal: int | None = None) -> None:
-        self.directory = directory
-        self.output_path = directory.parent / f"{directory.name}-{len(more)}-{time.time_ns()}.out"
-        command = [
-            sys.executable,
-            "-m",
-            "sparklag_pipeline.demo.__main__",
-            "--keep",
-            str(directory),
-            *more,
-        ]
-        with self.output_path.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=terminal if terminal is not None else subprocess.DEVNULL,
-                stdout=terminal if terminal is not None else output,
-                stderr=subprocess.STDOUT,
-                # In a terminal it must lead the session, for Ctrl-C to reach it.
-                preexec_fn=None if terminal is None else _take_terminal,
-                start_new_session=terminal is not None,
-            )
-
-    @property
-    def output(self) -> str:
-        return self.output_path.read_text(errors="replace")
-
-    def log(self, name: str) -> str:
-        path = self.directory / name
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def await_output(self, text: str) -> None:
-        wait_for(
-            lambda: text in self.output or self.process.poll() is not None,
-            timeout_s=START_TIMEOUT_S,
-            what=text,
-        )
-        assert text in self.output, self.output
-
-    def await_batches(self, count: int) -> None:
-        """Until that many batches are committed."""
-        commits = self.directory / "checkpoint" / "commits"
-        wait_for(
-            lambda: len(list(commits.glob("[0-9]*"))) >= count or self.process.poll() is not None,
-            timeout_s=START_TIMEOUT_S,
-            what=f"{count} batches",
-        )
-        assert self.process.poll() is None, self.output
-
-    def processes(self) -> dict[int, str]:
-        """What runs for it, itself excepted: by its folder, which all of them have or name."""
-        found = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            pid = int(entry.name)
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                here = os.readlink(entry / "cwd")
-            except OSError:
-                continue
-            named = str(self.directory) in command or here == str(self.directory)
-            if named and pid not in (self.process.pid, os.getpid()) and not process_is_gone(pid):
-                found[pid] = command
-        return found
-
-    def await_process(self, named: str) -> int:
-        """The process whose command says `named`; a process in its exec says nothing yet."""
-        found: list[int] = []
-
-        def look() -> bool:
-            found[:] = [pid for pid, command in self.processes().items() if named in command]
-            return bool(found)
-
-        wait_for(look, timeout_s=START_TIMEOUT_S, what=f"a process with {named}")
-        return found[0]
-
-    def await_nothing_left(self) -> None:
-        wait_for(lambda: not self.processes(), timeout_s=END_TIMEOUT_S, what="nothing left")
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-@contextmanager
-def _demo(directory: Path, *more: str) -> Iterator[_Demo]:
-    demo = _Demo(directory, *more)
-    try:
-        yield demo
-    finally:
-        demo.process.kill()
-        demo.process.wait()
-
 
 @pytest.mark.long_fault
 def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path) -> None:
     port = str(free_port())
-    with _demo(tmp_path / "one", "--seconds", "5", "--http-port", port) as one:
-        with _demo(tmp_path / "two", "--seconds", "5", "--http-port", port) as two:
+    with running_demo(tmp_path / "one", "--seconds", "5", "--http-port", port) as one:
+        with running_demo(tmp_path / "two", "--seconds", "5", "--http-port", port) as two:
             for demo in (one, two):
                 demo.process.wait(START_TIMEOUT_S + 60)
 
     for demo in (one, two):
         assert demo.process.returncode == 0, demo.output
-        assert "lag events of 'orders' read over REST" in demo.output
+        for query in QUERY_NAMES:
+            assert f"{query}: first lag after" in demo.output
         assert "by partition 0:" in demo.output
+        assert "Next, a query of your own:" in demo.output
         demo.await_nothing_left()
     taken = [f"port {port} is taken" in demo.output for demo in (one, two)]
     assert sorted(taken) == [False, True]
@@ -152,11 +55,20 @@ def test_ctrl_c_in_a_terminal_ends_all_and_the_next_run_goes_on_until_it_is_kill
 ) -> None:
     directory, port = tmp_path / "demo", str(free_port())
     _ctrl_c_ends_it(directory, port)
-    with _demo(directory, "--http-port", port) as again:
-        again.await_output("orders  OK")
-        lag = json.loads(_get(f"http://{HOST}:{port}/lag/orders"))
-        assert lag["query"] == "orders"
-        assert {part["partition"] for part in lag["topics"][0]["partitions"]} == {0, 1, 2, 3}
+    with running_demo(directory, "--http-port", port) as again:
+        again.await_output("The page: http://")
+        again.await_output("by partition 0:")
+        url = f"http://{HOST}:{port}/lag"
+        payments = _await_lag(f"{url}/payments", lambda lag: (lag.skew or 0) > 0.6)
+        assert [part.partition for part in payments.topics[0].partitions] == [0, 1, 2, 3]
+        failed = _await_lag(f"{url}/invoices", lambda lag: lag.status == "FAILED")
+        assert re.search(r"invoice \S+ has the amount -\d+ cents", failed.reason or ""), failed
+        restarted = _await_lag(
+            f"{url}/invoices", lambda lag: lag.run_id != failed.run_id and lag.status == "OK"
+        )
+        assert restarted.query_id == failed.query_id
+        assert _await_lag(f"{url}/orders", lambda lag: lag.total_lag is not None).status == "OK"
+        assert "UNKNOWN" not in again.output
         assert len(again.processes()) >= 4, again.processes()
         again.process.kill()
         again.process.wait()
@@ -168,7 +80,7 @@ def _ctrl_c_ends_it(directory: Path, port: str) -> None:
         ours, theirs = pty.openpty()
     except OSError as error:
         pytest.fail(f"this machine gives out no pty, which a terminal needs: {error}")
-    demo = _Demo(directory, "--http-port", port, terminal=theirs)
+    demo = Demo(directory, "--http-port", port, terminal=theirs)
     os.close(theirs)
     reader = ThreadPoolExecutor(1)
     output = reader.submit(_read_to_the_end, ours)
@@ -179,8 +91,9 @@ def _ctrl_c_ends_it(directory: Path, port: str) -> None:
         assert demo.process.wait(END_TIMEOUT_S) == 0, shown
         demo.await_nothing_left()
         assert "Ctrl-C ends everything" in shown
-        assert "Highest lag" in shown
-        assert "Traceback" not in shown + demo.log("query.log") + demo.log("service.log")
+        assert shown.index("soon at") < shown.index("The page ") < shown.index("orders: first lag")
+        assert "Next, a query of your own:" in shown
+        assert "Traceback" not in shown + demo.log("queries.log") + demo.log("service.log")
     finally:
         demo.process.kill()
         demo.process.wait()
@@ -202,8 +115,8 @@ def _read_to_the_end(terminal: int) -> str:
 
 
 def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
-    with _demo(tmp_path / "demo", "--http-port", str(free_port())) as demo:
-        demo.await_output("Query: Spark starts")
+    with running_demo(tmp_path / "demo", "--http-port", str(free_port())) as demo:
+        demo.await_output("Queries: Spark starts")
         os.kill(demo.await_process("sparklag_service"), signal.SIGKILL)
         assert demo.process.wait(END_TIMEOUT_S) == 1
         demo.await_nothing_left()
@@ -215,7 +128,7 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long_fault)]
 )
 def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    with _demo(tmp_path / "demo") as demo:
+    with running_demo(tmp_path / "demo") as demo:
         demo.await_output("Kafka: one broker")
         demo.process.send_signal(number)
         assert demo.process.wait(END_TIMEOUT_S) == 0
@@ -238,11 +151,24 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         timeout=END_TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("cannot keep files in")
     assert done.stderr.count("\n") == 1
 
 
-def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=END_TIMEOUT_S) as answer:
-        return str(answer.read().decode())
+def _await_lag(url: str, condition: Callable[[LagEvent], bool]) -> LagEvent:
+    """The first lag event of a query for which that holds."""
+    found: list[LagEvent] = []
+
+    def holds() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=END_TIMEOUT_S) as answer:
+                event = decode_lag_event(answer.read())
+        except urllib.error.HTTPError:
+            return False
+        if condition(event):
+            found.append(event)
+        return bool(found)
+
+    wait_for(holds, url, START_TIMEOUT_S)
+    return found[0]

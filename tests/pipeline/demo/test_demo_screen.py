@@ -8,41 +8,90 @@ import pytest
 from rich.console import Console
 
 from sparklag_pipeline.demo.screen import Screen, lag_picture, plain_line
+from sparklag_pipeline.demo.state import QueryLag
+from sparklag_schemas.lag_event import LagEvent
 from tests.pipeline.lag_events import lag_event
 
 ADDRESSES = {
+    "the page": "http://127.0.0.1:8085/",
     "the lag, over REST": "curl http://127.0.0.1:8085/lag/orders",
     "the lag events": "sparklag tail --bootstrap-servers 127.0.0.1:29092",
 }
+WHY = "the query failed: [USER_RAISED_EXCEPTION] invoice 1a-320 has the amount -14529 cents"
+
+
+def _lag(name: str, event: LagEvent | None) -> QueryLag:
+    lag = QueryLag(name, started_at=100.0)
+    if event is not None:
+        lag.add(event, now=101.0)
+    return lag
+
+
+def _lags() -> list[QueryLag]:
+    failed = lag_event(query="invoices", lag=1_234_567, status="FAILED", reason=WHY)
+    return [
+        _lag("orders", lag_event(lag=1234, processed=5000, at=3000)),
+        _lag("payments", None),
+        _lag("invoices", failed),
+    ]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
-def test_the_lag_and_the_addresses_fit_the_terminal(width: int, height: int) -> None:
+def test_a_row_for_each_query_and_the_addresses_fit_the_terminal(width: int, height: int) -> None:
     console = Console(file=io.StringIO(), width=width, record=True)
-    console.print(lag_picture(lag_event(lag=1234, processed=5000, at=3000), 4000, ADDRESSES))
+    console.print(lag_picture(_lags(), 4000, ADDRESSES))
     seen = console.export_text().splitlines()
 
     assert len(seen) < height
-    for text in ("orders  OK", "1,234 records", "6,234", *ADDRESSES.values()):
+    assert all(len(line.rstrip()) <= width for line in seen)
+    for query, *cells in (
+        ("orders", "OK", "1,234", "0: 1,234"),
+        ("payments", "starting"),
+        ("invoices", "FAILED", "1,234,567", "0: 1,234,567"),
+    ):
+        (row,) = [line for line in seen if line.startswith(f"{query} ") and ": the" not in line]
+        assert all(cell in row for cell in cells), row
+    assert WHY in " ".join(" ".join(seen).split())
+    for text in ADDRESSES.values():
         assert any(text in line for line in seen), seen
     assert seen[-1] == "Ctrl-C ends everything"
 
 
-def test_a_file_gets_lines_and_not_each_lag() -> None:
+def test_a_query_name_neither_marks_up_nor_controls_the_terminal() -> None:
+    console = Console(file=io.StringIO(), width=80, record=True, force_terminal=True)
+    name = "[red]x[/red]\x1b[2J"
+    console.print(lag_picture([_lag(name, lag_event(query=name))], 4000, {}))
+    seen = console.export_text()
+    assert "[red]x[/red]" in seen
+    assert "\x1b[2J" not in seen
+    assert "\x1b" not in plain_line(lag_event(query=name))
+
+
+def test_a_file_gets_lines_of_the_lags_that_are_known_and_not_each_of_them() -> None:
     text = io.StringIO()
     screen = Screen(Console(file=text, width=80), started_at=0.0)
+    unknown = _lag("payments", lag_event(query="payments", lag=None, status="UNKNOWN"))
     with screen.live:
-        screen.report("Kafka: one broker on this machine")
+        screen.announce("The page", ADDRESSES["the page"])
+        screen.show([unknown], 4000, ADDRESSES)
         for lag in (5, 6):
-            screen.show(lag_event(lag=lag), 4000, ADDRESSES)
+            screen.show([_lag("orders", lag_event(lag=lag)), unknown], 4000, ADDRESSES)
 
-    kafka, lag_line = text.getvalue().splitlines()
-    assert kafka.endswith(" s  Kafka: one broker on this machine")
+    page, lag_line = text.getvalue().splitlines()
+    assert page.endswith(" s  The page: http://127.0.0.1:8085/")
     assert lag_line.endswith("by partition 0:5 1:0")
+
+
+def test_a_terminal_gets_the_address_of_the_page_in_a_frame() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80, force_terminal=True, force_interactive=True)
+    Screen(console, started_at=0.0).announce("The page", ADDRESSES["the page"])
+    assert "http://127.0.0.1:8085/" in text.getvalue()
+    assert len(text.getvalue().splitlines()) == 5
 
 
 def test_a_line_says_all_that_a_log_needs() -> None:
     line = plain_line(lag_event(lag=1234))
-    assert line.startswith("orders  OK")
+    assert line.startswith("orders    OK")
     assert "1,234" in line
     assert line.endswith("by partition 0:1,234 1:0")

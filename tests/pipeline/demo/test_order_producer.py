@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.demo.orders import BUSIEST_CUSTOMER
+from sparklag_pipeline.demo.record_stream import BUSIEST_CUSTOMER
 from tests.local_kafka import LocalKafka
 from tests.waiting import DEADLINE_S, wait_for
 

@@ -1,4 +1,4 @@
-"""The orders' partitions and rates, as properties."""
+"""The records' partitions and rates, as properties."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
+from sparklag_pipeline.demo import invoices, payments
 from sparklag_pipeline.demo.orders import (
-    BUSIEST_CUSTOMER,
-    CUSTOMERS,
     HIGHEST_RATE,
     LOWEST_RATE,
     PERIOD_S,
     orders_per_second,
-    partition_of,
     random_order,
 )
+from sparklag_pipeline.demo.record_stream import BUSIEST_CUSTOMER, CUSTOMERS, partition_of
+from sparklag_pipeline.demo.streams import STREAMS
 
 
 def _some_customers(count: int) -> list[str]:
@@ -46,7 +46,7 @@ def test_a_single_partition_is_everybodys() -> None:
 
 def test_another_process_with_another_hash_seed_agrees() -> None:
     program = (
-        "from sparklag_pipeline.demo.orders import *;"
+        "from sparklag_pipeline.demo.record_stream import *;"
         "print([partition_of(name, 4) for name in CUSTOMERS])"
     )
     said = {
@@ -74,8 +74,38 @@ def test_the_rate_swings_between_its_ends_and_comes_again() -> None:
 
 def test_two_orders_in_five_are_the_busiest_customers() -> None:
     chance = random.Random(3)
-    orders = [random_order(chance, number=number, now_ms=1) for number in range(5000)]
+    orders = [random_order(chance, number, 1) for number in range(5000)]
 
     share = sum(order.customer == BUSIEST_CUSTOMER for order in orders) / len(orders)
     assert 0.37 < share < 0.43
     assert len({order.order_id for order in orders}) == len(orders)
+
+
+def test_payments_come_in_bursts_that_their_query_is_behind_in_and_makes_up_for() -> None:
+    seconds = range(payments.PERIOD_S)
+    come = [payments.payments_per_second(second) for second in seconds]
+    capacity = payments.MAX_OFFSETS_PER_TRIGGER / payments.TRIGGER_S
+
+    backlog = sum(rate - capacity for rate in come if rate > capacity)
+    assert backlog > payments.MAX_LAG
+    assert sum(come) < 0.8 * capacity * payments.PERIOD_S
+
+
+def test_nearly_all_payments_are_in_one_partition() -> None:
+    chance = random.Random(3)
+    made = [payments.random_payment(chance, number, 1) for number in range(5000)]
+    share = sum(payment.customer == BUSIEST_CUSTOMER for payment in made) / len(made)
+    assert 0.88 < share < 0.92
+
+
+def test_the_first_invalid_invoice_comes_within_half_a_minute_and_the_next_within_another() -> None:
+    chance = random.Random(3)
+    count = 75 * invoices.RATE
+    made = [invoices.random_invoice(chance, number, 1) for number in range(count)]
+    invalid = [number for number, invoice in enumerate(made) if invoice.amount_cents < 0]
+    assert [number / invoices.RATE for number in invalid] == [20, 65]
+
+
+def test_a_topic_and_a_record_of_it_are_those_of_one_query() -> None:
+    assert [stream.topic for stream in STREAMS] == ["orders", "payments", "invoices"]
+    assert len({type(stream.record(random.Random(1), 0, 1)) for stream in STREAMS}) == len(STREAMS)
