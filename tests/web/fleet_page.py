@@ -27,12 +27,18 @@ class FleetPage:
         self._url = url
         self.table = page.get_by_role("table", name="Queries")
         self.stream = page.get_by_role("banner").get_by_role("status").first
+        self.names = self.table.locator(".query > a")
+        """Of the queries whose rows exist."""
         self.search = page.get_by_role("searchbox", name="Filter queries")
 
     async def open(self, parameters: str = "") -> None:
         """And wait until it is live."""
         await self.page.goto(f"{self._url}/{parameters}")
         await expect(self.stream).to_contain_text("live")
+
+    def header(self, column: str) -> Locator:
+        """Of a column."""
+        return self.table.get_by_role("columnheader", name=column, exact=True)
 
     def link(self, name: str) -> Locator:
         """To the query that is shown by this name."""
@@ -46,8 +52,3 @@ class FleetPage:
     def cell(self, name: str, column: str) -> Locator:
         """Of the query, below that header."""
         return self.row(name).get_by_role("cell").nth(_COLUMNS.index(column))
-
-    async def names(self) -> list[str]:
-        """Of the queries whose rows exist, in their order."""
-        links = self.table.get_by_role("row").locator(".query > a")
-        return await links.all_inner_texts()

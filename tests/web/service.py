@@ -39,16 +39,23 @@ class ServiceProcess:
         """One that nobody has reported yet; without a name it is shown by its id."""
         return ReportedQuery(self._client, self._offsets_topic, topic, name)
 
+    async def knows(self, query: ReportedQuery) -> bool:
+        """Whether it answers for the query."""
+        return await self._status(query) is not None
+
     async def has_ended(self, query: ReportedQuery) -> bool:
         """Whether the service knows that it has."""
-        async with httpx.AsyncClient(timeout=60) as client:
-            answer = await client.get(f"{self.url}/lag/{query.id}")
-        return answer.is_success and answer.json()["status"] in ("FINISHED", "FAILED")
+        return await self._status(query) in ("FINISHED", "FAILED")
 
     async def forget(self, query: ReportedQuery) -> None:
         """As `sparklag forget` does."""
         async with httpx.AsyncClient(timeout=60) as client:
             (await client.delete(f"{self.url}/lag/{query.id}")).raise_for_status()
+
+    async def _status(self, query: ReportedQuery) -> str | None:
+        async with httpx.AsyncClient(timeout=60) as client:
+            answer = await client.get(f"{self.url}/lag/{query.id}")
+        return answer.json()["status"] if answer.is_success else None
 
 
 @contextmanager
