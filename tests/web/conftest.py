@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.debian_packages import ProgramsMissing
+from tests.local_kafka import LocalKafka
+from tests.second_client import SecondClient
 from tests.waiting import DEADLINE_S
 from tests.web.chromium import running_chromium
 from tests.web.pages import Pages
+from tests.web.service import ServiceProcess, service_process
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 
@@ -41,3 +44,13 @@ async def pages(browser: Browser) -> AsyncIterator[Pages]:
 async def page(pages: Pages) -> Page:
     """An empty one."""
     return await pages.open()
+
+
+@pytest.fixture(scope="module")
+def service(
+    kafka: LocalKafka, second_client: SecondClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcess]:
+    """One for a file of tests, each with queries of its own."""
+    folder = tmp_path_factory.mktemp("service")
+    with service_process(kafka, second_client, folder) as running:
+        yield running

@@ -1,68 +1,46 @@
-"""A query whose driver is the test: what it reports goes to `processed-offsets`, as from a driver."""
+"""A query whose driver is the test: it reports to `processed-offsets` what it is told to."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from sparklag_schemas import Cause, Observation, encode
+from sparklag_schemas import Cause, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.messages import observation, position
+from tests.messages import seen
 from tests.second_client import SecondClient
 
 
 class ReportedQuery:
-    """Reads partition 0 of `topic`, from its beginning."""
+    """Reads all of a topic, from its beginning."""
 
-    def __init__(self, client: SecondClient, offsets_topic: str, topic: str, name: str) -> None:
+    def __init__(
+        self, client: SecondClient, offsets_topic: str, topic: str, name: str | None
+    ) -> None:
         self.id = str(uuid.uuid4())
-        self.name = name
+        self.name = name or self.id
         self._client = client
         self._offsets_topic = offsets_topic
         self._topic = topic
-        self._run_id = str(uuid.uuid4())
+        self._fields = {"query_id": self.id, "run_id": str(uuid.uuid4()), "query": name}
         self._batch_id = -1
-        self._processed = 0
+        self._processed = dict.fromkeys(range(client.partitions(topic)), 0)
 
-    def start(self) -> None:
-        """Its driver reports it."""
-        self._report("started")
-
-    def complete_batch(self, processed: int) -> None:
-        """Up to that offset."""
+    def complete_batch(self, *processed: int) -> None:
+        """Up to these offsets, in the order of the partitions."""
         self._batch_id += 1
-        self._processed = processed
+        self._processed = dict(enumerate(processed))
         self._report("progress", batch_id=self._batch_id, processed_at=epoch_ms())
 
     def refresh(self) -> None:
         """It still runs, and has completed nothing."""
-        self._report("refresh", activity="running")
+        self._report("refresh", batch=None, activity="running")
 
     def stop(self, exception: str | None = None) -> None:
         """It ends; where it fails, with that."""
-        self._report("terminated", exception=exception)
+        self._report("terminated", batch=None, exception=exception)
 
     def _report(self, cause: Cause, **fields: Any) -> None:
-        self._client.produce(
-            self._offsets_topic,
-            [encode(self._observation(cause, **fields))],
-            key=key_of(self.id),
-        )
-
-    def _observation(self, cause: Cause, **fields: Any) -> Observation:
-        return observation(
-            **{
-                "observation_id": str(uuid.uuid4()),
-                "query_id": self.id,
-                "run_id": self._run_id,
-                "query": self.name,
-                "cause": cause,
-                "observed_at": epoch_ms(),
-                "batch_id": None,
-                "batch": None,
-                "checkpoint_location": f"file:/checkpoints/{self.id}",
-                "sources": [position({self._topic: {0: self._processed}})],
-                **fields,
-            }
-        )
+        report = seen(self._topic, self._processed, **self._fields, cause=cause, **fields)
+        self._client.produce(self._offsets_topic, [encode(report)], key=key_of(self.id))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -29,13 +30,32 @@ class ServiceProcess:
         self._client = client
         self._offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
 
-    def query(self, topic: str, name: str) -> ReportedQuery:
-        """One that nobody has reported yet."""
+    @property
+    def port(self) -> int:
+        """It listens there."""
+        return urlsplit(self.url).port or 0
+
+    def query(self, topic: str, name: str | None) -> ReportedQuery:
+        """One that nobody has reported yet; without a name it is shown by its id."""
         return ReportedQuery(self._client, self._offsets_topic, topic, name)
 
-    def forget(self, query: ReportedQuery) -> None:
+    async def knows(self, query: ReportedQuery) -> bool:
+        """Whether it answers for the query."""
+        return await self._status(query) is not None
+
+    async def has_ended(self, query: ReportedQuery) -> bool:
+        """Whether the service knows that it has."""
+        return await self._status(query) in ("FINISHED", "FAILED")
+
+    async def forget(self, query: ReportedQuery) -> None:
         """As `sparklag forget` does."""
-        httpx.delete(f"{self.url}/lag/{query.id}", timeout=60).raise_for_status()
+        async with httpx.AsyncClient(timeout=60) as client:
+            (await client.delete(f"{self.url}/lag/{query.id}")).raise_for_status()
+
+    async def _status(self, query: ReportedQuery) -> str | None:
+        async with httpx.AsyncClient(timeout=60) as client:
+            answer = await client.get(f"{self.url}/lag/{query.id}")
+        return answer.json()["status"] if answer.is_success else None
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""The page of all queries, by the roles and names that a screen reader has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from playwright.async_api import Locator, Page, expect
+
+_COLUMNS: Final = (
+    "Status",
+    "Query",
+    "Lag",
+    "Time lag",
+    "Trend",
+    "Catch-up",
+    "Headroom",
+    "Running batch",
+    "Age",
+)
+
+
+class FleetPage:
+    """At `url`, on `page`."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self._url = url
+        self.table = page.get_by_role("table", name="Queries")
+        self.stream = page.get_by_role("banner").get_by_role("status").first
+        self.names = self.table.locator(".query > a")
+        """Of the queries whose rows exist."""
+        self.search = page.get_by_role("searchbox", name="Filter queries")
+
+    async def open(self, parameters: str = "") -> None:
+        """And wait until it is live."""
+        await self.page.goto(f"{self._url}/{parameters}")
+        await expect(self.stream).to_contain_text("live")
+
+    def header(self, column: str) -> Locator:
+        """Of a column."""
+        return self.table.get_by_role("columnheader", name=column, exact=True)
+
+    def link(self, name: str) -> Locator:
+        """To the query that is shown by this name."""
+        return self.table.get_by_role("link", name=name, exact=True)
+
+    def row(self, name: str) -> Locator:
+        """Of the query that is shown by this name."""
+        link = self.page.get_by_role("link", name=name, exact=True)
+        return self.table.get_by_role("row").filter(has=link)
+
+    def cell(self, name: str, column: str) -> Locator:
+        """Of the query, below that header."""
+        return self.row(name).get_by_role("cell").nth(_COLUMNS.index(column))

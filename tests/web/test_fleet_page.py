@@ -1,0 +1,218 @@
+"""The page of all queries as a reader uses it: with a keyboard, on a phone, from a shared link."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from sparklag_pipeline.broker.child_process import free_port
+from sparklag_schemas.printable import printable
+from tests.second_client import SecondClient
+from tests.service.test_hostile_names import HOSTILE
+from tests.web.audits import axe_violations, lighthouse_accessibility
+from tests.web.chromium import running_chromium
+from tests.web.fleet_page import FleetPage
+from tests.web.pages import PHONE, Pages
+from tests.web.service import ServiceProcess
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.packaging,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+QUERIES = 40
+LOOKS = [
+    {},
+    {"color_scheme": "dark"},
+    {"viewport": PHONE},
+    {"viewport": PHONE, "color_scheme": "dark"},
+]
+
+
+@pytest.fixture(scope="module")
+def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
+    """Two that queries read: query N of the first is N behind; the two of the other have failed
+    and have nothing left to read."""
+    unique = service.port
+    many, few = f"many-{unique}", f"few-{unique}"
+    for topic in (many, few):
+        second_client.create(topic)
+        second_client.produce(topic, [b"x"] * QUERIES)
+    for number in range(QUERIES):
+        service.query(many, f"query-{number:02}").complete_batch(QUERIES - number)
+    for name in ("broken", "finished"):
+        query = service.query(few, name)
+        query.complete_batch(QUERIES)
+        query.stop(exception="out of memory" if name == "broken" else None)
+    return [many, few]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fleet(page: Page, service: ServiceProcess, topics: list[str]) -> FleetPage:
+    """Not opened."""
+    return FleetPage(page, service.url)
+
+
+async def test_a_link_keeps_filter_and_order(
+    fleet: FleetPage, pages: Pages, service: ServiceProcess, topics: list[str]
+) -> None:
+    many, _ = topics
+    await fleet.open()
+    await fleet.search.fill("query-1")
+    await fleet.page.get_by_role("combobox", name="Topic").select_option(many)
+    await (
+        fleet.page.get_by_role("columnheader", name="Lag", exact=True).get_by_role("button").click()
+    )
+    shown = [f"query-{number}" for number in range(19, 9, -1)]
+    await expect(fleet.names).to_have_text(shown)
+    address = urlsplit(fleet.page.url)
+    assert parse_qs(address.query) == {"filter": ["query-1"], "topic": [many], "sort": ["lag:desc"]}
+
+    another = FleetPage(await pages.open(), service.url)
+    await another.open(f"?{address.query}")
+    await expect(another.names).to_have_text(shown)
+    await expect(another.search).to_have_value("query-1")
+    await expect(another.page.get_by_role("combobox", name="Topic")).to_have_value(many)
+    await expect(another.header("Lag")).to_have_attribute("aria-sort", "descending")
+
+
+async def test_a_status_is_filtered_and_nothing_found_is_said(fleet: FleetPage) -> None:
+    await fleet.open()
+    status = fleet.page.get_by_role("combobox", name="Status")
+    await status.select_option("FAILED")
+    await expect(fleet.names).to_have_text(["broken"])
+    await fleet.search.fill("nothing like it")
+    await expect(fleet.page.get_by_text("No query fits the filter")).to_be_visible()
+    await fleet.page.get_by_role("button", name="Show all").click()
+    await expect(fleet.search).to_have_value("")
+    await expect(fleet.table).to_have_attribute("aria-rowcount", str(QUERIES + 3))
+
+
+async def test_the_worst_is_the_first_row(fleet: FleetPage) -> None:
+    await fleet.open()
+    await expect(fleet.names.first).to_have_text("broken")
+
+
+async def test_a_keyboard_is_enough(fleet: FleetPage) -> None:
+    page = fleet.page
+    await fleet.open("?sort=query:asc&filter=query-")
+    await page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    await expect(skip).to_be_focused()
+    await page.keyboard.press("/")
+    await expect(fleet.search).to_be_focused()
+    await page.keyboard.type("0")
+    await expect(fleet.names).to_have_text([f"query-0{number}" for number in range(10)])
+    await fleet.link("query-00").focus()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("j")
+    await expect(fleet.link("query-02")).to_be_focused()
+    await page.keyboard.press("k")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("query-01")
+    await page.go_back()
+    await expect(fleet.link("query-01")).to_be_visible()
+    await expect(fleet.search).to_have_value("query-0")
+
+
+async def test_arrow_keys_reach_rows_that_are_out_of_sight(fleet: FleetPage) -> None:
+    await fleet.open("?sort=query:asc&filter=query-")
+    await fleet.link("query-00").focus()
+    for number in range(1, QUERIES):
+        await fleet.page.keyboard.press("ArrowDown")
+        await expect(fleet.link(f"query-{number:02}")).to_be_focused()
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_name_is_shown_as_text(
+    fleet: FleetPage, service: ServiceProcess, topics: list[str], name: str
+) -> None:
+    query = service.query(topics[0], name)
+    query.complete_batch(1)
+    query.stop(exception=name)
+    await fleet.open(f"?filter={query.id}")
+    shown = printable(name, len(name))
+    await expect(fleet.link(shown)).to_be_visible()
+    await expect(fleet.cell(shown, "Status")).to_contain_text("FAILED")
+    await fits(fleet.page)
+
+    await fleet.link(shown).click()
+    await expect(fleet.page.get_by_role("heading", level=1)).to_have_text(shown)
+    await expect(fleet.page.get_by_role("status").first).to_contain_text("live")
+    await fits(fleet.page)
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_topic_is_shown_as_text(
+    fleet: FleetPage, service: ServiceProcess, name: str
+) -> None:
+    topic = name[:200]
+    query = service.query(topic, None)
+    query.complete_batch(1)
+    await fleet.page.goto(f"{service.url}/q/{query.id}")
+    shown = fleet.page.get_by_role("link", name=printable(topic), exact=True).first
+    await expect(shown).to_be_visible()
+    await fits(fleet.page)
+    if "\0" in topic:
+        return  # no route takes it
+    await shown.click()
+    heading = fleet.page.get_by_role("heading", level=1)
+    await expect(heading).to_have_text(f"Topic {printable(topic)}")
+    await expect(fleet.page.get_by_role("link", name=query.id, exact=True)).to_be_visible()
+    await fits(fleet.page)
+
+
+@pytest.mark.parametrize("viewport", [PHONE, {"width": 1280, "height": 720}], ids=["phone", "wide"])
+async def test_the_page_does_not_scroll_sideways(
+    pages: Pages, service: ServiceProcess, topics: list[str], viewport: dict[str, int]
+) -> None:
+    fleet = FleetPage(await pages.open(viewport=viewport), service.url)
+    await fleet.open()
+    await expect(fleet.names.first).to_be_visible()
+    await fits(fleet.page)
+
+
+async def fits(page: Page) -> None:
+    """Its width is the window's."""
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+async def test_it_has_the_colours_of_the_system(
+    pages: Pages, service: ServiceProcess, topics: list[str], scheme: str
+) -> None:
+    fleet = FleetPage(await pages.open(color_scheme=scheme), service.url)
+    await fleet.open()
+    colour = await fleet.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", colour)[:3]))
+    assert (brightness < 3 * 128) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+async def test_axe_finds_nothing(
+    pages: Pages, service: ServiceProcess, topics: list[str], look: dict[str, object]
+) -> None:
+    page = await pages.open(**look)
+    fleet = FleetPage(page, service.url)
+    await fleet.open()
+    await expect(fleet.names.first).to_be_visible()
+    assert await axe_violations(page) == []
+    for path in ("q/query-30", f"t/{topics[0]}", "q/nobody"):
+        pages.errors.allow("404 .*nobody")
+        await page.goto(f"{service.url}/{path}")
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        if path != "q/nobody":
+            await expect(page.get_by_role("status").first).to_contain_text("live")
+        assert await axe_violations(page) == []
+
+
+async def test_lighthouse_finds_it_accessible(service: ServiceProcess, topics: list[str]) -> None:
+    port = free_port()
+    async with running_chromium(f"--remote-debugging-port={port}"):
+        found = await lighthouse_accessibility(port, f"{service.url}/")
+    assert found.score >= 95, found.failing

@@ -1,0 +1,121 @@
+"""The pages of one query and of one topic."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.second_client import SecondClient
+from tests.waiting import eventually
+from tests.web.pages import Pages
+from tests.web.service import ServiceProcess
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.packaging,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+@pytest.fixture
+def topic(second_client: SecondClient, topic_name: str) -> str:
+    """Ten records in each of three partitions."""
+    second_client.create(topic_name, 3)
+    for partition in range(3):
+        second_client.produce(topic_name, [b"x"] * 10, partition=partition)
+    return topic_name
+
+
+async def test_it_follows_each_partition(
+    page: Page, service: ServiceProcess, second_client: SecondClient, topic: str
+) -> None:
+    query = service.query(topic, topic)
+    query.complete_batch(10, 4, 0)
+    await eventually(lambda: service.knows(query), "it is known")
+    await page.goto(f"{service.url}/q/{topic}")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(topic)
+    rows = page.get_by_role("table", name=f"Partitions of {topic}").get_by_role("row")
+    for number, lag in enumerate(("0", "6", "10")):
+        cells = rows.nth(number + 1).get_by_role("cell")
+        await expect(cells.nth(0)).to_have_text(str(number))
+        await expect(cells.nth(2)).to_have_text(lag)
+    query.complete_batch(10, 10, 10)
+    second_client.produce(topic, [b"x"] * 2_000, partition=1)
+    await expect(rows.nth(2).get_by_role("cell").nth(2)).to_have_text("2,000")
+    await expect(rows.nth(3).get_by_role("cell").nth(2)).to_have_text("0")
+
+
+async def test_a_link_keeps_the_range_of_time(
+    page: Page, pages: Pages, service: ServiceProcess, topic: str
+) -> None:
+    query = service.query(topic, topic)
+    query.complete_batch(0, 0, 0)
+    await eventually(lambda: service.knows(query), "it is known")
+    await page.goto(f"{service.url}/q/{query.id}")
+    await page.get_by_role("button", name="6h").click()
+    address = urlsplit(page.url)
+    assert parse_qs(address.query) == {"since": ["6h"]}
+
+    another = await pages.open()
+    async with another.expect_request("**/history?since=6h"):
+        await another.goto(page.url)
+    chosen = another.get_by_role("group", name="Time range").get_by_role("button", pressed=True)
+    await expect(chosen).to_have_text("6h")
+
+    await another.goto(f"{service.url}/q/{query.id}?since=1790000000000&until=1790000600000")
+    await another.get_by_role("button", name="Back to now").click()
+    await expect(chosen).to_have_text("1h")
+    assert urlsplit(another.url).query == ""
+
+
+async def test_of_two_queries_of_one_name_it_has_both(
+    pages: Pages, page: Page, service: ServiceProcess, topic: str
+) -> None:
+    pages.errors.allow("409 ")
+    both = [service.query(topic, topic) for _ in range(2)]
+    for query in both:
+        query.complete_batch(0, 0, 0)
+        await eventually(lambda query=query: service.knows(query), "it is known")
+    await page.goto(f"{service.url}/q/{topic}")
+    for query in both:
+        await expect(page.get_by_role("link", name=query.id)).to_be_visible()
+    await page.get_by_role("link", name=both[1].id).click()
+    await expect(page.get_by_label("Identity")).to_contain_text(both[1].id)
+
+
+async def test_an_unknown_query_is_said_to_be_unknown(
+    pages: Pages, page: Page, service: ServiceProcess
+) -> None:
+    pages.errors.allow("404 ")
+    await page.goto(f"{service.url}/q/nobody")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("nobody")
+    await expect(page.get_by_role("alert")).to_be_visible()
+
+
+async def test_a_query_that_is_forgotten_meanwhile_is_said_to_be(
+    pages: Pages, page: Page, service: ServiceProcess, topic: str
+) -> None:
+    pages.errors.allow("404 ")
+    query = service.query(topic, topic)
+    query.complete_batch(0, 0, 0)
+    query.stop()
+    await eventually(lambda: service.has_ended(query), "it has ended")
+    await page.goto(f"{service.url}/q/{query.id}")
+    await expect(page.get_by_label("Identity")).to_contain_text(query.id)
+    await service.forget(query)
+    await expect(page.get_by_role("alert")).to_contain_text("the query was forgotten")
+
+
+async def test_a_topic_lists_who_reads_it(page: Page, service: ServiceProcess, topic: str) -> None:
+    behind, ahead = (service.query(topic, f"{each}-{topic}") for each in ("behind", "ahead"))
+    behind.complete_batch(0, 0, 0)
+    ahead.complete_batch(9, 9, 9)
+    await page.goto(f"{service.url}/t/{topic}")
+    for query, lag in ((behind, "30"), (ahead, "3")):
+        link = page.get_by_role("link", name=query.name, exact=True)
+        row = page.get_by_role("region", name="Readers").get_by_role("row").filter(has=link)
+        await expect(row.get_by_role("cell", name=lag, exact=True)).to_be_visible()
+    await page.get_by_role("link", name=behind.name, exact=True).click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(behind.name)

@@ -1,0 +1,68 @@
+"""What the page says of the service itself: that it knows no query, that it does not work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.local_kafka import LocalKafka
+from tests.second_client import SecondClient
+from tests.web.audits import axe_violations
+from tests.web.fleet_page import FleetPage
+from tests.web.pages import Pages
+from tests.web.service import ServiceProcess, service_process
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.packaging,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+async def test_without_queries_it_says_how_to_begin_and_shows_the_first_by_itself(
+    page: Page, service: ServiceProcess, second_client: SecondClient, topic_name: str
+) -> None:
+    second_client.create(topic_name)
+    fleet = FleetPage(page, service.url)
+    await fleet.open()
+    await expect(page.get_by_role("heading", name="No query has been observed yet")).to_be_visible()
+    await expect(page.get_by_text("handle = observe(spark)")).to_be_visible()
+    await expect(fleet.table).to_have_count(0)
+    assert await axe_violations(page) == []
+
+    service.query(topic_name, "first").complete_batch(0)
+    await expect(fleet.link("first")).to_be_visible()
+
+
+async def test_a_service_that_fails_says_so_in_red_and_shows_what_it_knows(
+    pages: Pages, page: Page, tmp_path: Path
+) -> None:
+    pages.errors.allow("503 .*/health/ready")
+    with LocalKafka() as kafka:
+        client = SecondClient(kafka.bootstrap_servers)
+        topic = client.create("orders")
+        client.produce(topic, [b"x"] * 12)
+        with service_process(kafka, client, tmp_path) as service:
+            service.query(topic, "orders").complete_batch(4)
+            fleet = FleetPage(page, service.url)
+            await fleet.open()
+            await expect(fleet.cell("orders", "Lag")).to_have_text("8")
+            alert = page.get_by_role("alert")
+            await expect(alert).to_have_count(0)
+
+            kafka.freeze()
+            await expect(alert).to_contain_text("This service does not work")
+            await expect(alert).to_contain_text("kafka")
+            red, green, blue = map(
+                int,
+                re.findall(r"\d+", await alert.evaluate("(it) => getComputedStyle(it).color"))[:3],
+            )
+            assert red > 2 * max(green, blue)
+            await expect(fleet.link("orders")).to_be_visible()
+            assert await axe_violations(page) == []
+
+            kafka.thaw()
+            await expect(alert).to_have_count(0)
