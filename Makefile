@@ -117,6 +117,9 @@ schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the
 	$(BIN)/python -m scripts.schema_documents
 	$(BIN)/python -m scripts.reference_pages
 
+screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
+	@$(WITH_JAVA) && exec $(BIN)/python -m scripts.screenshots $(ARGS)
+
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)
 
