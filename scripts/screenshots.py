@@ -49,7 +49,7 @@ def draw(seconds: float) -> None:
             _write_svg("top", top.screen(escapes=True))
         asyncio.run(_draw_pages(url))
         demo.press("C-c")
-        demo.shows("What next")
+        demo.shows("Next, a query of your own")
 
 
 def _write_svg(name: str, screen: str) -> None:

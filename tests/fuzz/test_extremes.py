@@ -40,7 +40,7 @@ def goes_all_the_way(follower: Follower) -> None:
         row = row_of(event)
         assert next(iter(unpack(pack(row)))).measured_at_ms == row.measured_at_ms
         assert View().put(Entry(event, encode(event), time.monotonic(), 0, 0))
-        assert lag_text.explanation(event, epoch_ms())
+        assert lag_text.explanation(event, epoch_ms()).lines
         assert scrape(event).samples
 
 

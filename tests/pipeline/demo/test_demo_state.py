@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklag_pipeline.demo.state import QueryLag
+from sparklag_schemas import Status
 from tests.pipeline.lag_events import lag_event
 
 
@@ -30,7 +31,8 @@ def test_only_an_event_with_a_lag_counts_as_its_first() -> None:
 
 def test_each_failure_counts_once_however_often_it_is_read() -> None:
     state = _state()
-    for at, status in enumerate(("OK", "FAILED", "FAILED", "OK", "FAILED"), 1):
+    statuses: list[Status] = ["OK", "FAILED", "FAILED", "OK", "FAILED"]
+    for at, status in enumerate(statuses, 1):
         state.add(lag_event(at=at, status=status), now=100 + at)
     assert state.failures == 2
     assert state.summary().endswith("last 30, failures 2")
