@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.comparison import Row, print_table, say
 from sparklag_service.history.archive import Archive
-from sparklag_service.history.rows import Totals, row_of
+from sparklag_service.history.rows import BatchTotals, Totals, row_of
 
 _CEILING_MB: Final = 64
 _QUERIES: Final = (100, 1_000, 10_000)
@@ -150,12 +150,16 @@ def _events(queries: int) -> Iterator[Totals]:
     """A day of them, all queries in turn."""
     step_ms = max(_FINEST_MS, min(_DAY_MS // (_EVENTS // queries), 900_000))
     names = [_name(query) for query in range(queries)]
+    batch = BatchTotals(duration_ms=6_987, phases_ms={"addBatch": 3_918, "walCommit": 93})
     for at_ms in range(_NOW_MS - _DAY_MS, _NOW_MS, step_ms):
         for name in names:
             yield Totals(
                 query_id=name,
                 measured_at=at_ms,
                 status="OK",
+                cause="progress",
+                run_id=name,
+                batch=batch,
                 total_lag=random.randrange(10_000_000),
                 max_time_lag_s=round(random.uniform(0, 1_000), 3),
                 input_rate=round(random.uniform(0, 10_000), 3),

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import duration_s, timestamp_ms
-from sparklag_service.history.rows import Resolution, Row, significant
+from sparklag_service.history.rows import BatchTimes, Resolution, Row, significant
 
 _MAX_POINTS: Final = 1_000
 _DEFAULT_POINTS: Final = 300
@@ -58,6 +58,25 @@ def _parsed(parameter: str, parse: Callable[[], _Number]) -> _Number:
         raise ValueError(f"{parameter}: {error}") from None
 
 
+class HistoryBatch(Struct, frozen=True, kw_only=True):
+    """A completed batch, and where its time went: `duration_ms` is the whole trigger. What the
+    three phases leave of it is Spark's own, or a phase of another name."""
+
+    duration_ms: Annotated[int, Meta(description="The whole trigger, milliseconds.")]
+    planning_ms: Annotated[
+        int,
+        Meta(
+            description="Spark's `latestOffset`, `getBatch` and `queryPlanning` (of old ones also"
+            " `setOffsetRange`, `getOffset`), milliseconds."
+        ),
+    ]
+    processing_ms: Annotated[int, Meta(description="Spark's `addBatch`, milliseconds.")]
+    commit_ms: Annotated[
+        int,
+        Meta(description="Spark's `walCommit`, `commitOffsets` and `commitBatch`, milliseconds."),
+    ]
+
+
 class HistoryPoint(Struct, frozen=True, kw_only=True):
     """A step of time in which the query was measured. One in which it was not has no point."""
 
@@ -78,6 +97,14 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     ]
     status: Annotated[Status, Meta(description="At `measured_at`.")]
     statuses: Annotated[list[Status], Meta(description="All that it had in the step.")]
+    batch: Annotated[
+        HistoryBatch | None,
+        Meta(
+            description="The last batch completed in the step. Null: none was, or Spark does not"
+            " report its duration."
+        ),
+    ]
+    started: Annotated[bool, Meta(description="Whether a run of the query began in the step.")]
 
 
 class HistoryPage(Struct, frozen=True, kw_only=True):
@@ -108,7 +135,10 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
 def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
     """A point for each step that has rows. `rows` from the oldest on; `wanted` is aligned."""
     by_step: dict[int, Row] = {}
-    for row in rows:
+    run = 0
+    for each in rows:
+        row = each._replace(started=each.begins_run(run))
+        run = row.run or run
         if wanted.since_ms <= row.measured_at_ms < wanted.until_ms:
             at_ms = row.measured_at_ms // wanted.step_ms * wanted.step_ms
             earlier = by_step.get(at_ms)
@@ -124,6 +154,14 @@ def points(rows: Sequence[Row], wanted: TimeRange) -> list[HistoryPoint]:
             processed_rate=significant(row.processed_rate),
             status=row.status,
             statuses=row.statuses,
+            batch=_batch(row.batch),
+            started=row.started,
         )
         for at_ms, row in by_step.items()
     ]
+
+
+def _batch(times: BatchTimes | None) -> HistoryBatch | None:
+    if times is None:
+        return None
+    return HistoryBatch(**{name: round(ms) for name, ms in times._asdict().items()})

@@ -8,25 +8,48 @@ done.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil, isnan, log2, nan
 from typing import Final, NamedTuple, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from sparklag_schemas import LagEvent, Status
-from sparklag_schemas.bounds import Count, DurationS, EpochMs, Name, SignedRate
-from sparklag_schemas.enumerations import OpenStatus
+from sparklag_schemas import Batch, LagEvent, Status
+from sparklag_schemas.bounds import Count, DurationMs, DurationS, EpochMs, Name, SignedRate
+from sparklag_schemas.enumerations import OpenCause, OpenStatus
 
 _STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _NUMBER_OF_STATUS: Final[dict[str, int]] = {
     status: number for number, status in enumerate(_STATUSES)
 }
 _UNKNOWN: Final = _NUMBER_OF_STATUS["UNKNOWN"]
-_ROW: Final = struct.Struct("<qqqfffHB")
+_STARTED: Final = 1 << 15
+"""Beside the bits of the statuses."""
+_ROW: Final = struct.Struct("<qqqfffHBffffH")
 _UNKNOWN_LAG: Final = -1
+_NO_BATCH: Final = (nan, nan, nan, nan)
+_NO_RUN: Final = 0
+
+# Keys of Spark's `durationMs`, as MicroBatchExecution reports them (reportTimeTaken in its
+# ProgressContext). What other keys name is part of the duration alone.
+_WHOLE_BATCH: Final = "triggerExecution"
+_PLANNING: Final = ("latestOffset", "getBatch", "queryPlanning", "setOffsetRange", "getOffset")
+"""The last two are of older Sparks."""
+_PROCESSING: Final = ("addBatch",)
+_COMMIT: Final = ("walCommit", "commitOffsets", "commitBatch")
 
 ROW_BYTES: Final = _ROW.size
+
+
+class BatchTimes(NamedTuple):
+    """Where the time of a completed batch went, milliseconds. The rest of it is named by no phase
+    here."""
+
+    duration_ms: float
+    planning_ms: float
+    processing_ms: float
+    commit_ms: float
 
 
 class Row(NamedTuple):
@@ -41,6 +64,12 @@ class Row(NamedTuple):
     status: Status
     status_bits: int
     """A bit for each status that it had."""
+    batch: BatchTimes | None = None
+    """The last one completed in it. None: none was, or Spark does not report it."""
+    run: int = _NO_RUN
+    """A checksum of the run id, 16 bits: another one is another run."""
+    started: bool = False
+    """Whether a run began in it, as far as it alone shows."""
 
     def joined(self, later: Row) -> Row:
         """Both in one."""
@@ -50,12 +79,26 @@ class Row(NamedTuple):
             max_total_lag=max(lags, default=None),
             max_time_lag_s=max(ages_s, default=None),
             status_bits=self.status_bits | later.status_bits,
+            batch=later.batch or self.batch,
+            run=later.run or self.run,
+            started=self.started or later.begins_run(self.run),
         )
+
+    def begins_run(self, last_run: int) -> bool:
+        """Whether a run began in it, where `last_run` was the one before."""
+        return self.started or (_NO_RUN not in (self.run, last_run) and self.run != last_run)
 
     @property
     def statuses(self) -> list[Status]:
         """All that it had."""
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
+
+
+class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):
+    """Of a batch, what `Totals` has."""
+
+    duration_ms: DurationMs | None = None
+    phases_ms: dict[Name, DurationMs] = field(default_factory=dict)
 
 
 class Totals(Struct, frozen=True, kw_only=True, gc=False):
@@ -64,6 +107,9 @@ class Totals(Struct, frozen=True, kw_only=True, gc=False):
     query_id: Name
     measured_at: EpochMs
     status: OpenStatus
+    cause: OpenCause
+    run_id: Name | None = None
+    batch: BatchTotals | None = None
     total_lag: Count | None = None
     max_time_lag_s: DurationS | None = None
     input_rate: SignedRate | None = None
@@ -82,11 +128,32 @@ def row_of(event: LagEvent | Totals) -> Row:
         event.processed_rate,
         _STATUSES[number],
         1 << number,
+        # Later events repeat the batch.
+        _batch_times(event.batch) if event.cause == "progress" and event.batch else None,
+        _NO_RUN
+        if event.run_id is None
+        else zlib.crc32(event.run_id.encode("utf-8", "surrogatepass")) & 0xFFFF,
+        event.cause == "started",
     )
 
 
+def _batch_times(batch: Batch | BatchTotals) -> BatchTimes | None:
+    phases_ms = batch.phases_ms
+    duration_ms = batch.duration_ms
+    if duration_ms is None:
+        duration_ms = phases_ms.get(_WHOLE_BATCH)
+    if duration_ms is None:
+        return None
+    parts = (_total_ms(phases_ms, names) for names in (_PLANNING, _PROCESSING, _COMMIT))
+    return BatchTimes(duration_ms, *parts)
+
+
+def _total_ms(phases_ms: Mapping[str, int], names: Iterable[str]) -> int:
+    return sum(phases_ms.get(name, 0) for name in names)
+
+
 def pack(row: Row) -> bytes:
-    """In `ROW_BYTES` bytes; ages and rates to 7 digits."""
+    """In `ROW_BYTES` bytes; ages, rates and durations to 7 digits."""
     return _ROW.pack(
         row.measured_at_ms,
         _UNKNOWN_LAG if row.total_lag is None else row.total_lag,
@@ -94,16 +161,18 @@ def pack(row: Row) -> bytes:
         nan if row.max_time_lag_s is None else row.max_time_lag_s,
         nan if row.input_rate is None else row.input_rate,
         nan if row.processed_rate is None else row.processed_rate,
-        row.status_bits,
+        row.status_bits | (_STARTED if row.started else 0),
         _NUMBER_OF_STATUS[row.status],
+        *(row.batch or _NO_BATCH),
+        row.run,
     )
 
 
 def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
     """The rows in it. Ages and rates have spurious digits: see `significant`."""
-    for at_ms, lag, max_lag, age_s, input_rate, processed_rate, bits, status in _ROW.iter_unpack(
-        buffer
-    ):
+    for values in _ROW.iter_unpack(buffer):
+        at_ms, lag, max_lag, age_s, input_rate, processed_rate, bits, status, *rest = values
+        *batch_ms, run = rest
         yield Row(
             at_ms,
             None if lag == _UNKNOWN_LAG else lag,
@@ -112,7 +181,10 @@ def unpack(buffer: bytes | bytearray) -> Iterator[Row]:
             None if isnan(input_rate) else input_rate,
             None if isnan(processed_rate) else processed_rate,
             _STATUSES[status],
-            bits,
+            bits & ~_STARTED,
+            None if isnan(batch_ms[0]) else BatchTimes(*batch_ms),
+            run,
+            bool(bits & _STARTED),
         )
 
 

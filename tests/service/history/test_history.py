@@ -9,6 +9,7 @@ import httpx
 import jsonschema
 import pytest
 
+from sparklag_schemas import Batch
 from sparklag_schemas.settings import HistorySettings
 from sparklag_schemas.timestamps import epoch_ms
 from tests.messages import lag_event
@@ -58,6 +59,8 @@ async def test_a_step_says_the_last_and_the_highest_and_a_gap_is_a_gap(
         "processed_rate": None,
         "status": "OK",
         "statuses": ["OK", "WARN"],
+        "batch": None,
+        "started": False,
     }
     assert (second["at"], second["total_lag"]) == (begin_ms + 10 * MINUTE_MS, None)
     assert (second["max_time_lag_s"], second["status"]) == (None, "UNKNOWN")
@@ -132,12 +135,15 @@ async def test_unknown_and_ambiguous_names_are_refused(
 async def test_the_answer_is_as_the_openapi_document_says(
     live: LiveServer, http: httpx.AsyncClient
 ) -> None:
-    measured(live, 0)
+    batch = Batch(started_at=0, rows=1, duration_ms=12, phases_ms={"addBatch": 5})
+    measured(live, 0, batch=batch, cause="progress")
     document = (await http.get("/openapi.json")).json()
     content = document["paths"]["/lag/{query}/history"]["get"]["responses"]["200"]["content"]
     page = (await http.get("/lag/orders/history")).json()
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     jsonschema.validate(page, schema)
+    (point,) = page["points"]
+    assert (point["batch"]["duration_ms"], point["batch"]["processing_ms"]) == (12, 5)
     assert (
         "text/event-stream" in (document["paths"]["/stream"]["get"]["responses"]["200"]["content"])
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_service.history.page import time_range
+from sparklag_schemas import Batch
+from sparklag_service.history.page import TimeRange, points, time_range
+from sparklag_service.history.rows import pack, row_of, unpack
+from tests.messages import OTHER_RUN, RUN_ID, lag_event
 
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -61,3 +64,36 @@ def test_what_it_cannot_be_is_named(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{named}: "):
         time_range(since, until, step, NOW)
+
+
+def test_a_run_that_began_is_in_the_step_of_its_first_row_also_where_a_range_begins() -> None:
+    minute = 60_000
+    runs = [RUN_ID, RUN_ID, OTHER_RUN, OTHER_RUN]
+    rows = [
+        row_of(lag_event(measured_at=NOW + number * minute, run_id=run, cause="refresh"))
+        for number, run in enumerate(runs)
+    ]
+    begin_ms = NOW // minute * minute
+    whole = points(rows, TimeRange(begin_ms, begin_ms + 10 * minute, minute))
+    assert [point.started for point in whole] == [False, False, True, False]
+    later = points(rows, TimeRange(begin_ms + 2 * minute, begin_ms + 10 * minute, minute))
+    assert [point.started for point in later] == [True, False]
+
+
+def test_a_step_in_which_no_batch_was_completed_has_none() -> None:
+    batch = Batch(
+        started_at=0,
+        rows=1,
+        duration_ms=1_234_567,
+        phases_ms={"getBatch": 1, "addBatch": 1_200_000, "walCommit": 34},
+    )
+    events = [
+        lag_event(measured_at=NOW, batch=batch, cause="progress"),
+        lag_event(measured_at=NOW + HOUR, batch=batch, cause="refresh"),
+    ]
+    rows = [row for event in events for row in unpack(pack(row_of(event)))]
+    completed, none = points(rows, TimeRange(NOW - NOW % HOUR, NOW + 2 * HOUR, HOUR))
+    assert completed.batch is not None
+    assert (completed.batch.duration_ms, completed.batch.planning_ms) == (1_234_567, 1)
+    assert (completed.batch.processing_ms, completed.batch.commit_ms) == (1_200_000, 34)
+    assert none.batch is None

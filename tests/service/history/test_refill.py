@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparklag_schemas import Settings, encode
+from sparklag_schemas import Batch, Settings, encode
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
+from sparklag_service.history.page import TimeRange, points
 from sparklag_service.history.refill import Refill
 from sparklag_service.history.rows import Row
 from sparklag_service.view.feed import Feed
@@ -106,6 +107,40 @@ async def test_a_new_instance_knows_the_day_before_it_began(
         lags = [row.total_lag for row in instance.rows("a")]
         assert len(set(lags)) == len(lags)
         assert instance.complete_ago_ms() >= 24 * HOUR
+
+
+async def test_the_batches_and_the_runs_of_before_are_read_again_too(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    second_client.create(service_settings.lag_topic)
+    topic, key, now_ms = service_settings.lag_topic, key_of("a"), epoch_ms()
+    # In three of the parts that are read one after the other, the newest first.
+    for ago_ms, run_id, cause in (
+        (8 * HOUR, "first", "started"),
+        (7 * HOUR, "first", "progress"),
+        (2 * HOUR, "second", "progress"),
+        (HOUR, "second", "refresh"),
+        (5 * S, "third", "refresh"),
+    ):
+        if run_id == "third":
+            write_heartbeats(second_client, service_settings)
+        at_ms = now_ms - ago_ms
+        event = lag_event(
+            query_id="a",
+            observed_at=at_ms,
+            measured_at=at_ms,
+            run_id=run_id,
+            cause=cause,
+            batch=Batch(started_at=0, rows=1, duration_ms=ago_ms // S, phases_ms={"addBatch": 9}),
+        )
+        second_client.produce(topic, [encode(event)], key=key, at_ms=at_ms)
+    async with refilled(service_settings) as instance:
+        wanted = TimeRange(now_ms - 9 * HOUR, now_ms + MINUTE, MINUTE)
+        steps = points(instance.rows("a"), wanted)
+    durations_s = [None, 7 * HOUR // S, 2 * HOUR // S, None, None]
+    assert [step.batch and step.batch.duration_ms for step in steps] == durations_s
+    assert [step.batch and step.batch.processing_ms for step in steps] == [None, 9, 9, None, None]
+    assert [step.started for step in steps] == [True, False, True, False, True]
 
 
 async def test_where_retention_took_the_beginning_it_says_since_when_nothing_is_missing(
