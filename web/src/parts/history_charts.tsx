@@ -13,6 +13,8 @@ interface Props {
   onZoom(since: number, until: number): void;
 }
 
+type BatchTimes = NonNullable<HistoryPoint["batch"]>;
+
 /** By step; undefined: the query was not measured in it. */
 interface Steps {
   times: number[];
@@ -34,6 +36,10 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
   };
   const all = newest ? [...times, Math.max(newest.measured_at, (times.at(-1) ?? 0) + 1)] : times;
   const common = { times: all, markers: annotated, range, onZoom };
+  const phase = (value: (batch: BatchTimes) => number) => {
+    const seconds = (point: HistoryPoint | undefined) => (point?.batch ? value(point.batch) / 1000 : null);
+    return column(seconds, seconds(page.points.at(-1)));
+  };
   const inflow = newest?.input_rate, outflow = newest?.processed_rate;
   const hasBatches = page.points.some((point) => point.batch);
   const seconds = (value: number | null) => (value === null ? "unknown" : span(value));
@@ -52,10 +58,10 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
         ]} />
         {hasBatches && (
           <Chart {...common} title="Batch, by phase" stacked format={seconds} axis={span} series={[
-            { name: "planning", colour: "phase-1", values: column((point) => ms(point.batch?.planning_ms)) },
-            { name: "processing", colour: "phase-2", values: column((point) => ms(point.batch?.processing_ms)) },
-            { name: "commit", colour: "phase-3", values: column((point) => ms(point.batch?.commit_ms)) },
-            { name: "other", colour: "phase-4", values: column((point) => point.batch && ms(rest(point.batch))) },
+            { name: "planning", colour: "phase-1", values: phase((batch) => batch.planning_ms) },
+            { name: "processing", colour: "phase-2", values: phase((batch) => batch.processing_ms) },
+            { name: "commit", colour: "phase-3", values: phase((batch) => batch.commit_ms) },
+            { name: "other", colour: "phase-4", values: phase(otherMs) },
           ]} />
         )}
       </div>
@@ -73,13 +79,7 @@ export function HistoryCharts({ page, newest, onZoom }: Props) {
   );
 }
 
-function ms(value: number | null | undefined): number | null {
-  return value == null ? null : value / 1000;
-}
-
-type BatchTimes = NonNullable<HistoryPoint["batch"]>;
-
-function rest(batch: BatchTimes): number {
+function otherMs(batch: BatchTimes): number {
   return Math.max(0, batch.duration_ms - batch.planning_ms - batch.processing_ms - batch.commit_ms);
 }
 
