@@ -105,8 +105,8 @@ def revoke_denials(broker: LocalKafka, topic: str) -> None:
         ResourceType.TOPIC,
         topic,
         ResourcePatternType.LITERAL,
-        None,  # type: ignore[arg-type]  # any principal
-        None,  # type: ignore[arg-type]  # any host
+        "User:sparklag",
+        "*",
         AclOperation.ANY,
         AclPermissionType.DENY,
     )
