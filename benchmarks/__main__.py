@@ -23,6 +23,7 @@ NAMES = (
     "publishing",
     "live_stream",
     "slow_clients",
+    "page",
     "history_memory",
     "limits_memory",
     "offset_store",

@@ -17,6 +17,8 @@ _COLUMNS: Final = (
     "Running batch",
     "Age",
 )
+_NAME: Final = ".query > a"
+"""Beside it are links to topics, which may be called as the query is."""
 
 
 class FleetPage:
@@ -27,7 +29,7 @@ class FleetPage:
         self._url = url
         self.table = page.get_by_role("table", name="Queries")
         self.stream = page.get_by_role("banner").get_by_role("status").first
-        self.names = self.table.locator(".query > a")
+        self.names = self.table.locator(_NAME)
         """Of the queries whose rows exist."""
         self.search = page.get_by_role("searchbox", name="Filter queries")
 
@@ -42,12 +44,12 @@ class FleetPage:
 
     def link(self, name: str) -> Locator:
         """To the query that is shown by this name."""
-        return self.table.get_by_role("link", name=name, exact=True)
+        return self.names.and_(self.page.get_by_role("link", name=name, exact=True))
 
     def row(self, name: str) -> Locator:
         """Of the query that is shown by this name."""
-        link = self.page.get_by_role("link", name=name, exact=True)
-        return self.table.get_by_role("row").filter(has=link)
+        named = self.page.get_by_role("link", name=name, exact=True)
+        return self.table.get_by_role("row").filter(has=self.page.locator(_NAME).and_(named))
 
     def cell(self, name: str, column: str) -> Locator:
         """Of the query, below that header."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,32 +38,41 @@ async def test_without_queries_it_says_how_to_begin_and_shows_the_first_by_itsel
     await expect(fleet.link("first")).to_be_visible()
 
 
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """That of this test, which freezes it."""
+    with LocalKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_service(own_kafka: LocalKafka, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """On it, with one query that lags."""
+    client = SecondClient(own_kafka.bootstrap_servers)
+    client.produce(client.create("orders"), [b"x"] * 12)
+    with service_process(own_kafka, client, tmp_path) as service:
+        service.query("orders", "orders").complete_batch(4)
+        yield service
+
+
 async def test_a_service_that_fails_says_so_in_red_and_shows_what_it_knows(
-    pages: Pages, page: Page, tmp_path: Path
+    own_kafka: LocalKafka, own_service: ServiceProcess, pages: Pages, page: Page
 ) -> None:
     pages.errors.allow("503 .*/health/ready")
-    with LocalKafka() as kafka:
-        client = SecondClient(kafka.bootstrap_servers)
-        topic = client.create("orders")
-        client.produce(topic, [b"x"] * 12)
-        with service_process(kafka, client, tmp_path) as service:
-            service.query(topic, "orders").complete_batch(4)
-            fleet = FleetPage(page, service.url)
-            await fleet.open()
-            await expect(fleet.cell("orders", "Lag")).to_have_text("8")
-            alert = page.get_by_role("alert")
-            await expect(alert).to_have_count(0)
+    fleet = FleetPage(page, own_service.url)
+    await fleet.open()
+    await expect(fleet.cell("orders", "Lag")).to_have_text("8")
+    alert = page.get_by_role("alert")
+    await expect(alert).to_have_count(0)
 
-            kafka.freeze()
-            await expect(alert).to_contain_text("This service does not work")
-            await expect(alert).to_contain_text("kafka")
-            red, green, blue = map(
-                int,
-                re.findall(r"\d+", await alert.evaluate("(it) => getComputedStyle(it).color"))[:3],
-            )
-            assert red > 2 * max(green, blue)
-            await expect(fleet.link("orders")).to_be_visible()
-            assert await axe_violations(page) == []
+    own_kafka.freeze()
+    await expect(alert).to_contain_text("This service does not work")
+    await expect(alert).to_contain_text("kafka")
+    colour = await alert.evaluate("(element) => getComputedStyle(element).color")
+    red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+    assert red > 2 * max(green, blue)
+    await expect(fleet.link("orders")).to_be_visible()
+    assert await axe_violations(page) == []
 
-            kafka.thaw()
-            await expect(alert).to_have_count(0)
+    own_kafka.thaw()
+    await expect(alert).to_have_count(0)
