@@ -14,7 +14,7 @@ from sparklag_listener.connect.session import (
     is_connect_session,
     require_connect_session,
 )
-from sparklag_listener.driver_pipeline import Record, Sink
+from sparklag_listener.driver_pipeline import Record
 from sparklag_listener.errors import (
     AlreadyObserved,
     ListenerError,
@@ -28,7 +28,6 @@ from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
-from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import shown_url
 
 Method = Literal["listener", "connect", "poll"]
@@ -114,18 +113,18 @@ def observe(
                 "observe() of a Spark Connect session needs bootstrap_servers: its client cannot"
                 " read the brokers of a query"
             )
-        sink = None
+        service = sink = None
         if publish:
             # Raises MissingPackage here, to the user, and not later in the loop.
             MessageFormats(resolved)
-            sink = _embedded_sink() if embedded else publish_offsets
+            service = _embedded_service() if embedded else None
+            sink = publish_offsets if service is None else service.run
         session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
-        handle = ObserverHandle(session, resolved, sink, method, record)
+        destination = _destination(resolved, publish=publish, embedded=embedded)
+        handle = ObserverHandle(session, resolved, sink, method, record, service, destination)
         others = (other for other in _observed if not other.handle.closed)
         _observed[:] = [_Observed(handle, arguments), *others]
-    where = _destination(resolved, publish=publish, embedded=embedded)
-    what = printable(session.label, 300)
-    _log.info("sparklag: observing %s, method %s; %s", what, handle.method, where)
+    _log.info("sparklag: observing %s, method %s; %s", handle.label, handle.method, destination)
     return handle
 
 
@@ -178,11 +177,12 @@ def _require_observable(spark: Any, method: Method | None) -> None:
             )
 
 
-def _embedded_sink() -> Sink:
+def _embedded_service() -> Any:
+    """The service, whose `run` is a Sink."""
     try:
-        from sparklag_service.server import serve_embedded
+        from sparklag_service.server import EmbeddedService
     except ModuleNotFoundError as error:
         raise MissingService(
             f"embedded=True needs {error.name}: pip install 'sparklag[service]'"
         ) from error
-    return serve_embedded
+    return EmbeddedService()
