@@ -214,13 +214,13 @@ class ObserverHandle:
         from sparklag_listener.lag.source import EmbeddedSource
         from sparklag_listener.lag.topic_source import TopicSource
 
-        if self._embedded is not None:
-            return EmbeddedSource(self._embedded, self._loop.submit)
-        if self._settings.service_url is not None:
+        if self._settings.service_url is not None and self._embedded is None:
             return RestSource(self._settings.service_url)
         resolved = self._pipeline.resolved_settings
         if resolved is None:
             raise LagUnavailable(f"lag cannot be read yet: {NO_BROKERS}")
+        if self._embedded is not None:
+            return EmbeddedSource(self._embedded, self._loop.submit)
         return TopicSource(resolved)
 
     def _listen(self, sink: Sink | None, required: Origin | None) -> tuple[Origin, DriverPipeline]:

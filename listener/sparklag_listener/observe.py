@@ -14,7 +14,7 @@ from sparklag_listener.connect.session import (
     is_connect_session,
     require_connect_session,
 )
-from sparklag_listener.driver_pipeline import Record
+from sparklag_listener.driver_pipeline import Record, Sink
 from sparklag_listener.errors import (
     AlreadyObserved,
     ListenerError,
@@ -23,6 +23,7 @@ from sparklag_listener.errors import (
     UnsupportedSession,
 )
 from sparklag_listener.handle import ObserverHandle
+from sparklag_listener.lag.source import EmbeddedService
 from sparklag_listener.publishing.offset_recorder import record_offsets
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_offsets.store.stores import open_store
@@ -113,7 +114,8 @@ def observe(
                 "observe() of a Spark Connect session needs bootstrap_servers: its client cannot"
                 " read the brokers of a query"
             )
-        service = sink = None
+        service: EmbeddedService | None = None
+        sink: Sink | None = None
         if publish:
             # Raises MissingPackage here, to the user, and not later in the loop.
             MessageFormats(resolved)
@@ -177,12 +179,12 @@ def _require_observable(spark: Any, method: Method | None) -> None:
             )
 
 
-def _embedded_service() -> Any:
+def _embedded_service() -> EmbeddedService:
     """The service, whose `run` is a Sink."""
     try:
-        from sparklag_service.server import EmbeddedService
+        from sparklag_service import server
     except ModuleNotFoundError as error:
         raise MissingService(
             f"embedded=True needs {error.name}: pip install 'sparklag[service]'"
         ) from error
-    return EmbeddedService()
+    return server.EmbeddedService()

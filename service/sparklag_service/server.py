@@ -87,7 +87,7 @@ class EmbeddedService:
     def not_ready(self) -> str:
         """Why it waits for the view."""
         if self._pipeline is None:
-            return "it has not started: no query says which brokers it reads from"
+            return "it has not started"
         reasons = InstanceState(self._pipeline).not_ready()
         return "; ".join(f"{part}: {reason}" for part, reason in reasons.items())
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Protocol, TypeVar
 
 from sparklag_listener.background_loop import run_on_own_loop
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
-from sparklag_schemas import LagEvent
+from sparklag_listener.stats import Stats
+from sparklag_schemas import LagEvent, Observation, ResolvedSettings
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_names import ambiguity
+from sparklag_schemas.runtime.queue import NewestQueue
 
 _Result = TypeVar("_Result")
 
@@ -30,13 +32,18 @@ class LagSource(Protocol):
 
 
 class EmbeddedService(Protocol):
-    """The service in this process. Its calls wait until its view is read."""
+    """The service in this process."""
+
+    def run(
+        self, queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
+    ) -> Awaitable[None]:
+        """Run on the driver's queue until cancelled."""
 
     async def find(self, query: str) -> list[LagEvent]:
-        """The query that is meant; several where that is ambiguous."""
+        """The query that is meant; several where that is ambiguous. Waits for its view."""
 
     async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
-        """See LagSource."""
+        """See LagSource. Waits for its view."""
 
     def not_ready(self) -> str:
         """Why it waits."""
@@ -65,19 +72,21 @@ class EmbeddedSource:
     def _result(
         self, events: Coroutine[Any, Any, list[LagEvent]], timeout_s: float
     ) -> list[LagEvent]:
-        future = None
         try:
             future = self._submit(events)
+        except RuntimeError:
+            raise LagUnavailable("the embedded service is closed") from None
+        try:
             return future.result(timeout_s)
+        except CancelledError:
+            raise LagUnavailable("the embedded service is closed") from None
         except FutureTimeoutError:
-            reason = f"not ready within {timeout_s:g} s: {self._service.not_ready()}"
-        except (RuntimeError, CancelledError):
-            # The loop is stopped.
-            reason = "closed"
+            reason = self._service.not_ready()
+            raise LagUnavailable(
+                f"the embedded service is not ready within {timeout_s:g} s: {reason}"
+            ) from None
         finally:
-            if future is not None:
-                future.cancel()
-        raise LagUnavailable(f"the embedded service is {reason}")
+            future.cancel()
 
 
 def await_within(timeout_s: float, coroutine: Coroutine[Any, Any, _Result], what: str) -> _Result:

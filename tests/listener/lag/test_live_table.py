@@ -70,8 +70,9 @@ def test_in_a_real_kernel_the_handle_is_a_table_that_follows_the_query(
         lag_topic=f"{topic_name}-lag",
         checkpoint=str(tmp_path / "checkpoint"),
     )
-    cells = [nbformat.v4.new_code_cell(source) for source in (observe, STOP)]
-    notebook = nbformat.v4.new_notebook(cells=cells)
+    v4: Any = nbformat.v4  # it has no types
+    cells = [v4.new_code_cell(source) for source in (observe, STOP)]
+    notebook = v4.new_notebook(cells=cells)
     shown: list[str] = []
 
     def keep_first(cell: Any, cell_index: int, **_: Any) -> None:

@@ -61,9 +61,7 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_none(
-    tmp_path: Path,
-) -> None:
+def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_none(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; sys.modules['pyspark'] = None;"
         "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
