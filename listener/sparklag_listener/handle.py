@@ -24,18 +24,17 @@ from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact
 
+if TYPE_CHECKING:
+    from sparklag_listener.lag.live_table import LiveTable
+    from sparklag_listener.lag.source import EmbeddedService, LagSource
+
 _Result = TypeVar("_Result")
 
 _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 0.1
 _MIN_CLOSE_S = 0.5
-LAG_TIMEOUT_S = 10.0
-
-
-if TYPE_CHECKING:
-    from sparklag_listener.lag.live_table import LiveTable
-    from sparklag_listener.lag.source import EmbeddedService, LagSource
+_LAG_TIMEOUT_S = 10.0
 
 
 class ObserverHandle:
@@ -108,7 +107,7 @@ class ObserverHandle:
         """Counts since `observe`."""
         return self._pipeline.stats()
 
-    def lag(self, query: str, *, timeout_s: float = LAG_TIMEOUT_S) -> LagEvent:
+    def lag(self, query: str, *, timeout_s: float = _LAG_TIMEOUT_S) -> LagEvent:
         """The newest lag of a query, by its name, its id or the first characters of the id.
 
         A name means its one live query, else its newest. It may also be a query of another driver.
@@ -120,7 +119,7 @@ class ObserverHandle:
             raise ListenerError("lag() takes the name or id of a query, as text")
         return self._source().find(query, timeout_s)
 
-    def lags(self, *, timeout_s: float = LAG_TIMEOUT_S) -> Lags:
+    def lags(self, *, timeout_s: float = _LAG_TIMEOUT_S) -> Lags:
         """The newest lag of each query that this handle observes, or has observed until it ended
         (the last 200), sorted by name. Queries without a lag yet are left out.
 
