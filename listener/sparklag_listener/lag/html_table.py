@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Final
+from typing import Final, get_args
 
 from sparklag_schemas import LagEvent
-from sparklag_schemas.formatting import MARKS, Mark, ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.formatting import Mark, ago, catch_up, mark, oldest, records, trend
 from sparklag_schemas.printable import printable
 
 _MAX_ROWS: Final = 50
 _MAX_NAME: Final = 80
 _MAX_REASON: Final = 300
+_WORST_FIRST: Final[tuple[Mark, ...]] = get_args(Mark)
 _COLORS: Final[dict[Mark, str]] = {"bad": "#d64545", "warn": "#b58105", "ok": "#2f9e58"}
 _SYMBOLS: Final[dict[Mark, str]] = {"bad": "✖", "warn": "▲", "ok": "●"}
 _HEADINGS: Final = (
@@ -26,7 +27,7 @@ def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
     """A row for each query, the worst status first."""
     if not events:
         return paragraph("no lag is published yet of the queries that are observed")
-    ranked = sorted(events, key=lambda event: MARKS.index(mark(event.status)))
+    ranked = sorted(events, key=lambda event: _WORST_FIRST.index(mark(event.status)))
     head = "".join(_cell("th", name, escape(name)) for name in _HEADINGS)
     rows = "".join(f"<tr>{_row(event, now_ms)}</tr>" for event in ranked[:_MAX_ROWS])
     table = (
