@@ -20,6 +20,7 @@ _HEADINGS: Final = (
     *("query", "status", "lag", "oldest", "trend", "caught up in", "last seen", "reason"),
 )
 _NUMBERS: Final = {"lag", "oldest", "trend", "caught up in"}
+_LONG: Final = {"query", "reason"}
 _BORDER: Final = "border-bottom:1px solid rgba(128,128,128,.35)"
 
 
@@ -31,7 +32,7 @@ def lag_table(events: Sequence[LagEvent], now_ms: int) -> str:
     head = "".join(_cell("th", name, escape(name)) for name in _HEADINGS)
     rows = "".join(f"<tr>{_row(event, now_ms)}</tr>" for event in ranked[:_MAX_ROWS])
     table = (
-        '<table style="border-collapse:collapse;background:none">'
+        '<table style="border-collapse:collapse;background:none;color:inherit;font:inherit">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     )
     if len(events) > _MAX_ROWS:
@@ -66,4 +67,6 @@ def _row(event: LagEvent, now_ms: int) -> str:
 def _cell(tag: str, heading: str, content: str) -> str:
     """`content` is HTML."""
     align = "right" if heading in _NUMBERS else "left"
-    return f'<{tag} style="text-align:{align};padding:2px 8px;{_BORDER}">{content}</{tag}>'
+    wrap = "normal" if heading in _LONG else "nowrap"
+    style = f"text-align:{align};white-space:{wrap};padding:2px 8px;{_BORDER}"
+    return f'<{tag} style="{style}">{content}</{tag}>'
