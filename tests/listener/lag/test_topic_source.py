@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
 from sparklag_listener.lag.topic_source import TopicSource
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_schemas import Settings, encode
+from sparklag_schemas import LagEvent, MessageFormats, RegistrySettings, Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import lag_event
+from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import DEADLINE_S
 
@@ -117,6 +119,23 @@ def test_what_nobody_can_read_or_is_in_a_wrong_place_is_skipped_and_logged_once(
 def test_secrets_that_others_wrote_are_not_shown(topic: LagTopic) -> None:
     topic.write("a", exception="IOException: fs.s3a.secret.key=hunter2Planted: refused")
     assert "hunter2Planted" not in repr(topic.find("a"))
+
+
+def test_events_in_avro_are_read_beside_those_in_json(
+    topic: LagTopic, second_client: SecondClient, registry: SchemaRegistryServer
+) -> None:
+    settings = Settings(
+        lag_topic=topic.name,
+        format="avro",
+        registry=RegistrySettings(url=registry.url, timeout_s=20.0),
+    ).resolved(second_client.bootstrap_servers)
+    writer = MessageFormats(settings).writer(LagEvent, topic.name)
+    event = lag_event(query_id="in-avro", query="avro", total_lag=11)
+    topic.write("in-json", total_lag=7)
+    topic.write_raw("in-avro", asyncio.run(writer.encode(event)))
+    source = TopicSource(settings)
+    assert source.find("avro", DEADLINE_S).total_lag == 11
+    assert source.find("orders", DEADLINE_S).total_lag == 7
 
 
 def test_a_missing_topic_is_said_and_not_created(
