@@ -33,7 +33,7 @@ from sparklag_schemas import Settings, decode_lag_event
 from sparklag_schemas.headers import lag_event_headers
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
-from sparklag_service.server import serve_embedded
+from sparklag_service.server import EmbeddedService
 
 REACH_EMBEDDED: Final = 2.0
 REACH_STANDALONE: Final = 3.0
@@ -64,7 +64,7 @@ def run() -> list[Row]:
 
 def _embedded(bootstrap_servers: str) -> Row:
     settings = _settings(bootstrap_servers)
-    with _driver(settings, serve_embedded) as driver:
+    with _driver(settings, EmbeddedService().run) as driver:
         event = _wait_for_event(lambda: driver.stats.url)
         with _bare(driver, bootstrap_servers, event) as bare:
 

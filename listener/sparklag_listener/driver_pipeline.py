@@ -46,7 +46,9 @@ _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
 _LOSS_LOG_INTERVAL_S = 600.0
 """After so long without one, a lost event is logged again."""
-_NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
+NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
+_MAX_QUERIES = 200
+"""Whose ids are kept: the newest."""
 _LOST_BY_BUS = (
     "Spark's listener bus",
     "a listener is slow, or spark.scheduler.listenerbus.eventqueue.streams.capacity is too small",
@@ -91,6 +93,8 @@ class DriverPipeline:
         self._is_closed = False
         self._undescribed: dict[str, str] = {}
         """Query, and its run that Spark did not describe in time."""
+        self._query_ids: dict[str, None] = {}
+        """Of the queries that were observed, the newest last."""
         self._last_loss_at_s: float | None = None
         self._events = EventQueue(settings.queue_size)
         self._poller = QueryPoller(
@@ -180,6 +184,15 @@ class DriverPipeline:
             _log.warning("sparklag: closed with %d observations %s (%s)", lost, outcome, reason)
         self._is_closed = True
 
+    def query_ids(self) -> list[str]:
+        """The queries that were observed, those that have ended too. Thread-safe."""
+        return list(self._query_ids)
+
+    @property
+    def resolved_settings(self) -> ResolvedSettings | None:
+        """None: which brokers carry sparklag's topics is not known yet. Thread-safe."""
+        return self._resolved.result() if self._resolved.done() else None
+
     def stats(self) -> Stats:
         """The current counts. Thread-safe."""
         return replace(
@@ -229,11 +242,18 @@ class DriverPipeline:
         if polled and polled.lost and observation.cause != "idle":
             self._count_lost(observation)
         self._poller.mark_observed(observation.query_id)
+        self._keep_query_id(observation.query_id)
         if self._record is not None:
             self._to_record.put_nowait(observation)
         if self._sink is not None:
             self._resolve(observation)
             self._observations.put_nowait(observation)
+
+    def _keep_query_id(self, query_id: str) -> None:
+        if query_id not in self._query_ids:
+            self._query_ids[query_id] = None
+            if len(self._query_ids) > _MAX_QUERIES:
+                del self._query_ids[next(iter(self._query_ids))]
 
     def _count_lost(self, observation: Observation) -> None:
         """Log the first of a series."""
@@ -291,9 +311,9 @@ class DriverPipeline:
             if source.bootstrap_servers:
                 self._resolved.set_result(self._settings.resolved(source.bootstrap_servers))
                 return
-        if self._stats.last_error != _NO_BROKERS:
-            self._stats.fail(_NO_BROKERS)
-            _log.warning("sparklag: nothing is published yet: %s", _NO_BROKERS)
+        if self._stats.last_error != NO_BROKERS:
+            self._stats.fail(NO_BROKERS)
+            _log.warning("sparklag: nothing is published yet: %s", NO_BROKERS)
 
     async def _publish(self, sink: Sink) -> None:
         # Shielded: a cancelled `_publish` must not cancel the future.

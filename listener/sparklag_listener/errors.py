@@ -1,5 +1,5 @@
-"""The errors of this package. Only `observe` and `keep_offsets` raise them: after `observe` nothing
-is raised into the driver.
+"""The errors of this package. Only calls of the user raise them: `observe`, `keep_offsets`, and
+`lag` and `lags` of a handle. Nothing else is raised into the driver.
 
 ListenerError
 ├── SessionStopped
@@ -10,7 +10,11 @@ ListenerError
 ├── ServerAway
 ├── MissingService
 ├── AlreadyObserved
-└── NotInBatch
+├── NotInBatch
+├── HandleClosed
+├── LagUnavailable
+├── QueryNotFound
+└── AmbiguousQueryName
 """
 
 from __future__ import annotations
@@ -56,3 +60,19 @@ class AlreadyObserved(ListenerError):
 
 class NotInBatch(ListenerError):
     """Called outside of the batch that runs in foreachBatch."""
+
+
+class HandleClosed(ListenerError):
+    """The handle is closed, or this process is a fork of the one that observes."""
+
+
+class LagUnavailable(ListenerError):
+    """Lag cannot be read now: service or Kafka away, or too slow; the text has the reason."""
+
+
+class QueryNotFound(ListenerError):
+    """No query has this name or id, or nothing is published of it yet."""
+
+
+class AmbiguousQueryName(ListenerError):
+    """Several queries have this name, or ids that begin so; the text lists them."""

@@ -10,16 +10,23 @@ from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
-from sparklag_listener.driver_pipeline import DriverPipeline, Record, Sink
-from sparklag_listener.errors import NoListener
+from sparklag_listener.driver_pipeline import NO_BROKERS, DriverPipeline, Record, Sink
+from sparklag_listener.errors import HandleClosed, LagUnavailable, ListenerError, NoListener
 from sparklag_listener.events.session import ObservedSession
+from sparklag_listener.lag.lags import Lags
 from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit, unhandled_error
 from sparklag_listener.stats import Stats
-from sparklag_schemas import DriverEnd, Origin, Settings
+from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
+from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import redact
+
+if TYPE_CHECKING:
+    from sparklag_listener.lag.live_table import LiveTable
+    from sparklag_listener.lag.source import EmbeddedService, LagSource
 
 _Result = TypeVar("_Result")
 
@@ -27,6 +34,7 @@ _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 0.1
 _MIN_CLOSE_S = 0.5
+_LAG_TIMEOUT_S = 10.0
 
 
 class ObserverHandle:
@@ -39,9 +47,12 @@ class ObserverHandle:
         sink: Sink | None,
         method: Origin | None = None,
         record: Record | None = None,
+        embedded: EmbeddedService | None = None,
+        destination: str = "",
     ) -> None:
         """`sink`, `record`: see DriverPipeline. `method`: the session's listener or "poll". None:
-        polls only where Spark takes no listener.
+        polls only where Spark takes no listener. `embedded`: the service that `sink` runs.
+        `destination`: where observations go, for people.
 
         Raises ListenerError where Spark takes no listener and `method` requires it.
         """
@@ -55,6 +66,11 @@ class ObserverHandle:
         self._exception: str | None = None
         self._stats = Stats()
         self._record = record
+        self._embedded = embedded
+        self._label = printable(session.label, 300)
+        self._destination = destination
+        self._lag_source: LagSource | None = None
+        self._live_table: LiveTable | None = None
         self._loop = BackgroundLoop()
         try:
             self._method, self._pipeline = self._listen(sink, method)
@@ -74,6 +90,11 @@ class ObserverHandle:
         return self._method
 
     @property
+    def label(self) -> str:
+        """What is observed, for people: the application, or the session."""
+        return self._label
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called, or this is a fork of the observing process."""
         return self._closed or self._is_fork()
@@ -85,6 +106,27 @@ class ObserverHandle:
     def stats(self) -> Stats:
         """Counts since `observe`."""
         return self._pipeline.stats()
+
+    def lag(self, query: str, *, timeout_s: float = _LAG_TIMEOUT_S) -> LagEvent:
+        """The newest lag of a query, by its name, its id or the first characters of the id.
+
+        A name means its one live query, else its newest. It may also be a query of another driver.
+        From the embedded service; else from the service at `service_url`; else from the topic
+        `consumer-lag`, which a service writes. Blocks, for at most `timeout_s`.
+        Raises QueryNotFound, AmbiguousQueryName, LagUnavailable, HandleClosed.
+        """
+        if not _is_name(query):
+            raise ListenerError("lag() takes the name or id of a query, as text")
+        return self._source().find(query, timeout_s)
+
+    def lags(self, *, timeout_s: float = _LAG_TIMEOUT_S) -> Lags:
+        """The newest lag of each query that this handle observes, or has observed until it ended
+        (the last 200), sorted by name. Queries without a lag yet are left out.
+
+        As `lag`. Raises LagUnavailable, HandleClosed.
+        """
+        events = self._source().newest(self._pipeline.query_ids(), timeout_s)
+        return Lags(sorted(events, key=lambda event: (event.display_name, event.query_id)))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Stop observing. Publishes the remaining observations, for at most `timeout_s` seconds
@@ -126,6 +168,59 @@ class ObserverHandle:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        """What is observed, where it goes, and how that goes. Calls neither Spark nor Kafka."""
+        stats = self.stats()
+        parts = [
+            f"{'closed' if self.closed else 'observing'} {self._label}, method {self._method}",
+            self._destination,
+            f"observed {stats.observed:,}, published {stats.published:,}, dropped"
+            f" {stats.dropped:,}, failed {stats.failed:,}",
+        ]
+        if stats.last_error is not None:
+            parts.append(f"last error: {printable(redact(stats.last_error), 300)}")
+        return f"<ObserverHandle: {'; '.join(filter(None, parts))}>"
+
+    def _repr_html_(self) -> str:
+        from sparklag_listener.lag.live_table import lag_html
+
+        return lag_html(self)
+
+    def _ipython_display_(self) -> None:
+        """In a notebook it is a table that refreshes itself."""
+        from sparklag_listener.lag.live_table import LiveTable, kernel_shell
+
+        shell = kernel_shell()
+        if self._live_table is not None:
+            self._live_table.stop("it is displayed again")
+        self._live_table = LiveTable(self, shell)
+        self._live_table.show()
+
+    def _source(self) -> LagSource:
+        """Raises HandleClosed, LagUnavailable."""
+        if self._is_fork():
+            raise HandleClosed("this process is a fork of the one that observes: observe() anew")
+        if self._closed:
+            raise HandleClosed("this handle is closed: observe() the session anew")
+        if self._lag_source is None:
+            self._lag_source = self._make_source()
+        return self._lag_source
+
+    def _make_source(self) -> LagSource:
+        # Not with the module: a driver that only observes imports no client of HTTP.
+        from sparklag_listener.lag.rest_source import RestSource
+        from sparklag_listener.lag.source import EmbeddedSource
+        from sparklag_listener.lag.topic_source import TopicSource
+
+        if self._settings.service_url is not None and self._embedded is None:
+            return RestSource(self._settings.service_url)
+        resolved = self._pipeline.resolved_settings
+        if resolved is None:
+            raise LagUnavailable(f"lag cannot be read yet: {NO_BROKERS}")
+        if self._embedded is not None:
+            return EmbeddedSource(self._embedded, self._loop.submit)
+        return TopicSource(resolved)
 
     def _listen(self, sink: Sink | None, required: Origin | None) -> tuple[Origin, DriverPipeline]:
         """Register a listener, or fall back to polling."""
@@ -190,6 +285,14 @@ class ObserverHandle:
             _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
         )
         self._pipeline.drop_remaining()
+
+
+def _is_name(query: object) -> bool:
+    """Whether it may be the name or id of a query. Half of a surrogate pair is not encoded."""
+    try:
+        return isinstance(query, str) and bool(query.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _share(deadline_s: float, share: float) -> float:

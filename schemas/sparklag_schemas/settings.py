@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -25,6 +25,22 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
             raise ValueError(
                 f"{pattern!r:.200} is not a regular expression of {of_what}: {error}"
             ) from None
+
+
+_SERVICE_URL: Final = re.compile(
+    r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:/[!\"$->A-~]*)?", re.ASCII
+)
+"""No user, and no `?` or `#`."""
+
+
+def _check_service_url(url: str) -> None:
+    """Raises ValueError, without what may be a password."""
+    match = _SERVICE_URL.fullmatch(url)
+    if match is None or int(match[1] or 1) not in range(1, 65_536):
+        raise ValueError(
+            f"service_url = {shown_url(url)!r}: takes http(s)://host:port, with a path where a"
+            " proxy has one, and no more"
+        )
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +65,7 @@ def shown_setting(name: str, value: Any) -> Any:
     if name == "storage":
         # fsspec's options: most of them are secrets.
         return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if name in ("url", "endpoint", "bootstrap_servers") and isinstance(value, str):
+    if name in ("url", "endpoint", "bootstrap_servers", "service_url") and isinstance(value, str):
         return shown_url(value)
     if name in ("locations", "follow", "checkpoints") and isinstance(value, list):
         return [redact_location(v) if isinstance(v, str) else HIDDEN for v in value]
@@ -453,6 +469,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     history: HistorySettings = HistorySettings()
     live: LiveSettings = LiveSettings()
 
+    service_url: str | None = None
+    """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
+    path under which a proxy serves it. None: lag is read from `lag_topic`."""
     http_host: str = "127.0.0.1"
     """Address that the service listens on."""
     http_port: Port = 8085
@@ -476,6 +495,8 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _check_patterns(self.thresholds, "queries (thresholds)")
         if self.format == "avro" and self.registry.url is None:
             raise ValueError("format = 'avro' needs registry.url, of a schema registry")
+        if self.service_url is not None:
+            _check_service_url(self.service_url)
         if len(set(self.own_partitions)) < len(self.own_partitions):
             raise ValueError("own_partitions names a query twice")
 

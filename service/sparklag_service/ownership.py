@@ -11,6 +11,7 @@ from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
+from sparklag_schemas.query_names import has_ended
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
@@ -21,7 +22,7 @@ from sparklag_service.publishing.stage import Publishing
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 from sparklag_service.view.feed import Arrival
-from sparklag_service.view.view import View, has_ended, is_forgettable
+from sparklag_service.view.view import View, is_forgettable
 from sparklag_service.view.view_reader import ViewReader
 
 _log = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_schemas import Observation, ResolvedSettings, Settings, SettingsError
+from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, SettingsError
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
@@ -23,6 +23,7 @@ from sparklag_service.intakes.topic import TopicIntake
 from sparklag_service.metrics.otlp import OtlpPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.http_server import HttpServer
+from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
 _SHARE_OF_DRAINING = 0.4
@@ -45,26 +46,56 @@ async def serve(settings: Settings) -> None:
     await run_until_http_ends(pipeline, listening, until_signal=True)
 
 
-async def serve_embedded(
-    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: DriverStats
-) -> None:
-    """Run the service on the driver's own queue until cancelled.
+class EmbeddedService:
+    """The service in a driver, which reads its view."""
 
-    A taken HTTP port is no reason to stop: another one is taken, and `stats.url` tells.
-    """
-    try:
-        listening = bind(settings.http_host, settings.http_port)
-    except PortInUse as error:
-        listening = bind(settings.http_host, 0)
-        _log.warning("sparklag: %s; took port %d", error, listening.getsockname()[1])
-    host, port = listening.getsockname()[:2]
-    stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    pipeline = Pipeline(
-        settings,
-        lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
-        "embedded",
-    )
-    await run_until_http_ends(pipeline, listening)
+    def __init__(self) -> None:
+        self._pipeline: Pipeline | None = None
+        self._started = asyncio.Event()
+
+    async def run(
+        self, queue: NewestQueue[Observation], settings: ResolvedSettings, stats: DriverStats
+    ) -> None:
+        """Run on the driver's own queue until cancelled.
+
+        A taken HTTP port is no reason to stop: another one is taken, and `stats.url` tells.
+        """
+        try:
+            listening = bind(settings.http_host, settings.http_port)
+        except PortInUse as error:
+            listening = bind(settings.http_host, 0)
+            _log.warning("sparklag: %s; took port %d", error, listening.getsockname()[1])
+        host, port = listening.getsockname()[:2]
+        stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._pipeline = Pipeline(
+            settings,
+            lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
+            "embedded",
+        )
+        self._started.set()
+        await run_until_http_ends(self._pipeline, listening)
+
+    async def find(self, query: str) -> list[LagEvent]:
+        """The newest event of the query that is meant, see View.find. Waits for the view."""
+        return [entry.event for entry in (await self._view()).find(query)]
+
+    async def newest(self, query_ids: Collection[str]) -> list[LagEvent]:
+        """The newest event of each of these queries that has one. Waits for the view."""
+        view = await self._view()
+        return [event for each in query_ids if (event := view.event(each)) is not None]
+
+    def not_ready(self) -> str:
+        """Why it waits for the view."""
+        if self._pipeline is None:
+            return "it has not started"
+        reasons = InstanceState(self._pipeline).not_ready()
+        return "; ".join(f"{part}: {reason}" for part, reason in reasons.items())
+
+    async def _view(self) -> View:
+        await self._started.wait()
+        assert self._pipeline is not None
+        await self._pipeline.view_reader.caught_up.wait()
+        return self._pipeline.view
 
 
 async def run_until_http_ends(

@@ -33,6 +33,7 @@ def imported_by(folder: str) -> set[str]:
         ("publishing", SHARED),
         ("classic", SHARED | {"events"}),
         ("connect", SHARED | {"events"}),
+        ("lag", SHARED | {"background_loop"}),
     ],
 )
 def test_a_folder_imports_only_those_below_it(folder: str, allowed: set[str]) -> None:

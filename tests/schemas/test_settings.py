@@ -379,3 +379,32 @@ def test_no_secret_of_any_setting_is_shown() -> None:
     assert "hunter2" not in shown
     for part in ("kafka-2:9092", "namenode/cp", "s3://bucket/cp", "@db/offsets", "@collector/v1"):
         assert part in shown
+
+
+@pytest.mark.parametrize(
+    "url", ["http://sparklag:8085", "https://lag.example.org/team-a/", "http://[::1]:8085"]
+)
+def test_the_address_of_a_service_may_have_a_path(url: str) -> None:
+    assert load_settings(environ={"SPARKLAG_SERVICE_URL": url}).service_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sparklag:8085",
+        "ftp://sparklag",
+        "http://",
+        "http://h:99999",
+        "http://h:0",
+        "http://h/a b",
+        "http://h/\r\nX-Y: z",
+        "http://me:hunter2@sparklag:8085",
+        "http://sparklag:hunter2",
+        "http://sparklag/?token=hunter2",
+    ],
+)
+def test_what_is_no_address_of_a_service_is_refused_in_a_line_without_a_secret(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"service_url = .*: takes http\(s\)://") as refusal:
+        load_settings(environ={"SPARKLAG_SERVICE_URL": url})
+    assert "hunter2" not in str(refusal.value)
+    assert str(refusal.value).isprintable()

@@ -450,7 +450,7 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
         f"{package}.publishing.own_topics.find_problems": find_problems,
         f"{package}.publishing.own_topics.explain_error": explain_error,
         f"{package}.publishing.topic_writer.explain_error": explain_error,
-        f"{package}.intakes.contract_records.explain_error": explain_error,
+        f"{package}.intakes.reading.explain_error": explain_error,
         f"{package}.intakes.topic.explain_error": explain_error,
         "sparklag_kafka.brokers.pool.connection_problem": connection_problem,
         # Records' own times, the live stream and the history are not simulated.

@@ -41,9 +41,11 @@ def _mutant(name: str, seed: int, *replacements: tuple[str, str, str]) -> Mutant
 
 
 def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
-    """`path`: `module:Class.method` below the service, or `module:function`."""
+    """`path`: `module:Class.method`, or `module:function`; the module is below the service, unless
+    it names its package."""
     module_name, _, qualified = path.partition(":")
-    module = import_module(f"{_SERVICE}.{module_name}")
+    package = "" if module_name.startswith("sparklag_") else f"{_SERVICE}."
+    module = import_module(f"{package}{module_name}")
     *owners, name = qualified.split(".")
     owner: Any = module
     for each in owners:
@@ -148,12 +150,12 @@ MUTANTS: Final = (
         "only the last minutes are read, though an outage was before them",
         2,
         (
-            "view.view_reader:ViewReader._seek_to_last_minute",
+            "sparklag_kafka.clients.recent_records:RecentRecords.seek",
             "range(_STEPS_BACK)",
             "range(1)",
         ),
         (
-            "view.view_reader:ViewReader._seek_to_last_minute",
+            "sparklag_kafka.clients.recent_records:RecentRecords.seek",
             "back_ms // _HEARTBEATS_READ_BACK",
             "back_ms",
         ),

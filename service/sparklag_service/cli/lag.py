@@ -13,6 +13,7 @@ from rich.table import Table
 from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
+from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import get, request
 from sparklag_service.cli.terminal import (
@@ -26,7 +27,6 @@ from sparklag_service.cli.terminal import (
     table,
 )
 from sparklag_service.errors import RequestRefused
-from sparklag_service.rest.paths import path_segment
 from sparklag_service.view import lag_text
 
 _SHOWN = 20

@@ -6,16 +6,16 @@ import time
 from typing import Final
 
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords
+from sparklag_kafka.clients.recent_records import read_to
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Refusals
-from sparklag_service.intakes.contract_records import ContractRecords
 
 _HEARTBEATS: Final = 3
 """A driver reports each of its queries at every heartbeat."""
 _READ_S: Final = 10.0
-_POLL_MS: Final = 500
 
 
 async def recent_observations(settings: ResolvedSettings) -> list[Observation]:
@@ -40,17 +40,12 @@ async def recent_observations(settings: ResolvedSettings) -> list[Observation]:
         for partition, end in ends.items():
             start = starts.get(partition)
             consumer.seek(partition, end if start is None else start.offset)
-        while time.monotonic() < deadline_s:
-            left = [each for each in partitions if await consumer.position(each) < ends[each]]
-            if not left:
-                break
-            batches = await consumer.getmany(*left, timeout_ms=_POLL_MS)
-            for batch in batches.values():
-                await records.learn(batch)
-                for record in batch:
-                    observation = records.decoded(record)
-                    if observation is not None:
-                        newest[observation.query_id] = observation
+        async for batch in read_to(consumer, ends, deadline_s):
+            await records.learn(batch)
+            for record in batch:
+                observation = records.decoded(record)
+                if observation is not None:
+                    newest[observation.query_id] = observation
     finally:
         await consumer.stop()
     return list(newest.values())

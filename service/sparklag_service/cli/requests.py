@@ -9,19 +9,12 @@ import httpx
 import msgspec
 
 from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.rest_interface import ReceivedProblem
 from sparklag_service.errors import RequestRefused, ServiceError
 
 _TIMEOUT_S: Final = 10.0
 
 _Body = TypeVar("_Body")
-
-
-class _Problem(msgspec.Struct):
-    """Of a problem document, what is shown."""
-
-    type: str
-    detail: str
-    query_ids: list[str] = []
 
 
 def get(url: str, path: str, parameters: Mapping[str, str], body_type: type[_Body]) -> _Body:
@@ -55,9 +48,8 @@ def request(
     if response.is_success:
         return response
     try:
-        problem = msgspec.json.decode(response.content, type=_Problem)
+        problem = msgspec.json.decode(response.content, type=ReceivedProblem)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         detail = f"status {response.status_code}: is this a sparklag service?"
         raise ServiceError(f"{shown}: {detail}") from error
-    ids = f": {', '.join(problem.query_ids)}" if problem.query_ids else ""
-    raise RequestRefused(f"{shown}: {problem.detail}{ids}", problem.type.rpartition("/")[2])
+    raise RequestRefused(f"{shown}: {problem.text}", problem.kind)

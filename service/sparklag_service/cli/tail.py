@@ -10,6 +10,7 @@ import typer
 
 from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords, shown
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
@@ -19,7 +20,6 @@ from sparklag_schemas.query_ids import ids_with_prefix
 from sparklag_service.cli.terminal import BootstrapServers, Config, Json, ascii_json, kafka_settings
 from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
-from sparklag_service.intakes.contract_records import ContractRecords, shown
 
 
 def tail(

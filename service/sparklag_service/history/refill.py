@@ -15,13 +15,14 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.history.history import History
 from sparklag_service.history.rows import Totals, row_of
-from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
+from sparklag_service.intakes.reading import read_with_retry
 from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)

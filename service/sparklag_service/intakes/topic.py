@@ -14,6 +14,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.errors import WrongPlace
@@ -25,7 +26,7 @@ from sparklag_schemas.topics import partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes import Delivery, RebalanceHandler
-from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
+from sparklag_service.intakes.reading import read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS = 500

@@ -12,8 +12,9 @@ from sparklag_schemas import LagEvent, MirrorSettings, Offsets
 from sparklag_schemas.enumerations import traits_of
 from sparklag_schemas.name_patterns import NamePatterns
 from sparklag_schemas.printable import first_few, printable
+from sparklag_schemas.query_names import is_live
 from sparklag_service.tracking.query_state import QueryState
-from sparklag_service.view.view import View, is_live
+from sparklag_service.view.view import View
 
 _CACHED: Final = 16_384
 _MAX_SHOWN: Final = 100

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_offsets.store.stores import open_store
 from sparklag_offsets.store.writer import StoreWriter
@@ -24,7 +25,7 @@ from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_together
 from sparklag_service.counters import Counters
-from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry
+from sparklag_service.intakes.reading import read_with_retry
 
 _log = logging.getLogger(__name__)
 _POLL_MS: Final = 500

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
+from sparklag_schemas.query_names import ambiguity
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.health import failing
 from sparklag_service.rest.problems import Problem
@@ -27,12 +28,11 @@ def the_one(backend: Backend, request: Request, entries: Sequence[Entry], wanted
         return entries[0]
     if not entries:
         raise _unknown(failing(backend, request), wanted)
-    have = "live queries have the name" if entries[0].event.query == wanted else "ids begin with"
     raise Problem(
         409,
         "ambiguous-query-name",
         "More than one query has this name",
-        f"{len(entries)} {have} {wanted!r}: request one of them by its id",
+        ambiguity(wanted, [entry.event for entry in entries]),
         query_ids=[entry.event.query_id for entry in entries],
     )
 

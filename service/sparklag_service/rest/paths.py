@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
-
-def path_segment(name: str) -> str:
-    """`name` as a segment of a path. `.` and `..` are encoded too: as they are, a client takes them
-    for steps in the path."""
-    return (
-        name.replace(".", "%2E")
-        if name in (".", "..")
-        else quote(name, "", errors="surrogateescape")
-    )
+from sparklag_schemas.rest_interface import path_segment
 
 
 def path_by_segments(scope: Scope) -> str:

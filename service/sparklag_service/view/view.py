@@ -10,6 +10,7 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.codec import encode
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.query_ids import ids_with_prefix
+from sparklag_schemas.query_names import has_ended, is_live, name_meaning
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.evaluation.evaluator import without_numbers
 
@@ -69,7 +70,8 @@ class View:
         by_id = self._entries.get(wanted)
         if by_id is not None:
             return [by_id]
-        return _meant(self.named(wanted)) or self.with_prefix(wanted)
+        meant = name_meaning(entry.event for entry in self.named(wanted))
+        return [self._entries[event.query_id] for event in meant] or self.with_prefix(wanted)
 
     def named(self, name: str) -> list[Entry]:
         """All queries of that name, by id."""
@@ -162,14 +164,14 @@ class View:
 
     def _meaning(self, cluster: str, name: str) -> LagEvent | None:
         if (cluster, name) not in self._meant:
-            entries = [
-                entry
+            meant = name_meaning(
+                entry.event
                 for entry in self.named(name)
                 if entry.event.cluster == cluster and entry.event.run_id is not None
-            ]
-            if not entries:
+            )
+            if not meant:
                 return None
-            self._meant[cluster, name] = _meant(entries)[0].event
+            self._meant[cluster, name] = meant[0]
         return self._meant[cluster, name]
 
     def _outdate_meaning(self, event: LagEvent, name: str) -> None:
@@ -180,12 +182,6 @@ class View:
             del self._meant[event.cluster, name]
 
 
-def _meant(entries: list[Entry]) -> list[Entry]:
-    """Those of one name that are live; if none is, the newest."""
-    live = [entry for entry in entries if is_live(entry.event)]
-    return live or sorted(entries, key=lambda entry: entry.event.observed_at)[-1:]
-
-
 def _is_newer(event: LagEvent, other: LagEvent) -> bool:
     return event.observed_at > other.observed_at
 
@@ -194,13 +190,3 @@ def is_forgettable(event: LagEvent) -> bool:
     """Whether nothing speaks of the query any more: no driver does; without one, neither its
     checkpoint nor its group can be read."""
     return not is_live(event) if event.run_id is not None else event.status == "UNKNOWN"
-
-
-def is_live(event: LagEvent) -> bool:
-    """Whether its driver speaks of it still: it has not ended, is not dead, and observes it."""
-    return not has_ended(event.status) and event.driver_end != "closed"
-
-
-def has_ended(status: str) -> bool:
-    """Whether the query's driver has ended, or is dead."""
-    return status in ("FINISHED", "FAILED", "STOP")

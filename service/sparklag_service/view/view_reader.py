@@ -1,8 +1,5 @@
-"""Reads `consumer-lag` into the view: every instance reads every partition, without a group.
-
-Every query is published again at each heartbeat, so the last minute before the log end holds them
-all, and a new instance reads no more than that. The log end may be a day old.
-"""
+"""Reads `consumer-lag` into the view: every instance reads every partition, without a group,
+from the last minute before its end on (see RecentRecords)."""
 
 from __future__ import annotations
 
@@ -13,23 +10,21 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.consumer import ContractConsumer
+from sparklag_kafka.clients.contract_records import ContractRecords, shown
+from sparklag_kafka.clients.recent_records import RecentRecords
 from sparklag_schemas import LagEvent, ResolvedSettings
 from sparklag_schemas.errors import OverLimit, WrongPlace
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.intakes.contract_records import ContractRecords, read_with_retry, shown
+from sparklag_service.intakes.reading import read_with_retry
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 
 _POLL_MS = 500
 _MOST_RECORDS = 1_000
 _POLL_POSITION_S = 0.02
-_LAST_RECORD_TIMEOUT_MS = 5_000
-_HEARTBEATS_READ_BACK = 6
-_STEPS_BACK = 26
-"""At most, of a heartbeat each: there may be outages between them, with few events after each."""
 
 
 class ViewReader:
@@ -95,7 +90,7 @@ class ViewReader:
         try:
             await consumer.start()
             ends = await consumer.end_offsets(consumer.assignment())
-            missing = await self._seek_to_last_minute(consumer, ends)
+            missing = await RecentRecords(consumer, self._settings.heartbeat_s).seek(ends)
             self.feed.begin(
                 {p.partition: await consumer.position(p) for p in ends},
                 {p.partition: end for p, end in ends.items()},
@@ -119,61 +114,6 @@ class ViewReader:
             self._taking = False
             self._consumer = None
             await consumer.stop()
-
-    async def _seek_to_last_minute(
-        self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Seek in each partition; where it ends, of those that hold anything to read.
-
-        Time in which nothing was published does not count: queries from before an outage were
-        perhaps not published after it.
-        """
-        begins = await consumer.beginning_offsets(list(ends))
-        filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
-        back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._settings.heartbeat_s) * 1000)
-        step_ms = back_ms // _HEARTBEATS_READ_BACK
-        starts, published_ms = dict(ends), dict.fromkeys(filled, 0)
-        starts_ms: dict[TopicPartition, int] = {}
-        for _ in range(_STEPS_BACK):
-            before = {
-                p: starts[p] - 1
-                for p in filled
-                if starts[p] > begins[p] and published_ms[p] < back_ms
-            }
-            times_ms = await self._times(consumer, before)
-            firsts = await consumer.offsets_for_times(
-                {p: max(0, time_ms - step_ms) for p, time_ms in times_ms.items()}
-            )
-            for p, offset in before.items():
-                first = firsts.get(p)
-                if first is None:
-                    # Without a timestamp it is read from its beginning: slower, not wrong.
-                    starts[p] = begins[p]
-                    continue
-                newest_ms = starts_ms.get(p, times_ms[p])
-                if newest_ms - times_ms[p] > step_ms:
-                    newest_ms = times_ms[p]
-                published_ms[p] += max(0, newest_ms - first.timestamp)
-                starts[p], starts_ms[p] = min(offset, first.offset), first.timestamp
-        for partition, start in starts.items():
-            consumer.seek(partition, start)
-        return filled
-
-    async def _times(
-        self, consumer: AIOKafkaConsumer, filled: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """The timestamp of the record at each offset."""
-        for partition, offset in filled.items():
-            consumer.seek(partition, offset)
-        times: dict[TopicPartition, int] = {}
-        now_ms = epoch_ms()
-        deadline = asyncio.get_running_loop().time() + _LAST_RECORD_TIMEOUT_MS / 1000
-        while filled and len(times) < len(filled) and asyncio.get_running_loop().time() < deadline:
-            batches = await consumer.getmany(*filled, timeout_ms=_POLL_MS)
-            for partition, records in batches.items():
-                # A producer may write any timestamp: one in the future would hide all before it.
-                times[partition] = min(records[0].timestamp, now_ms)
-        return times
 
     def _catch_up(self, missing: dict[TopicPartition, int]) -> None:
         # That the topic can be described does not mean that it can be read.

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from sparklag_schemas import Settings, encode
+from sparklag_schemas.rest_interface import path_segment
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.rest.app import create_app
-from sparklag_service.rest.paths import path_segment
 from sparklag_service.view.view import Entry
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import complete_pipeline_of

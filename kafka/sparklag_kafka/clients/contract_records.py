@@ -1,30 +1,22 @@
-"""Reading sparklag's topics, whatever is written there and however long Kafka is away."""
+"""Records of sparklag's topics, decoded, whatever is written there."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, Generic, Protocol, TypeVar
 
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_kafka.clients.client_options import explain_error
-from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, Settings, encode
+from sparklag_schemas import ContractError, LagEvent, Settings, encode
 from sparklag_schemas.bounds import MAX_NAME
-from sparklag_schemas.errors import RegistryError, WrongPlace
+from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats, as_json
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.chunks import by_size
 from sparklag_schemas.signatures import Signatures
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.counters import Counters, Refusals
-from sparklag_service.errors import ReadingInterrupted
 
-_log = logging.getLogger(__name__)
-_RETRY_S = 2.0
 _CHUNK_BYTES = 256 * 1024
 _LOG_APPEND_TIME: Final = 1
 _MAX_KEY_BYTES: Final = 4 * MAX_NAME
@@ -33,8 +25,15 @@ _MAX_KEY_BYTES: Final = 4 * MAX_NAME
 Message = TypeVar("Message")
 
 
+class Refusals(Protocol):
+    """Takes the messages that break the contract."""
+
+    def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
+        """`kind`: see ContractError. `what`: which message, and why."""
+
+
 class ContractRecords(Generic[Message]):
-    """Decodes the records of one topic. Those that break the contract are refused: see Refusals."""
+    """Decodes the records of one topic. Those that break the contract go to `refusals`."""
 
     def __init__(
         self,
@@ -126,23 +125,3 @@ def _written_at_ms(record: ConsumerRecord) -> int:
 def _query_of(record: ConsumerRecord) -> str | None:
     key = record.key
     return None if key is None or len(key) > _MAX_KEY_BYTES else key.decode(errors="replace")
-
-
-async def read_with_retry(
-    read: Callable[[], Awaitable[None]],
-    topic: str,
-    settings: ResolvedSettings,
-    counters: Counters,
-    on_failure: Callable[[str], None],
-) -> None:
-    """Call `read` again whenever Kafka fails, until cancelled. `on_failure` takes the reason."""
-    while True:
-        try:
-            await read()
-        except (*KAFKA_FAILURES, RegistryError, ReadingInterrupted) as error:
-            counters.reads_failed += 1
-            cause = await explain_error(error, settings.access)
-            reason = f"cannot read topic {topic}: {cause}"
-            on_failure(reason)
-            _log.warning("%s; trying again", reason)
-        await asyncio.sleep(_RETRY_S)

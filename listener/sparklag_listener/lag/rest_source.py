@@ -1,0 +1,100 @@
+"""Requests lag from a service, over its REST interface, with the standard library alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
+from sparklag_listener.lag.source import await_within, not_found
+from sparklag_schemas import ContractError, LagEvent, decode_lag_event
+from sparklag_schemas.codec import MAX_MESSAGE_BYTES, NOT_JSON
+from sparklag_schemas.printable import printable
+from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.rest_interface import ReceivedProblem, path_segment
+
+_CHUNK_BYTES: Final = 256 * 1024
+
+
+class RestSource:
+    """Follows no redirect and takes no proxy: the service is where the setting says."""
+
+    def __init__(self, service_url: str) -> None:
+        """As setting `service_url` takes it."""
+        self._url = urlsplit(service_url)
+        self._shown = f"the service at {shown_url(service_url)}"
+
+    def find(self, query: str, timeout_s: float) -> LagEvent:
+        """See LagSource."""
+        return self._within(timeout_s, [query])[0]
+
+    def newest(self, query_ids: Collection[str], timeout_s: float) -> list[LagEvent]:
+        """See LagSource."""
+        return self._within(timeout_s, query_ids, is_missing_allowed=True)
+
+    def _within(
+        self, timeout_s: float, queries: Collection[str], *, is_missing_allowed: bool = False
+    ) -> list[LagEvent]:
+        deadline_s = time.monotonic() + timeout_s
+
+        def request_all() -> list[LagEvent]:
+            return list(self._events(queries, deadline_s, is_missing_allowed))
+
+        # In a thread: to resolve a host name may take longer than any timeout of a socket.
+        return await_within(timeout_s, asyncio.to_thread(request_all), self._shown)
+
+    def _events(
+        self, queries: Collection[str], deadline_s: float, is_missing_allowed: bool
+    ) -> Iterator[LagEvent]:
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        timeout_s = max(0.1, deadline_s - time.monotonic())
+        host, port = self._url.hostname or "", self._url.port
+        with closing(kind(host, port, timeout=timeout_s)) as connection:
+            for query in queries:
+                try:
+                    yield self._event(connection, query, deadline_s)
+                except QueryNotFound:
+                    if not is_missing_allowed:
+                        raise
+
+    def _event(self, connection: HTTPConnection, query: str, deadline_s: float) -> LagEvent:
+        try:
+            path = f"{self._url.path.rstrip('/')}/lag/{path_segment(query)}"
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            body = b""
+            while chunk := response.read(_CHUNK_BYTES):
+                body += chunk
+                if len(body) > MAX_MESSAGE_BYTES or time.monotonic() > deadline_s:
+                    raise LagUnavailable(f"{self._shown} sends too much, or too slowly")
+        except (OSError, HTTPException) as error:
+            cause = printable(str(error) or type(error).__name__, 300)
+            raise LagUnavailable(f"{self._shown} does not answer: {cause}") from error
+        if response.status == 200:
+            try:
+                return decode_lag_event(body)
+            except ContractError as error:
+                raise LagUnavailable(f"{self._shown} sends no lag event: {error}") from error
+        raise self._refusal(query, response.status, body)
+
+    def _refusal(self, query: str, status: int, body: bytes) -> Exception:
+        try:
+            problem = msgspec.json.decode(body, type=ReceivedProblem)
+        except NOT_JSON:
+            return LagUnavailable(
+                f"{self._shown} answers with status {status}: is this a sparklag service"
+                " (setting service_url)?"
+            )
+        if problem.kind == "unknown-query":
+            return not_found(query)
+        text = printable(problem.text, 1_000)
+        if problem.kind == "ambiguous-query-name":
+            return AmbiguousQueryName(text)
+        return LagUnavailable(f"{self._shown}: {text}")
