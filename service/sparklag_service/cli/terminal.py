@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,13 @@ from rich.table import Table
 from sparklag_schemas import ResolvedSettings, load_settings
 from sparklag_schemas.printable import printable
 
+
+def _refuse_nan(seconds: float) -> float:
+    if isnan(seconds):  # no bound refuses it
+        raise typer.BadParameter("it takes a number of seconds")
+    return seconds
+
+
 Config = Annotated[
     Path | None, typer.Option("--config", help="Settings file. [default: sparklag.toml, if there]")
 ]
@@ -25,6 +33,12 @@ BootstrapServers = Annotated[
 Url = Annotated[
     str,
     typer.Option("--url", envvar="SPARKLAG_URL", help="A running service."),
+]
+Interval = Annotated[
+    float,
+    typer.Option(
+        min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests, 0.5 to 3,600."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")]
 
@@ -47,7 +61,9 @@ def table(headings: Iterable[str], *, left: Iterable[str] = ("topic", "")) -> Ta
     """Without borders; columns are aligned right, but those in `left`."""
     plain = Table(box=None, pad_edge=False)
     for heading in headings:
-        plain.add_column(heading, justify="left" if heading in left else "right")
+        is_text = heading in left
+        # Where the terminal is too narrow texts are wrapped, and numbers are not.
+        plain.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
     return plain
 
 
