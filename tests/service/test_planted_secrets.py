@@ -171,7 +171,7 @@ async def outputs(pipeline: Pipeline, port: int, queries: Sequence[str]) -> list
     for query in queries:
         entry = pipeline.view.get(query)
         assert entry is not None
-        shown += [entry.document.decode(), str(lag._headline(entry.event, epoch_ms()))]
+        shown += [entry.document.decode(), str(lag.headline(entry.event, epoch_ms()))]
     return shown
 
 

@@ -48,7 +48,7 @@ class TopApp(App[None]):
     ]
 
     def __init__(self, url: str, interval_s: float) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True)  # the terminal's own colours, or none with NO_COLOR
         self.state = State(url, interval_s)
         self._wake = asyncio.Event()
 
@@ -58,7 +58,7 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to poll."""
-        self.theme = "ansi-dark"  # the terminal's own colours, whichever they are
+        self.theme = "ansi-dark"
         self.run_worker(self._poll())
         self.set_interval(_TICK_S, self._show)
 

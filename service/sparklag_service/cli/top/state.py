@@ -53,6 +53,8 @@ class State:
 
     def totals(self) -> Text:
         """Queries by status, records behind, the oldest unprocessed record."""
+        if self.fleet.read_at_ms is None:
+            return Text("no response yet")
         totals = totals_of(list(self.fleet.queries.values()))
         text = Text(f"{totals.queries:,} {'query' if totals.queries == 1 else 'queries'}")
         for status, count in totals.statuses:

@@ -87,8 +87,8 @@ class QueryTable(ScrollView, can_focus=True):
         self._widths = {
             each: max(width, self._widths.get(each, 0)) for each, width in widths.items()
         }
-        self._columns = placed_columns(self.size.width, self._widths)
-        self.virtual_size = Size(self.size.width, len(queries))
+        self._columns = placed_columns(self._row_width, self._widths)
+        self.virtual_size = Size(self._row_width, len(queries))
         ids = [query.query_id for query in queries]
         if self._followed is None:
             self._cursor = 0
@@ -140,6 +140,11 @@ class QueryTable(ScrollView, can_focus=True):
         if self.selected is not None:
             self.post_message(self.Opened(self.selected))
 
+    @property
+    def _row_width(self) -> int:
+        has_scrollbar = len(self._queries) > self.size.height
+        return self.size.width - (self.styles.scrollbar_size_vertical if has_scrollbar else 0)
+
     def _select(self, row: int) -> None:
         if not self._queries:
             return
@@ -165,7 +170,7 @@ class QueryTable(ScrollView, can_focus=True):
         self._lines = lines
 
     def _line(self, row: int) -> Strip:
-        width = self.size.width
+        width = self._row_width
         if row >= len(self._queries):
             return Strip.blank(width, self.rich_style)
         query, is_selected = self._queries[row], row == self._cursor
