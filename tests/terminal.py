@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -11,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.debian_packages import library_path, unpacked_packages, with_libraries
+from tests.processes import descendants
 from tests.waiting import DEADLINE_S, wait_for
 
-_COMMAND_S: Final = 60.0
-_WITHOUT_COLOURS: Final = ("-u", "-f", "/dev/null")
+_OPTIONS: Final = ("-u", "-f", "/dev/null")
+"""UTF-8, and no settings of whoever runs the tests."""
 
 
 class Terminal:
@@ -79,6 +81,12 @@ class Terminal:
             raise AssertionError(f"{error}\n{seen}") from None
         return seen
 
+    def signal(self, number: int) -> None:
+        """To the command, and not to the shell that runs it."""
+        (shell,) = self._run("list-panes", "-F", "#{pane_pid}").split()
+        (command,) = descendants(int(shell))
+        os.kill(command, number)
+
     def exit_code(self) -> int:
         """Of the command, once it has ended."""
         wait_for(
@@ -90,7 +98,7 @@ class Terminal:
     def _run(self, *arguments: str) -> str:
         socket = str(Path(self._folder.name) / "socket")
         done = subprocess.run(
-            [self._tmux, *_WITHOUT_COLOURS, "-S", socket, *arguments],
+            [self._tmux, *_OPTIONS, "-S", socket, *arguments],
             env=with_libraries(self._libraries),
             capture_output=True,
             text=True,

@@ -61,9 +61,7 @@ def table(headings: Iterable[str], *, left: Iterable[str] = ("topic", "")) -> Ta
     """Without borders; columns are aligned right, but those in `left`."""
     plain = Table(box=None, pad_edge=False)
     for heading in headings:
-        is_text = heading in left
-        # Where the terminal is too narrow texts are wrapped, and numbers are not.
-        plain.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+        plain.add_column(heading, justify="left" if heading in left else "right")
     return plain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -87,9 +87,15 @@ class TopApp(App[None]):
         """End with that exit code."""
         self.exit(return_code=return_code)
 
+    @property
+    def _front_screen(self) -> Screen[Any] | None:
+        """None: the application ends, and its screens are closed before the poll is cancelled."""
+        return self.screen_stack[-1] if self.screen_stack else None
+
     def _show(self) -> None:
-        if isinstance(self.screen, LiveScreen):
-            self.screen.show(epoch_ms())
+        screen = self._front_screen
+        if isinstance(screen, LiveScreen):
+            screen.show(epoch_ms())
 
     async def _poll(self) -> None:
         """Read what is due, one after the other: a slow service has one request of these."""
@@ -143,6 +149,9 @@ class TopApp(App[None]):
             self.state.fleet.load_history(query_id, points)
 
     def _visible_ids(self) -> list[str]:
-        if isinstance(self.screen, QueryScreen):
-            return [self.screen.summary.query_id]
-        return [each for table in self.screen.query(QueryTable) for each in table.visible_ids]
+        screen = self._front_screen
+        if isinstance(screen, QueryScreen):
+            return [screen.summary.query_id]
+        if isinstance(screen, FleetScreen):
+            return screen.table.visible_ids
+        return []

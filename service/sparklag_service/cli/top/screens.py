@@ -52,6 +52,8 @@ class LiveScreen(Screen[None]):
     def __init__(self, state: State) -> None:
         super().__init__()
         self.state = state
+        # Widgets are attributes: a response may come while they are not mounted yet, or no more.
+        self._alarm = _text("alarm")
 
     def on_screen_resume(self) -> None:
         """Show what has changed while another screen was in front of it."""
@@ -63,9 +65,12 @@ class LiveScreen(Screen[None]):
 
     def show_alarm(self, text: str) -> None:
         """In a line that is there only when it has something to say."""
-        alarm = self.query_one("#alarm", Static)
-        alarm.update(Text(f"PAUSED  {text}" if self.state.is_paused else text))
-        alarm.display = bool(text) or self.state.is_paused
+        self._alarm.update(Text(f"PAUSED  {text}" if self.state.is_paused else text))
+        self._alarm.display = bool(text) or self.state.is_paused
+
+
+def _text(name: str) -> Static:
+    return Static(id=name, markup=False)
 
 
 class FilterInput(Input):
@@ -90,37 +95,44 @@ class FleetScreen(LiveScreen):
         Binding("r", "reverse", "Reverse"),
     ]
 
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.table = QueryTable(state.fleet.history)
+        self._title, self._totals, self._headings, self._sentence = map(
+            _text, ("title", "totals", "headings", "sentence")
+        )
+        self._filter = FilterInput()
+        self._filter.display = False
+
     def compose(self) -> ComposeResult:
         """See Screen."""
-        yield Static(id="title", markup=False)
-        yield Static(id="totals", markup=False)
-        yield Static(id="alarm", markup=False)
-        yield Static(id="headings", markup=False)
-        yield QueryTable(self.state.fleet.history)
-        yield Static(id="sentence", markup=False)
-        yield FilterInput()
+        yield self._title
+        yield self._totals
+        yield self._alarm
+        yield self._headings
+        yield self.table
+        yield self._sentence
+        yield self._filter
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Keys go to the table."""
-        self.query_one(Input).display = False
-        self.query_one(QueryTable).focus()
+        self.table.focus()
 
     def show(self, now_ms: int) -> None:
         """See LiveScreen."""
         queries = self.state.listed()
-        table = self.query_one(QueryTable)
-        table.show(queries, now_ms)
-        self.query_one("#title", Static).update(self.state.title(now_ms, len(queries)))
-        self.query_one("#totals", Static).update(self.state.totals())
-        self.query_one("#headings", Static).update(Text(table.headings()))
+        self.table.show(queries, now_ms)
+        self._title.update(self.state.title(now_ms, len(queries)))
+        self._totals.update(self.state.totals())
+        self._headings.update(Text(self.table.headings()))
         self.show_alarm(self.state.alarm(now_ms))
         self._show_sentence(now_ms)
 
     def _show_sentence(self, now_ms: int) -> None:
-        selected = self.query_one(QueryTable).selected
+        selected = self.table.selected
         text = self.state.placeholder() if selected is None else sentence(selected, now_ms)
-        self.query_one("#sentence", Static).update(Text(text))
+        self._sentence.update(Text(text))
 
     def on_query_table_moved(self) -> None:
         """Show the sentence of the query that is selected now."""
@@ -137,13 +149,12 @@ class FleetScreen(LiveScreen):
 
     def action_filter(self) -> None:
         """Ask for a text."""
-        field = self.query_one(Input)
-        field.display = True
-        field.focus()
+        self._filter.display = True
+        self._filter.focus()
 
     def action_clear_filter(self) -> None:
         """All queries again."""
-        self.query_one(Input).value = ""
+        self._filter.value = ""
         self._leave_input()
 
     def action_sort(self) -> None:
@@ -158,8 +169,8 @@ class FleetScreen(LiveScreen):
         self.show(epoch_ms())
 
     def _leave_input(self) -> None:
-        self.query_one(Input).display = False
-        self.query_one(QueryTable).focus()
+        self._filter.display = False
+        self.table.focus()
 
 
 class QueryScreen(LiveScreen):
@@ -174,6 +185,8 @@ class QueryScreen(LiveScreen):
     def __init__(self, state: State, summary: Summary) -> None:
         super().__init__(state)
         self.summary = summary
+        self._body = _text("body")
+        self._scroll = VerticalScroll(self._body)
         self.event: LagEvent | None = None
         """None: it is not read yet."""
         self.error: str | None = None
@@ -181,9 +194,8 @@ class QueryScreen(LiveScreen):
 
     def compose(self) -> ComposeResult:
         """See Screen."""
-        yield Static(id="alarm", markup=False)
-        with VerticalScroll():
-            yield Static(id="event", markup=False)
+        yield self._alarm
+        yield self._scroll
         yield Footer(compact=True)
 
     def show(self, now_ms: int) -> None:
@@ -192,7 +204,7 @@ class QueryScreen(LiveScreen):
         self.show_alarm(self.state.alarm(now_ms) or error)
         event = self.event
         if event is None:
-            self.query_one("#event", Static).update(Text(sentence(self.summary, now_ms)))
+            self._body.update(Text(sentence(self.summary, now_ms)))
             return
         history = self.state.fleet.history(event.query_id)
         partitions = lag.worst_first(event)
@@ -201,7 +213,7 @@ class QueryScreen(LiveScreen):
         if len(partitions) > _PARTITIONS:
             table.caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
             table.caption_justify = "left"
-        self.query_one("#event", Static).update(
+        self._body.update(
             Group(
                 lag.headline(event, now_ms),
                 lag.facts(event, now_ms),
@@ -212,7 +224,7 @@ class QueryScreen(LiveScreen):
 
     def action_scroll(self, lines: int) -> None:
         """So many lines down."""
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+        self._scroll.scroll_relative(y=lines, animate=False)
 
 
 class HelpScreen(ModalScreen[None]):
