@@ -53,7 +53,9 @@ def request(
     return response
 
 
-def get(url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]) -> _Document:
+def get(
+    url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]
+) -> _Document:
     """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
     return decoded(request("GET", url, path, parameters).content, body_type, url)
 

@@ -36,9 +36,7 @@ Url = Annotated[
 ]
 Interval = Annotated[
     float,
-    typer.Option(
-        min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests, 0.5 to 3,600."
-    ),
+    typer.Option(min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")]
 

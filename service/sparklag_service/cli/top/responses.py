@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from sparklag_schemas.bounds import Count, DurationS, EpochMs, Int64, Name, SignedRate, Text
-from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.enumerations import OpenActivity, OpenStatus
-from sparklag_schemas.printable import printable
 from sparklag_schemas.query_message import RunningBatch
-from sparklag_service.cli.requests import ServiceClient
-from sparklag_service.errors import ServiceError
+from sparklag_service.cli.requests import ServiceClient, decoded
 from sparklag_service.rest.paths import path_segment
 
 _PAGE: Final = "1000"
 """Queries in a response: the most that the service takes."""
-_Document = TypeVar("_Document", bound=Struct)
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -72,7 +68,7 @@ async def read_fleet(client: ServiceClient) -> LagPage:
     parameters = {"limit": _PAGE}
     queries: list[Summary] = []
     while True:
-        page = _decoded(await client.get("/lag", parameters), LagPage)
+        page = decoded(await client.get("/lag", parameters), LagPage, client.url)
         queries += page.queries
         if page.next_cursor is None:
             return msgspec.structs.replace(page, queries=queries)
@@ -83,13 +79,4 @@ async def read_history(client: ServiceClient, query_id: str, step_s: int) -> lis
     """The query's last hour, in steps of about `step_s`. Raises ServiceError."""
     path = f"/lag/{path_segment(query_id)}/history"
     content = await client.get(path, {"since": "1h", "step": f"{step_s}s"})
-    return _decoded(content, _HistoryPage).points
-
-
-def _decoded(content: bytes, kind: type[_Document]) -> _Document:
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except NOT_JSON as error:
-        raise ServiceError(
-            f"the response is not one of a sparklag service: {printable(str(error))}"
-        ) from error
+    return decoded(content, _HistoryPage, client.url).points

@@ -209,10 +209,10 @@ class QueryScreen(LiveScreen):
         history = self.state.fleet.history(event.query_id)
         partitions = lag.worst_first(event)
         hour = Text(f"\nlag in the last hour, up to {records(history.highest(now_ms))}\n")
-        table = lag.partition_table(partitions[:_PARTITIONS])
+        caption = None
         if len(partitions) > _PARTITIONS:
-            table.caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
-            table.caption_justify = "left"
+            caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
+        table = lag.partition_table(partitions[:_PARTITIONS], caption)
         self._body.update(
             Group(
                 lag.headline(event, now_ms),
