@@ -34,19 +34,16 @@ class Terminal:
     ) -> None:
         self._command = command
         self._size = ("-x", str(width), "-y", str(height))
-        self._environment = environment
+        self._environment = {"TERM": "screen-256color", **environment}
         self._tmux, self._libraries = _tmux()
         self._folder = TemporaryDirectory(prefix="sparklag-tmux-")
         self._exit_code = Path(self._folder.name) / "exit"
 
     def __enter__(self) -> Terminal:
-        variables = " ".join(
-            shlex.quote(f"{name}={value}") for name, value in self._environment.items()
-        )
-        script = (
-            f"env -i {variables} {shlex.join(self._command)};"
-            f" echo $? > {shlex.quote(str(self._exit_code))}; cat"
-        )
+        # tmux itself sets TERM.
+        term = shlex.quote(f"TERM={self._environment['TERM']}")
+        code = shlex.quote(str(self._exit_code))
+        script = f"env {term} {shlex.join(self._command)}; echo $? > {code}; cat"
         self._run("new-session", "-d", *self._size, script)
         return self
 
@@ -99,7 +96,7 @@ class Terminal:
         socket = str(Path(self._folder.name) / "socket")
         done = subprocess.run(
             [self._tmux, *_OPTIONS, "-S", socket, *arguments],
-            env=with_libraries(self._libraries),
+            env={**self._environment, **(with_libraries(self._libraries) or {})},
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

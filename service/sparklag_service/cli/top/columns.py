@@ -7,16 +7,15 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 
-from sparklag_schemas.formatting import MARKS, ago, catch_up, mark, oldest, records, span, trend
+from sparklag_schemas.formatting import Mark, ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
 from sparklag_service.cli.top.lag_history import STEP_S, LagHistory
 from sparklag_service.cli.top.responses import Summary
 
 TREND_STEPS: Final = 12
-MARK_SIGNS: Final = {"bad": "!!", "warn": "!", "ok": ""}
-"""Beside the colour: a terminal may have none."""
+MARK_SIGNS: Final[dict[Mark, str]] = {"bad": "!!", "warn": "!", "ok": ""}
+"""The worst first. Beside the colour: a terminal may have none."""
 
-_MAX_NAME: Final = 40
 _READABLE_REASON: Final = 30
 _GAP: Final = 1
 SELECTION_WIDTH: Final = 4
@@ -78,6 +77,8 @@ COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH
 """By importance: the last ones are left out first."""
 _LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
 """Cells that a longer text is shortened to before a column is left out."""
+_GROWTH: Final = ((NAME, 24), (REASON, _READABLE_REASON), (NAME, 40))
+"""What the rest of the width goes to, in turn."""
 
 
 def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
@@ -95,7 +96,7 @@ def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
 def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Placed]:
     """The columns that fit beside each other, by importance, from left to right.
 
-    Numbers get the width they need; the rest goes to the names, then to the reason.
+    Numbers get the width they need; the rest goes to the names and the reason.
     """
     least = {column: min(width, _LEAST.get(column, width)) for column, width in widths.items()}
     free = total_width - SELECTION_WIDTH + _GAP
@@ -108,7 +109,7 @@ def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Place
         shown[column] = least[column]
         free -= least[column] + _GAP
     free = max(0, free)
-    for column, most in ((NAME, _MAX_NAME), (REASON, total_width)):
+    for column, most in (*_GROWTH, (REASON, total_width)):
         if column in shown:
             more = min(free, min(widths[column], most) - shown[column])
             shown[column] += more
@@ -117,6 +118,12 @@ def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Place
 
 
 _Key = tuple[object, ...]
+_MARKS: Final = list(MARK_SIGNS)
+
+
+def severity(status: str) -> int:
+    """0 is the worst."""
+    return _MARKS.index(mark(status))
 
 
 def _unknown_first(value: float | None) -> tuple[bool, float]:
@@ -147,7 +154,7 @@ def _headroom_key(query: Summary) -> _Key:
 
 ORDERS: Final[dict[str, Callable[[Summary], _Key]]] = {
     "worst": lambda query: (
-        MARKS.index(mark(query.status)),
+        severity(query.status),
         *_oldest_key(query),
         *_lag_key(query),
     ),

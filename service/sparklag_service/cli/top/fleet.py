@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparklag_schemas.formatting import MARKS, mark
-from sparklag_service.cli.top.columns import ORDERS
+from sparklag_service.cli.top.columns import ORDERS, severity
 from sparklag_service.cli.top.lag_history import LagHistory
 from sparklag_service.cli.top.responses import LagPage, LagPoint, Summary
 
@@ -54,11 +53,12 @@ class Totals(NamedTuple):
 def totals_of(queries: Sequence[Summary]) -> Totals:
     """Their totals."""
     lags = [query.total_lag for query in queries if query.total_lag is not None]
-    ages_s = [query.max_time_lag_s for query in queries if query.max_time_lag_s is not None]
+    lagging = [query for query in queries if query.total_lag != 0]
+    ages_s = [query.max_time_lag_s for query in lagging if query.max_time_lag_s is not None]
     counts = Counter(query.status for query in queries)
     return Totals(
         len(queries),
-        sorted(counts.items(), key=lambda pair: (MARKS.index(mark(pair[0])), pair[0])),
+        sorted(counts.items(), key=lambda pair: (severity(pair[0]), pair[0])),
         sum(lags) if lags else None,
         len(queries) - len(lags),
         max(ages_s, default=None),
