@@ -21,6 +21,8 @@ def main() -> None:
             f"sparklag: the command line needs {error.name}: pip install 'sparklag[service]'\n"
         )
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
     run()
 
 

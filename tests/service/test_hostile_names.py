@@ -61,7 +61,7 @@ each = pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 def test_on_a_terminal(name: str) -> None:
     event = hostile_event(name)
     screen = Console(file=StringIO(), width=200, highlight=False)
-    screen.print(lag.headline(event, epoch_ms()), lag._facts(event, epoch_ms()))
+    screen.print(lag.headline(event, epoch_ms()), lag.facts(event, epoch_ms()))
     screen.print(lag._table(event, None))
     assert isinstance(screen.file, StringIO)
     assert is_harmless(screen.file.getvalue())

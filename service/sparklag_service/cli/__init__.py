@@ -14,6 +14,7 @@ from sparklag_schemas import SparklagError
 from sparklag_schemas.printable import printable
 from sparklag_service import VERSION
 from sparklag_service.cli import checkpoint, lag, offsets, programs, setup, tail
+from sparklag_service.cli.top.command import top
 
 app = typer.Typer(
     name="sparklag",
@@ -29,6 +30,7 @@ app.command("report", context_settings=programs.PASS_ON)(programs.report)
 app.command("lag")(lag.lag)
 app.command("queries")(lag.queries)
 app.command("forget")(lag.forget)
+app.command("top")(top)
 app.command("tail")(tail.tail)
 app.command("checkpoint")(checkpoint.checkpoint)
 app.command("check")(setup.check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isnan
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from sparklag_schemas import LagEvent, decode_lag_event
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag, decode_lag_event
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
 from sparklag_schemas.rest_interface import path_segment
@@ -18,6 +19,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import get, request
 from sparklag_service.cli.terminal import (
     DEFAULT_URL,
+    Interval,
     Json,
     Url,
     ascii_json,
@@ -26,6 +28,7 @@ from sparklag_service.cli.terminal import (
     print_json,
     table,
 )
+from sparklag_service.cli.watch import Read, Reading, print_changes, refresh_in_place
 from sparklag_service.errors import RequestRefused
 from sparklag_service.view import lag_text
 
@@ -57,6 +60,10 @@ def lag(
     every_partition: Annotated[
         bool, typer.Option("--all", help=f"Every partition, not the {_SHOWN} that lag most.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again when it changes, until Ctrl-C.")
+    ] = False,
+    interval: Interval = 2.0,
     json: Json = False,
 ) -> None:
     """Show how far behind a query is, whether that gets better, and why.
@@ -64,16 +71,25 @@ def lag(
     As a probe, with --max-lag or --max-age: exit code 0 when it is within both, 1 when it is not
     or that is unknown, as when it was measured more than a minute ago (one line on standard error
     says which), 2 when there is no result: no service, no such query, a wrong option.
+
+    With --watch it waits for a service that goes away, and --interval counts. A terminal has the
+    newest lag in place; otherwise each change is a block of text, or with --json a line. --watch is
+    no probe: it takes neither --max-lag nor --max-age.
     """
     if max_age is not None and isnan(max_age):
         # No age is higher than that: the probe would always succeed.
         raise typer.BadParameter("it takes a number of seconds", param_hint="--max-age")
+    most = None if every_partition else _SHOWN
+    if watch:
+        if max_lag is not None or max_age is not None:
+            raise typer.BadParameter("it takes no --max-lag or --max-age", param_hint="--watch")
+        _watch(lambda: _get_lag(url, query), interval, most, json)
+        return
     event, document = _get_lag(url, query)
     now_ms = epoch_ms()
     if json:
         typer.echo(ascii_json(document))
     else:
-        most = None if every_partition else _SHOWN
         console(wrap=True).print(render(event, now_ms, most))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
@@ -81,9 +97,23 @@ def lag(
         raise typer.Exit(1)
 
 
+def _watch(read: Read, interval_s: float, most: int | None, json: bool) -> None:
+    screen = console(wrap=True)
+    if json:
+        print_changes(read, interval_s, lambda reading: typer.echo(ascii_json(reading.document)))
+    elif screen.is_interactive:
+        refresh_in_place(read, interval_s, screen, lambda event: render(event, epoch_ms(), most))
+    else:
+        print_changes(
+            read,
+            interval_s,
+            lambda reading: screen.print(render(reading.event, epoch_ms(), most), ""),
+        )
+
+
 def render(event: LagEvent, now_ms: int, most: int | None = _SHOWN) -> Group:
     """The query's lag, the facts that explain it, and its partitions: `most` of them, or all."""
-    return Group(headline(event, now_ms), _facts(event, now_ms), _table(event, most))
+    return Group(headline(event, now_ms), facts(event, now_ms), _table(event, most))
 
 
 def headline(event: LagEvent, now_ms: int) -> str:
@@ -93,22 +123,39 @@ def headline(event: LagEvent, now_ms: int) -> str:
     return f"[bold]{name}[/bold]  [{colour}]{status}[/{colour}]"
 
 
-def _facts(event: LagEvent, now_ms: int) -> Table:
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim")
-    facts.add_column()
+def facts(event: LagEvent, now_ms: int) -> Table:
+    """How far behind it is, how fast, and why."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(style="dim")
+    grid.add_column()
     for heading, text in lag_text.lines(event, now_ms):
-        facts.add_row(heading, escape(text))
-    return facts
+        grid.add_row(heading, escape(text))
+    return grid
 
 
 def _table(event: LagEvent, most: int | None) -> Table:
-    shown = table(("topic", "partition", "processed", "latest", "lag", "oldest", ""))
+    count = sum(len(topic.partitions) for topic in event.topics)
+    if most is None or count <= most:
+        return partition_table(
+            [(topic, each) for topic in event.topics for each in topic.partitions]
+        )
+    caption = f"{count - most:,} more partitions; all with --all"
+    return partition_table(worst_first(event)[:most], caption)
+
+
+def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
+    """Its partitions, those of unknown lag first: one of them may be the worst."""
     partitions = [(topic, each) for topic in event.topics for each in topic.partitions]
-    # Unknown lag first: it may be the worst.
-    worst = sorted(partitions, key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0)))
-    rows = partitions if most is None or len(partitions) <= most else worst[:most]
-    for topic, partition in rows:
+    return sorted(partitions, key=lambda pair: (pair[1].lag is not None, -(pair[1].lag or 0)))
+
+
+def partition_table(
+    partitions: Iterable[tuple[TopicLag, PartitionLag]], caption: str | None = None
+) -> Table:
+    """A row for each of them."""
+    shown = table(("topic", "partition", "processed", "latest", "lag", "oldest", ""))
+    shown.caption, shown.caption_justify = caption, "left"
+    for topic, partition in partitions:
         shown.add_row(
             escape(topic.topic),
             str(partition.partition),
@@ -118,9 +165,6 @@ def _table(event: LagEvent, most: int | None) -> Table:
             lag_text.oldest(partition),
             escape(partition.reason or ""),
         )
-    if len(rows) < len(partitions):
-        shown.caption = f"{len(partitions) - len(rows):,} more partitions; all with --all"
-        shown.caption_justify = "left"
     return shown
 
 
@@ -223,10 +267,10 @@ def forget(
     typer.echo(f"forgotten: {printable(query_id)}")
 
 
-def _get_lag(url: str, query: str) -> tuple[LagEvent, str]:
-    """A query's event, and the JSON it came as. Raises ServiceError."""
+def _get_lag(url: str, query: str) -> Reading:
+    """Raises ServiceError."""
     response = request("GET", url, f"/lag/{path_segment(query)}")
-    return decode_lag_event(response.content), response.text
+    return Reading(decode_lag_event(response.content), response.text)
 
 
 class _Page(msgspec.Struct):

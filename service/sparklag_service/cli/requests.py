@@ -8,48 +8,110 @@ from typing import Final, TypeVar
 import httpx
 import msgspec
 
+from sparklag_schemas.codec import NOT_JSON
 from sparklag_schemas.redaction import shown_url
 from sparklag_schemas.rest_interface import ReceivedProblem
 from sparklag_service.errors import RequestRefused, ServiceError
 
-_TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
+_Document = TypeVar("_Document")
 
-_Body = TypeVar("_Body")
 
+def base_url(url: str) -> str:
+    """The address of a service, with its path, to which the path of a request is appended.
 
-def get(url: str, path: str, parameters: Mapping[str, str], body_type: type[_Body]) -> _Body:
-    """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
-    response = request("GET", url, path, parameters)
+    Raises ServiceError.
+    """
+    expected = "expected http://host:port, or one with a path: http://host/path"
     try:
-        return msgspec.json.decode(response.content, type=body_type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ServiceError(f"{shown_url(url)}: {error}: is this a sparklag service?") from error
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        # Neither it nor the error is quoted: what looks like a port may be a password.
+        raise ServiceError(f"--url is no address of a service: {expected}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+        raise ServiceError(f"--url {shown_url(url)} is no address of a service: {expected}")
+    return url.rstrip("/#?")
 
 
 def request(
     method: str, url: str, path: str, parameters: Mapping[str, str] | None = None
 ) -> httpx.Response:
     """Its answer, where that is a success. Raises RequestRefused, or ServiceError for the rest."""
+    address = base_url(url) + path
+    try:
+        response = httpx.request(method, address, params=parameters, timeout=TIMEOUT_S)
+    except httpx.HTTPError as error:
+        raise unreachable(url, error) from error
+    require_success(response, url)
+    return response
+
+
+def get(
+    url: str, path: str, parameters: Mapping[str, str], body_type: type[_Document]
+) -> _Document:
+    """The body of the answer. Raises as `request` does, and where it is no `body_type`."""
+    return decoded(request("GET", url, path, parameters).content, body_type, url)
+
+
+class ServiceClient:
+    """GET requests on an event loop, over connections that are kept.
+
+    An async context manager: on exit they are closed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = httpx.AsyncClient(timeout=TIMEOUT_S)
+
+    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> bytes:
+        """The body of the answer. Raises as `request` does."""
+        address = base_url(self.url) + path
+        try:
+            response = await self._http.get(address, params=parameters)
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from error
+        require_success(response, self.url)
+        return response.content
+
+    async def __aenter__(self) -> ServiceClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+
+def unreachable(url: str, error: httpx.HTTPError) -> ServiceError:
+    """In one line, what failed."""
+    shown = shown_url(url)
+    if isinstance(error, httpx.TimeoutException):
+        return ServiceError(f"the service at {shown} did not answer in {TIMEOUT_S:g} s")
+    return ServiceError(
+        f"no service at {shown} ({error}): start one with `sparklag serve`, or say where with --url"
+    )
+
+
+def require_success(response: httpx.Response, url: str) -> None:
+    """Raises RequestRefused with the problem that the service answers, or ServiceError where it
+    answers none."""
+    if response.is_success:
+        return
     shown = shown_url(url)
     try:
-        response = httpx.request(
-            method, url.rstrip("/") + path, params=parameters, timeout=_TIMEOUT_S
-        )
-    except httpx.InvalidURL as error:
-        # Neither it nor the error is quoted: what looks like a port may be a password.
-        raise ServiceError("--url is no address of a service: expected http://host:port") from error
-    except httpx.TimeoutException as error:
-        raise ServiceError(f"the service at {shown} did not answer in {_TIMEOUT_S:g} s") from error
-    except httpx.HTTPError as error:
-        raise ServiceError(
-            f"no service at {shown} ({error}):"
-            " start one with `sparklag serve`, or say where with --url"
-        ) from error
-    if response.is_success:
-        return response
-    try:
         problem = msgspec.json.decode(response.content, type=ReceivedProblem)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         detail = f"status {response.status_code}: is this a sparklag service?"
         raise ServiceError(f"{shown}: {detail}") from error
     raise RequestRefused(f"{shown}: {problem.text}", problem.kind)
+
+
+def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _Document:
+    """The document in a successful answer. Raises ServiceError: another program answers there."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except NOT_JSON as error:
+        raise not_sparklag(url) from error
+
+
+def not_sparklag(url: str) -> ServiceError:
+    """Something answers at the URL, and not as a service does."""
+    return ServiceError(f"{shown_url(url)} answers as no sparklag service does: is --url right?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,13 @@ from rich.table import Table
 from sparklag_schemas import ResolvedSettings, load_settings
 from sparklag_schemas.printable import printable
 
+
+def _refuse_nan(seconds: float) -> float:
+    if isnan(seconds):  # no bound refuses it
+        raise typer.BadParameter("it takes a number of seconds")
+    return seconds
+
+
 Config = Annotated[
     Path | None, typer.Option("--config", help="Settings file. [default: sparklag.toml, if there]")
 ]
@@ -25,6 +33,10 @@ BootstrapServers = Annotated[
 Url = Annotated[
     str,
     typer.Option("--url", envvar="SPARKLAG_URL", help="A running service."),
+]
+Interval = Annotated[
+    float,
+    typer.Option(min=0.5, max=3_600, callback=_refuse_nan, help="Seconds between two requests."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")]
 

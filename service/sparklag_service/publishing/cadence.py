@@ -51,7 +51,7 @@ class Cadence:
             return True
         if event.cause != "refresh":
             since_s = now_s - self._last_observed_s.get(event.query_id, float("-inf"))
-        return since_s >= self._publish_interval_s and _changed(last.event, event)
+        return since_s >= self._publish_interval_s and has_changed(last.event, event)
 
     def published(self, event: LagEvent, now_s: float) -> None:
         """`event` is on its way."""
@@ -81,7 +81,7 @@ partition_changed: Final = _comparison(PartitionLag)
 _topic_changed: Final = _comparison(TopicLag, "partitions")
 
 
-def _changed(last: LagEvent, event: LagEvent) -> bool:
+def has_changed(last: LagEvent, event: LagEvent) -> bool:
     """Whether there is more to say than that time has passed: a record that waits grows older, and
     everybody can reckon that from `measured_at`."""
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from msgspec import Meta, Struct
 
@@ -70,7 +70,18 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
     return shown
 
 
-def status(event: LagEvent, now_ms: int) -> str:
+class _Judged(Protocol):
+    """A lag event, or its summary."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def status_since(self) -> int | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+def status(event: _Judged, now_ms: int) -> str:
     """The status, since when, and its reason."""
     since = ""
     if event.status != "OK" and event.status_since is not None:

@@ -1,0 +1,1 @@
+"""`sparklag top`: all queries live in a terminal. `app`, `screens` and `table` need Textual."""

@@ -1,0 +1,168 @@
+"""The columns of `top`: their texts, their orders, and which of them fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len
+
+from sparklag_schemas.formatting import Mark, ago, catch_up, mark, oldest, records, span, trend
+from sparklag_schemas.printable import printable
+from sparklag_service.cli.top.lag_history import STEP_S, LagHistory
+from sparklag_service.cli.top.responses import Summary
+
+TREND_STEPS: Final = 12
+MARK_SIGNS: Final[dict[Mark, str]] = {"bad": "!!", "warn": "!", "ok": ""}
+"""The worst first. Beside the colour: a terminal may have none."""
+
+_READABLE_REASON: Final = 30
+_GAP: Final = 1
+SELECTION_WIDTH: Final = 4
+"""Of the sign of the selected row, and that of its status, before the columns."""
+
+
+class Column(NamedTuple):
+    """`text` of a query, at a time in epoch milliseconds."""
+
+    heading: str
+    text: Callable[[Summary, LagHistory, int], str]
+    is_number: bool = True
+    """Aligned right, and never shortened."""
+
+
+class Placed(NamedTuple):
+    """A column that is shown, and its width in cells."""
+
+    column: Column
+    width: int
+
+
+def _running(query: Summary) -> str:
+    batch = query.running_batch
+    if batch is None:
+        return {"running": "runs", "waiting": "waits"}.get(query.activity or "", "")
+    text = span((batch.observed_at - batch.started_at) / 1000)
+    return f"{text}, {batch.tasks_done:,}/{batch.tasks_total:,}" if batch.tasks_total else text
+
+
+def _headroom(query: Summary) -> str:
+    if query.min_headroom_s is not None:
+        return span(query.min_headroom_s)
+    if query.min_headroom_records is not None:
+        return f"{query.min_headroom_records:,} rec"
+    return "" if query.total_lag == 0 else "unknown"
+
+
+NAME: Final = Column("query", lambda query, _, __: printable(query.display_name), False)
+STATUS: Final = Column("status", lambda query, _, __: printable(query.status), False)
+LAG: Final = Column("lag", lambda query, _, __: records(query.total_lag))
+OLDEST: Final = Column("oldest", lambda query, _, __: oldest(query.total_lag, query.max_time_lag_s))
+TREND: Final = Column(
+    f"lag, {TREND_STEPS * STEP_S // 60} min",
+    lambda _, history, now_ms: history.sparkline(now_ms, TREND_STEPS),
+)
+REASON: Final = Column("reason", lambda query, _, __: printable(query.reason or ""), False)
+CHANGE: Final = Column("change", lambda query, _, __: trend(query.lag_trend))
+CATCH_UP: Final = Column(
+    "caught up", lambda query, _, __: catch_up(query.catch_up_s, query.catch_up_reason)
+)
+HEADROOM: Final = Column("headroom", lambda query, _, __: _headroom(query))
+BATCH: Final = Column("batch", lambda query, _, __: _running(query))
+AGE: Final = Column("measured", lambda query, _, now_ms: ago(query.measured_at, now_ms))
+
+_SHOWN: Final = (NAME, STATUS, LAG, OLDEST, TREND, CHANGE, CATCH_UP, HEADROOM, BATCH, AGE, REASON)
+"""From left to right."""
+COLUMNS: Final = (NAME, STATUS, LAG, OLDEST, TREND, REASON, CATCH_UP, AGE, BATCH, HEADROOM, CHANGE)
+"""By importance: the last ones are left out first."""
+_LEAST: Final = {NAME: 16, STATUS: 9, REASON: 12}
+"""Cells that a longer text is shortened to before a column is left out."""
+_GROWTH: Final = ((NAME, 24), (REASON, _READABLE_REASON), (NAME, 40))
+"""What the rest of the width goes to, in turn."""
+
+
+def widths_of(queries: Sequence[Summary], now_ms: int) -> dict[Column, int]:
+    """Of each column, the cells of its heading or its longest text."""
+    no_history = LagHistory()
+    return {
+        column: max(
+            [len(column.heading)]
+            + [cell_len(column.text(query, no_history, now_ms)) for query in queries]
+        )
+        for column in COLUMNS
+    }
+
+
+def placed_columns(total_width: int, widths: Mapping[Column, int]) -> list[Placed]:
+    """The columns that fit beside each other, by importance, from left to right.
+
+    Numbers get the width they need; the rest goes to the names and the reason.
+    """
+    least = {column: min(width, _LEAST.get(column, width)) for column, width in widths.items()}
+    free = total_width - SELECTION_WIDTH + _GAP
+    shown: dict[Column, int] = {}
+    for column in COLUMNS:
+        # A reason that says something is worth more than the columns after it.
+        reserved = min(widths[REASON], _READABLE_REASON) - least[REASON] if REASON in shown else 0
+        if free - reserved < least[column] + _GAP and shown:
+            break
+        shown[column] = least[column]
+        free -= least[column] + _GAP
+    free = max(0, free)
+    for column, most in (*_GROWTH, (REASON, total_width)):
+        if column in shown:
+            more = min(free, min(widths[column], most) - shown[column])
+            shown[column] += more
+            free -= more
+    return [Placed(column, shown[column]) for column in _SHOWN if column in shown]
+
+
+_Key = tuple[object, ...]
+_MARKS: Final = list(MARK_SIGNS)
+
+
+def severity(status: str) -> int:
+    """0 is the worst."""
+    return _MARKS.index(mark(status))
+
+
+def _unknown_first(value: float | None) -> tuple[bool, float]:
+    """The highest first, and before it what is not known: it may be the worst."""
+    return (value is not None, -(value or 0))
+
+
+def _lag_key(query: Summary) -> _Key:
+    return _unknown_first(query.total_lag)
+
+
+def _oldest_key(query: Summary) -> _Key:
+    return _unknown_first(0 if query.total_lag == 0 else query.max_time_lag_s)
+
+
+def _catch_up_key(query: Summary) -> _Key:
+    return _unknown_first(0 if query.total_lag == 0 else query.catch_up_s)
+
+
+def _headroom_key(query: Summary) -> _Key:
+    """Unknown, then least first, then what retention does not approach, then without lag."""
+    if query.min_headroom_s is not None:
+        return (1, query.min_headroom_s)
+    if query.total_lag == 0:
+        return (3,)
+    return (0 if query.min_headroom_records is None else 2,)
+
+
+ORDERS: Final[dict[str, Callable[[Summary], _Key]]] = {
+    "worst": lambda query: (
+        severity(query.status),
+        *_oldest_key(query),
+        *_lag_key(query),
+    ),
+    "lag": _lag_key,
+    "oldest": _oldest_key,
+    "change": lambda query: _unknown_first(query.lag_trend),
+    "caught up": _catch_up_key,
+    "headroom": _headroom_key,
+    "query": lambda query: (query.display_name.casefold(),),
+}
+"""By name: that of the column, but for the first. The lowest key comes first."""

@@ -1,0 +1,241 @@
+"""The screens of `top`: all queries, one query, the help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from rich.console import Group
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Footer, Input, Static
+
+from sparklag_schemas import LagEvent
+from sparklag_schemas.formatting import records
+from sparklag_schemas.printable import printable
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.cli import lag
+from sparklag_service.cli.top.responses import Summary
+from sparklag_service.cli.top.state import State, sentence
+from sparklag_service.cli.top.table import QueryTable
+
+_PARTITIONS: Final = 200
+"""Rows of a query's table: laying out thousands takes longer than an interval."""
+_HELP: Final = """\
+↑ ↓ j k    select a query; also page up, page down, home, end, and the mouse
+enter      open the selected query: why it lags, its last hour, its partitions
+esc        go back, or clear the filter
+/          filter by a part of a name, id, status, topic or reason
+s          sort by the next of worst, lag, oldest, change, caught up, headroom,
+           query
+r          reverse the order
+p          pause: the numbers stay as they are
+q ctrl-c   quit
+
+!! !       somebody must act, should look at it
+oldest     age of the oldest record that the query has not processed
+lag        total, in records; in each of the last minutes, in proportion to the
+           highest (? it was unknown, blank: it was not measured)
+caught up  time until the lag is gone, at the present rates
+headroom   time until retention deletes records that are not processed
+batch      how long the present batch has run, its tasks done and in all
+measured   age of these numbers
+"""
+
+
+class LiveScreen(Screen[None]):
+    """A screen that shows the state anew each second."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+        # Widgets are attributes: a response may come while they are not mounted yet, or no more.
+        self._alarm = _text("alarm")
+
+    def on_screen_resume(self) -> None:
+        """Show what has changed while another screen was in front of it."""
+        self.show(epoch_ms())
+
+    def show(self, now_ms: int) -> None:
+        """Show the state at this time."""
+        raise NotImplementedError
+
+    def show_alarm(self, text: str) -> None:
+        """In a line that is there only when it has something to say."""
+        self._alarm.update(Text(f"PAUSED  {text}" if self.state.is_paused else text))
+        self._alarm.display = bool(text) or self.state.is_paused
+
+
+def _text(name: str) -> Static:
+    return Static(id=name, markup=False)
+
+
+class FilterInput(Input):
+    """Takes a part of a text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Keep", key_display="enter"),
+        Binding("escape", "screen.clear_filter", "Clear", key_display="esc"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(placeholder="a part of a name, id, status, topic or reason", compact=True)
+
+
+class FleetScreen(LiveScreen):
+    """All queries."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "clear_filter", show=False),
+        Binding("s", "sort", "Sort"),
+        Binding("r", "reverse", "Reverse"),
+    ]
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.table = QueryTable(state.fleet.history)
+        self._title, self._totals, self._headings, self._sentence = map(
+            _text, ("title", "totals", "headings", "sentence")
+        )
+        self._filter = FilterInput()
+        self._filter.display = False
+
+    def compose(self) -> ComposeResult:
+        """See Screen."""
+        yield self._title
+        yield self._totals
+        yield self._alarm
+        yield self._headings
+        yield self.table
+        yield self._sentence
+        yield self._filter
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Keys go to the table."""
+        self.table.focus()
+
+    def show(self, now_ms: int) -> None:
+        """See LiveScreen."""
+        queries = self.state.listed()
+        self.table.show(queries, now_ms)
+        self._title.update(self.state.title(now_ms, len(queries)))
+        self._totals.update(self.state.totals())
+        self._headings.update(Text(self.table.headings()))
+        self.show_alarm(self.state.alarm(now_ms))
+        self._show_sentence(now_ms)
+
+    def _show_sentence(self, now_ms: int) -> None:
+        selected = self.table.selected
+        text = self.state.placeholder() if selected is None else sentence(selected, now_ms)
+        self._sentence.update(Text(text))
+
+    def on_query_table_moved(self) -> None:
+        """Show the sentence of the query that is selected now."""
+        self._show_sentence(epoch_ms())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter as it is typed."""
+        self.state.listing = replace(self.state.listing, text=event.value)
+        self.show(epoch_ms())
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter, and select among the rest."""
+        self._leave_input()
+
+    def action_filter(self) -> None:
+        """Ask for a text."""
+        self._filter.display = True
+        self._filter.focus()
+
+    def action_clear_filter(self) -> None:
+        """All queries again."""
+        self._filter.value = ""
+        self._leave_input()
+
+    def action_sort(self) -> None:
+        """By the next column."""
+        self.state.next_order()
+        self.show(epoch_ms())
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        listing = self.state.listing
+        self.state.listing = replace(listing, is_reversed=not listing.is_reversed)
+        self.show(epoch_ms())
+
+    def _leave_input(self) -> None:
+        self._filter.display = False
+        self.table.focus()
+
+
+class QueryScreen(LiveScreen):
+    """One query: why it lags, its last hour, its partitions."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,backspace", "app.pop_screen", "Back", key_display="esc"),
+        Binding("up,k", "scroll(-1)", "Scroll", key_display="↑↓"),
+        Binding("down,j", "scroll(1)", show=False),
+    ]
+
+    def __init__(self, state: State, summary: Summary) -> None:
+        super().__init__(state)
+        self.summary = summary
+        self._body = _text("body")
+        self._scroll = VerticalScroll(self._body)
+        self.event: LagEvent | None = None
+        """None: it is not read yet."""
+        self.error: str | None = None
+        """Why it is not read anew."""
+
+    def compose(self) -> ComposeResult:
+        """See Screen."""
+        yield self._alarm
+        yield self._scroll
+        yield Footer(compact=True)
+
+    def show(self, now_ms: int) -> None:
+        """See LiveScreen."""
+        error = f"NO ANSWER: {printable(self.error)}" if self.error is not None else ""
+        self.show_alarm(self.state.alarm(now_ms) or error)
+        event = self.event
+        if event is None:
+            self._body.update(Text(sentence(self.summary, now_ms)))
+            return
+        history = self.state.fleet.history(event.query_id)
+        partitions = lag.worst_first(event)
+        hour = Text(f"\nlag in the last hour, up to {records(history.highest(now_ms))}\n")
+        caption = None
+        if len(partitions) > _PARTITIONS:
+            caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
+        table = lag.partition_table(partitions[:_PARTITIONS], caption)
+        self._body.update(
+            Group(
+                lag.headline(event, now_ms),
+                lag.facts(event, now_ms),
+                hour.append(history.sparkline(now_ms)).append("\n"),
+                table,
+            )
+        )
+
+    def action_scroll(self, lines: int) -> None:
+        """So many lines down."""
+        self._scroll.scroll_relative(y=lines, animate=False)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Keys and columns."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,enter", "dismiss", "Back", key_display="esc")
+    ]
+
+    def compose(self) -> ComposeResult:
+        """See Screen."""
+        with VerticalScroll():
+            yield Static(_HELP, markup=False)
+        yield Footer(compact=True)

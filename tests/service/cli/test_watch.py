@@ -1,0 +1,101 @@
+"""`sparklag lag --watch` where there is no terminal: what is printed, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from sparklag_schemas import LagEvent, encode
+from sparklag_service.cli.watch import Read, Reading, print_changes
+from sparklag_service.errors import ServiceError
+from tests.messages import lag_event
+from tests.service.cli.test_cli import environment, sparklag
+from tests.service.live.live_server import LiveServer
+
+EVENT = lag_event()
+LATER = replace(EVENT, measured_at=EVENT.measured_at + 10_000)
+"""Nothing has changed but the time."""
+STALLED = replace(LATER, status="STALL")
+
+
+def reads(*results: LagEvent | ServiceError) -> Read:
+    """These, one after the other; then Ctrl-C."""
+    left = iter(results)
+
+    def read() -> Reading:
+        result = next(left, None)
+        if result is None:
+            raise KeyboardInterrupt
+        if isinstance(result, ServiceError):
+            raise result
+        return Reading(result, encode(result).decode())
+
+    return read
+
+
+def shown(*results: LagEvent | ServiceError) -> list[LagEvent]:
+    """What is shown of these."""
+    events: list[LagEvent] = []
+    with pytest.raises(KeyboardInterrupt):
+        print_changes(reads(*results), 0, lambda reading: events.append(reading.event))
+    return events
+
+
+def test_each_change_is_shown_once() -> None:
+    assert shown(EVENT, EVENT, LATER, STALLED, STALLED, EVENT) == [EVENT, STALLED, EVENT]
+
+
+def test_a_service_that_goes_away_is_said_once_and_so_is_its_return(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away = ServiceError("no service\x1b[2J")
+    assert shown(EVENT, away, away, EVENT, STALLED) == [EVENT, STALLED]
+    assert capsys.readouterr().err.splitlines() == [
+        "sparklag: no answer, waiting: no service\\x1b[2J",
+        "sparklag: it answers again",
+    ]
+
+
+def test_a_first_request_that_fails_is_an_error() -> None:
+    with pytest.raises(ServiceError, match="no such query"):
+        print_changes(reads(ServiceError("no such query")), 0, lambda _: None)
+
+
+@pytest.mark.parametrize("option", ["--max-lag", "--max-age"])
+def test_a_probe_watches_nothing(option: str) -> None:
+    refused = sparklag("lag", "orders", "--watch", option, "5")
+    assert refused.returncode == 2
+    assert "it takes no --max-lag or --max-age" in refused.stderr
+
+
+@pytest.mark.parametrize("interval", ["0", "nan", "4000"])
+@pytest.mark.parametrize("command", [["top"], ["lag", "orders", "--watch"]])
+def test_an_interval_has_bounds(command: list[str], interval: str) -> None:
+    refused = sparklag(*command, "--interval", interval)
+    assert refused.returncode == 2
+    assert "--interval" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+async def test_a_pipe_has_a_line_of_json_for_each_change_until_ctrl_c(live: LiveServer) -> None:
+    live.show(EVENT)
+    arguments = ("lag", "orders", "--watch", "--json", "--interval", "0.5", "--url", live.url)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "sparklag_service",
+        *arguments,
+        env=environment(None),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.readline())["status"] == "OK"
+    live.show(STALLED)
+    assert json.loads(await process.stdout.readline())["status"] == "STALL"
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 130

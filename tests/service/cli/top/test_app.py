@@ -1,0 +1,349 @@
+"""The keys of `top`, and what it shows: on a service without Kafka, and on a fake one that is slow,
+away or not ready."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from sparklag_pipeline.broker.child_process import free_port
+from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.cli.top.app import TopApp
+from sparklag_service.cli.top.responses import LagPage
+from tests.http_server import HttpServer, QuietHandler
+from tests.messages import lag_event
+from tests.service.cli.top.summaries import page, summary
+from tests.service.live.live_server import LiveServer
+from tests.service.test_hostile_names import HOSTILE, hostile_event, is_harmless
+from tests.waiting import holds
+
+EIGHTY = (80, 24)
+WIDE = (200, 30)
+
+
+class Top:
+    """The application, and who looks at it and presses keys."""
+
+    def __init__(self, app: TopApp, pilot: Pilot[None]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person sees."""
+        strips = self.app.screen._compositor.render_strips(self.app.size)
+        return [strip.text.rstrip() for strip in strips]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def row(self, name: str) -> int:
+        """The line of a query in the table: its first, since the sentence names one too."""
+        return next(number for number, line in enumerate(self.lines) if f" {name} " in line)
+
+    async def shows(self, *texts: str) -> None:
+        await self.when(lambda: all(text in self.text for text in texts), f"it shows {texts}")
+
+    async def hides(self, text: str) -> None:
+        await self.when(lambda: text not in self.text, f"it does not show {text}")
+
+    async def when(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            await holds(condition, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text}") from None
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+
+@asynccontextmanager
+async def top(
+    url: str, size: tuple[int, int] = EIGHTY, interval_s: float = 0.5
+) -> AsyncIterator[Top]:
+    app = TopApp(url, interval_s)
+    async with app.run_test(size=size) as pilot:
+        yield Top(app, pilot)
+
+
+def event(name: str, **fields: Any) -> LagEvent:
+    now_ms = epoch_ms()
+    return lag_event(
+        **{"query_id": f"id-of-{name}", "query": name, "observed_at": now_ms, "measured_at": now_ms}
+        | fields
+    )
+
+
+STALLED = {
+    "status": "STALL",
+    "reason": "no batch has been completed for 12 min, usually one a second",
+}
+
+
+@pytest.fixture
+async def fleet(live: LiveServer) -> LiveServer:
+    """Three queries: healthy, warned and stalled."""
+    live.show(event("clicks", total_lag=7_000))
+    live.show(event("orders", status="WARN", reason="the lag grows", total_lag=300))
+    live.show(event("payments", **STALLED, total_lag=1_234_567))
+    return live
+
+
+async def test_the_worst_query_is_on_top_and_its_reason_is_shown_in_full(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("3 queries  1 STALL  1 WARN  1 OK", "1,241,867 records behind", "clicks")
+        rows = [screen.row(name) for name in ("payments", "orders", "clicks")]
+        assert rows == sorted(rows)
+        assert screen.lines[rows[0]].startswith(">!! payments")
+        assert screen.lines[rows[1]].startswith("  ! orders")
+        assert "1,234,567" in screen.lines[rows[0]]
+        assert STALLED["reason"] in " ".join(screen.text.split())
+
+
+async def test_the_keys_are_shown_at_the_bottom(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        keys = "↑↓ Select enter Open / Filter s Sort r Reverse p Pause ? Help q Quit"
+        await screen.when(lambda: screen.lines[-1] == keys, "the keys are in the last line")
+
+
+async def test_arrows_and_j_and_k_select(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        for keys, name in (
+            (["j"], "orders"),
+            (["down"], "clicks"),
+            (["k"], "orders"),
+            (["up", "up"], "payments"),
+            (["G"], "clicks"),
+            (["g"], "payments"),
+        ):
+            await screen.press(*keys)
+            await screen.when(
+                lambda name=name: screen.lines[screen.row(name)].startswith(">"),  # type: ignore[misc]
+                f"{name} is selected",
+            )
+
+
+async def test_the_selection_stays_on_its_query_when_the_order_changes(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("down")
+        fleet.show(event("orders", status="FAILED", total_lag=None))
+        await screen.shows("1 FAILED")
+        assert screen.row("orders") < screen.row("payments")
+        assert screen.lines[screen.row("orders")].startswith(">!!")
+
+
+async def test_a_click_selects_a_query_and_another_opens_it(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("orders", "records behind")
+        for _ in range(2):
+            await screen.pilot.click(offset=(10, screen.row("orders")))
+        await screen.shows("esc Back", "the lag grows")
+
+
+async def test_enter_opens_a_query_with_its_partitions_the_worst_first(live: LiveServer) -> None:
+    lags = {0: 10, 1: None, 2: 5_000}
+    live.show(
+        event(
+            "payments",
+            **STALLED,
+            total_lag=5_010,
+            topics=[
+                TopicLag(
+                    topic="bills",
+                    source=0,
+                    partitions=[PartitionLag(partition=p, lag=lag) for p, lag in lags.items()],
+                )
+            ],
+        )
+    )
+    async with top(live.url) as screen:
+        await screen.shows("payments")
+        await screen.press("enter")
+        await screen.shows("5,010 records", "lag in the last hour, up to 5,010", "partition", "█")
+        partitions = [line.split()[1] for line in screen.lines if line.startswith("bills")]
+        assert partitions == ["1", "2", "0"]
+        await screen.press("escape")
+        await screen.shows("1 query")
+
+
+async def test_a_query_that_is_forgotten_meanwhile_says_so(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("enter")
+        await screen.shows("last hour")
+        fleet.forget("id-of-payments")
+        await screen.shows("NO ANSWER", "no query has the name or id")
+
+
+async def test_the_trend_is_read_from_the_history_of_the_service(live: LiveServer) -> None:
+    now_ms = epoch_ms()
+    for minutes, lag in ((3, 50), (2, 100), (1, 0)):
+        at_ms = now_ms - minutes * 60_000
+        live.show(event("orders", total_lag=lag, observed_at=at_ms, measured_at=at_ms))
+    live.show(event("orders", total_lag=100))
+    async with top(live.url) as screen:
+        await screen.shows("▅█▁█")
+
+
+async def test_a_filter_is_typed_kept_and_cleared(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("slash", *"grows")
+        await screen.hides("payments")
+        assert "1 of 3" in screen.text
+        await screen.press("enter", "slash", *"q?")
+        await screen.shows("no query like this")
+        await screen.press("escape")
+        await screen.shows("payments", "orders", "clicks")
+
+
+async def test_s_sorts_by_the_next_column_and_r_reverses(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("s")
+        await screen.shows("sort: lag")
+        assert screen.row("payments") < screen.row("clicks") < screen.row("orders")
+        await screen.press("r")
+        await screen.shows("sort: lag, reversed")
+        assert screen.row("payments") > screen.row("clicks") > screen.row("orders")
+
+
+async def test_p_keeps_the_numbers_until_it_is_pressed_again(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("p")
+        await screen.shows("PAUSED")
+        fleet.show(event("later"))
+        await screen.shows("read 2 s ago")
+        assert "later" not in screen.text
+        await screen.press("p")
+        await screen.shows("later")
+        await screen.hides("PAUSED")
+
+
+async def test_the_help_explains_keys_and_columns_within_eighty_columns(fleet: LiveServer) -> None:
+    async with top(fleet.url) as screen:
+        await screen.shows("payments")
+        await screen.press("question_mark")
+        await screen.shows("select a query", "measured   age of these numbers")
+        await screen.press("escape")
+        await screen.shows("payments")
+
+
+async def test_a_wide_terminal_shows_more_columns_and_a_narrow_one_fewer(fleet: LiveServer) -> None:
+    async with top(fleet.url, WIDE) as screen:
+        await screen.shows("payments", "headroom", "measured", "caught up", "batch", "change")
+        await screen.pilot.resize_terminal(40, 24)
+        await screen.hides("reason")
+        assert "1,234,567" in screen.text
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+async def test_nothing_that_others_wrote_is_obeyed(live: LiveServer, name: str) -> None:
+    live.show(msgspec.structs.replace(hostile_event(name), superseded_by=None))
+    async with top(live.url, WIDE) as screen:
+        await screen.shows("1 query")
+        assert is_harmless(screen.text)
+        await screen.press("enter")
+        # No request may have a NUL in it.
+        await screen.shows("esc Back", "NO ANSWER" if "\0" in name else "last hour")
+        assert is_harmless(screen.text)
+        if len(name) < 50 and name.isprintable():
+            assert name in screen.text
+
+
+async def test_a_thousand_queries_are_read_and_scrolled_through(live: LiveServer) -> None:
+    # The loop must stay free meanwhile: `unblocked_loop` fails this test where it is not.
+    for number in range(1_000):
+        live.show(event(f"query-{number:03d}"))
+    async with top(live.url) as screen:
+        await screen.shows("1,000 queries", "query-000")
+        await screen.press("G")
+        await screen.shows("query-999")
+        await screen.press("g")
+        await screen.shows("query-000")
+
+
+class FakeService:
+    """Answers `GET /lag` with `page`, and nothing else; only while `answering` is set."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.page: LagPage | None = page(summary("payments", measured_at=epoch_ms()))
+        self.answering = threading.Event()
+        self.answering.set()
+
+    def serving(self) -> HttpServer:
+        """A context manager."""
+        fake = self
+
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802  # the base class calls it
+                fake.answering.wait()
+                if self.path.partition("?")[0] == "/lag" and fake.page is not None:
+                    self.answer(200, "application/json", msgspec.json.encode(fake.page))
+                else:
+                    self.answer(500, "text/html", b"<h1>oops</h1>")
+
+        return HttpServer(Handler, self.port)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeService]:
+    service = FakeService()
+    yield service
+    service.answering.set()
+
+
+async def test_a_service_that_goes_away_is_said_its_rows_stay_and_it_is_found_again(
+    fake: FakeService,
+) -> None:
+    async with top(fake.url) as screen:
+        await screen.shows("NO ANSWER: no service at", "no response yet")
+        with fake.serving():
+            await screen.shows("payments", "1 query")
+            await screen.hides("NO ANSWER")
+        await screen.shows("NO ANSWER, shown as of", "payments")
+        with fake.serving():
+            await screen.hides("NO ANSWER")
+
+
+async def test_a_slow_service_does_not_hold_up_the_keys(fake: FakeService) -> None:
+    with fake.serving():
+        async with top(fake.url) as screen:
+            await screen.shows("payments")
+            fake.answering.clear()
+            await screen.press("s")
+            await screen.shows("sort: lag")
+            await screen.press("enter")
+            await screen.shows("esc Back", "payments: OK")
+            await screen.press("escape", "question_mark")
+            await screen.shows("select a query")
+            fake.answering.set()
+
+
+async def test_what_is_no_list_of_queries_is_said(fake: FakeService) -> None:
+    fake.page = None
+    with fake.serving():
+        async with top(fake.url) as screen:
+            await screen.shows("NO ANSWER", "status 500: is this a sparklag service?")
+
+
+async def test_a_service_that_is_not_ready_says_why_until_it_is(fake: FakeService) -> None:
+    fake.page = page(summary("payments"), failing={"topics": "Kafka: connection [red]refused"})
+    with fake.serving():
+        async with top(fake.url) as screen:
+            await screen.shows("SERVICE NOT READY: topics: Kafka: connection [red]refused")
+            fake.page = page(summary("payments"))
+            await screen.hides("SERVICE NOT READY")

@@ -1,0 +1,203 @@
+"""`sparklag top` and `lag --watch` as a person sees them: in tmux, on a real service and broker."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from sparklag_schemas import encode
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import key_of
+from tests.debian_packages import ProgramsMissing
+from tests.local_kafka import LocalKafka
+from tests.messages import observation, position
+from tests.second_client import SecondClient
+from tests.service.cli.test_cli import environment, serving
+from tests.service.conftest import settings_for
+from tests.service.test_hostile_names import HOSTILE, is_harmless
+from tests.terminal import Terminal
+from tests.waiting import DEADLINE_S, wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.packaging]
+PROGRAM = [sys.executable, "-m", "sparklag_service"]
+HELD = 1_234
+"""Records of the topic that the queries read."""
+PROCESSED = {"payments": 0, "orders": 1_200, "clicks": HELD}
+FAILURE = "java.lang.IllegalStateException: the warehouse refuses every row of the batch"
+
+
+class RunningService(NamedTuple):
+    """Of a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+
+@pytest.fixture(scope="module")
+def service(kafka: LocalKafka, second_client: SecondClient) -> Iterator[RunningService]:
+    """It knows a query that failed, one that lags, one that does not, and the hostile ones."""
+    settings = settings_for(kafka.bootstrap_servers)
+    topic = second_client.create(f"clicks-{settings.group_id}")
+    second_client.produce(topic, [b"x"] * HELD)
+    with serving(settings) as (process, url):
+        wait_for(
+            lambda: httpx.get(f"{url}/health/ready", timeout=DEADLINE_S).is_success, "it is ready"
+        )
+        queries = list(PROCESSED.items())
+        queries += [(f"hostile {name[:100]}", HELD) for name in HOSTILE.values()]
+        for number, (name, processed) in enumerate(queries):
+            failed = {"cause": "terminated", "exception": FAILURE} if name == "payments" else {}
+            seen = observation(
+                query_id=f"{number:08d}-0000-4000-8000-000000000001",
+                query=name,
+                observed_at=epoch_ms(),
+                sources=[position({topic: {0: processed}})],
+                **failed,
+            )
+            second_client.produce(settings.offsets_topic, [encode(seen)], key=key_of(seen.query_id))
+        wait_for(
+            lambda: (
+                len(httpx.get(f"{url}/lag", timeout=DEADLINE_S).json()["queries"]) == len(queries)
+            ),
+            "every query is there",
+        )
+        yield RunningService(process, url)
+
+
+def terminal(width: int, height: int, *arguments: str, **variables: str) -> Terminal:
+    """It runs `sparklag` with these arguments."""
+    own = {name: value for name, value in environment(None).items() if name != "TERM"}
+    try:
+        return Terminal([*PROGRAM, *arguments], width, height, own | variables)
+    except ProgramsMissing as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+def row(screen: str, name: str) -> str:
+    """The line of a query in the table."""
+    return next(line for line in screen.splitlines() if f" {name} " in line)
+
+
+def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> None:
+    with terminal(80, 24, "top", "--url", service.url) as screen:
+        screen.shows("1 FAILED")
+        seen = screen.shows("records behind")
+        lines = seen.splitlines()
+        assert all(len(line) <= 80 for line in lines)
+        assert lines[0].startswith("sparklag top  read ")
+        assert "18 queries  1 FAILED" in lines[1]
+        assert lines[2].startswith("1,268 records behind  oldest unprocessed record ")
+        assert " ".join(lines[3].split()) == "query status lag oldest lag, 12 min reason"
+        worst = lines[4]
+        assert worst.startswith(">!! payments ")
+        assert "FAILED" in worst
+        assert "1,234" in worst
+        assert "█" in worst
+        assert "the query failed" in worst
+        assert FAILURE in " ".join(seen.split())
+        assert lines[-1] == "↑↓ Select enter Open / Filter s Sort r Reverse p Pause ? Help q Quit"
+        screen.press("q")
+        assert screen.exit_code() == 0
+
+
+def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> None:
+    with terminal(140, 40, "top", "--url", service.url) as screen:
+        seen = screen.shows("hostile")
+        headings = next(line for line in seen.splitlines() if "oldest" in line and "query" in line)
+        for heading in ("caught up", "headroom", "batch", "measured", "reason"):
+            assert heading in headings
+        assert "34" in row(seen, "orders")
+        screen.resize(80, 24)
+        wait_for(lambda: "headroom" not in screen.screen(), "columns are folded away")
+        assert "1,234" in row(screen.screen(), "payments")
+
+
+def test_a_query_is_opened_and_left_again(service: RunningService) -> None:
+    with terminal(80, 24, "top", "--url", service.url) as screen:
+        screen.shows("payments")
+        screen.press("/", "orders", "Enter")
+        screen.shows("1 of 18")
+        screen.press("Enter")
+        seen = screen.shows("lag in the last hour, up to 34")
+        assert "34 records, worst partition 34" in seen
+        assert "1,200  1,234   34" in seen
+        screen.press("Escape")
+        screen.shows("1 of 18")
+
+
+def test_no_name_is_obeyed_by_the_terminal(service: RunningService) -> None:
+    with terminal(140, 40, "top", "--url", service.url) as screen:
+        seen = screen.shows("hostile \\x1b[2J")
+        assert is_harmless(seen)
+        assert seen.count("hostile ") >= len(HOSTILE)
+        assert "hostile [bold red]x[/]" in seen
+
+
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_without_colours_words_and_signs_say_the_same(
+    service: RunningService, variable: dict[str, str]
+) -> None:
+    with terminal(80, 24, "top", "--url", service.url, **variable) as screen:
+        seen = screen.shows(">!! payments")
+        assert "FAILED" in row(seen, "payments")
+        # Not one colour: bold and reverse at most.
+        assert not {"[3", "[4", "[9"} & {
+            f"[{part[0]}"
+            for part in screen.screen(escapes=True).split("\x1b[")[1:]
+            if part.partition("m")[0] not in ("39", "49", "39;49")
+        }
+
+
+@pytest.mark.parametrize("end", ["C-c", "SIGTERM"])
+def test_it_ends_cleanly_and_gives_the_terminal_back(service: RunningService, end: str) -> None:
+    with terminal(80, 24, "top", "--url", service.url) as screen:
+        screen.shows("payments")
+        if end == "C-c":
+            screen.press("C-c")
+        else:
+            screen.signal(signal.SIGTERM)
+        assert screen.exit_code() == (130 if end == "C-c" else 143)
+        # The screen from before is there again, and what is typed is echoed.
+        assert "payments" not in screen.screen()
+        screen.press("echoed")
+        screen.shows("echoed")
+
+
+def test_a_service_that_stands_still_does_not_hold_up_the_keys(service: RunningService) -> None:
+    with terminal(80, 24, "top", "--url", service.url) as screen:
+        screen.shows("payments")
+        service.process.send_signal(signal.SIGSTOP)
+        try:
+            screen.press("s")
+            screen.shows("sort: lag")
+            screen.shows("NO ANSWER, shown as of")
+            assert "payments" in screen.screen()
+            screen.press("q")
+            assert screen.exit_code() == 0
+        finally:
+            service.process.send_signal(signal.SIGCONT)
+
+
+def test_a_watched_query_stays_in_place_and_a_service_that_hangs_is_said(
+    service: RunningService,
+) -> None:
+    arguments = ("lag", "orders", "--watch", "--interval", "0.5", "--url", service.url)
+    with terminal(80, 24, *arguments) as screen:
+        seen = screen.shows("34 records, worst partition 34")
+        assert seen.count("worst partition") == 1
+        service.process.send_signal(signal.SIGSTOP)
+        try:
+            screen.shows("NO ANSWER, shown as of")
+        finally:
+            service.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: "NO ANSWER" not in screen.screen(), "it answers again")
+        assert screen.screen().count("worst partition") == 1
+        screen.press("C-c")
+        assert screen.exit_code() == 130
+        assert "34 records" in screen.screen()

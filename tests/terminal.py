@@ -1,0 +1,115 @@
+"""A terminal for tests: tmux, found on this machine, or taken out of Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from tests.debian_packages import library_path, unpacked_packages, with_libraries
+from tests.processes import descendants
+from tests.waiting import DEADLINE_S, wait_for
+
+_OPTIONS: Final = ("-u", "-f", "/dev/null")
+"""UTF-8, and no settings of whoever runs the tests."""
+
+
+class Terminal:
+    """Runs one command in a terminal of that size. A context manager; on exit both are gone.
+
+    Raises ProgramsMissing where there is no tmux.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        width: int,
+        height: int,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._command = command
+        self._size = ("-x", str(width), "-y", str(height))
+        self._environment = {"TERM": "screen-256color", **environment}
+        self._tmux, self._libraries = _tmux()
+        self._folder = TemporaryDirectory(prefix="sparklag-tmux-")
+        self._exit_code = Path(self._folder.name) / "exit"
+
+    def __enter__(self) -> Terminal:
+        # tmux itself sets TERM.
+        term = shlex.quote(f"TERM={self._environment['TERM']}")
+        code = shlex.quote(str(self._exit_code))
+        script = f"env {term} {shlex.join(self._command)}; echo $? > {code}; cat"
+        self._run("new-session", "-d", *self._size, script)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run("kill-server")
+        self._folder.cleanup()
+
+    def press(self, *keys: str) -> None:
+        """Keys by tmux's names; other texts are typed."""
+        self._run("send-keys", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        """As a person who drags the window's corner."""
+        self._run("resize-window", "-x", str(width), "-y", str(height))
+
+    def screen(self, *, escapes: bool = False) -> str:
+        """What a person sees; with the escape sequences that colour it, where wanted."""
+        return self._run("capture-pane", "-p", *(["-e"] if escapes else []))
+
+    def shows(self, text: str) -> str:
+        """The screen, once `text` is on it."""
+        seen = ""
+
+        def is_seen() -> bool:
+            nonlocal seen
+            seen = self.screen()
+            return text in seen
+
+        try:
+            wait_for(is_seen, f"the terminal shows {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{seen}") from None
+        return seen
+
+    def signal(self, number: int) -> None:
+        """To the command, and not to the shell that runs it."""
+        (shell,) = self._run("list-panes", "-F", "#{pane_pid}").split()
+        (command,) = descendants(int(shell))
+        os.kill(command, number)
+
+    def exit_code(self) -> int:
+        """Of the command, once it has ended."""
+        wait_for(
+            lambda: self._exit_code.exists() and bool(self._exit_code.read_text()),
+            "the command has ended",
+        )
+        return int(self._exit_code.read_text())
+
+    def _run(self, *arguments: str) -> str:
+        socket = str(Path(self._folder.name) / "socket")
+        done = subprocess.run(
+            [self._tmux, *_OPTIONS, "-S", socket, *arguments],
+            env={**self._environment, **(with_libraries(self._libraries) or {})},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def _tmux() -> tuple[str, str]:
+    """The program, and the folders of its libraries."""
+    installed = shutil.which("tmux")
+    if installed is not None:
+        return installed, ""
+    unpacked = unpacked_packages("tmux", ["tmux"], needs="lib.*", instead="install tmux")
+    return str(unpacked / "usr/bin/tmux"), library_path(unpacked)
