@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from sparklag_schemas import SparklagError, decode_lag_event
+from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import ServiceClient
 from sparklag_service.cli.top.lag_history import STEP_S
@@ -18,7 +19,6 @@ from sparklag_service.cli.top.responses import read_fleet, read_history
 from sparklag_service.cli.top.screens import FleetScreen, HelpScreen, LiveScreen, QueryScreen
 from sparklag_service.cli.top.state import State
 from sparklag_service.cli.top.table import QueryTable
-from sparklag_service.rest.paths import path_segment
 
 _HISTORIES: Final = 4
 """Requests for histories at once."""

@@ -10,8 +10,8 @@ from msgspec import Struct
 from sparklag_schemas.bounds import Count, DurationS, EpochMs, Int64, Name, SignedRate, Text
 from sparklag_schemas.enumerations import OpenActivity, OpenStatus
 from sparklag_schemas.query_message import RunningBatch
+from sparklag_schemas.rest_interface import path_segment
 from sparklag_service.cli.requests import ServiceClient, decoded
-from sparklag_service.rest.paths import path_segment
 
 _PAGE: Final = "1000"
 """Queries in a response: the most that the service takes."""
