@@ -125,18 +125,18 @@ class FleetScreen(LiveScreen):
         self.table.show(queries, now_ms)
         self._title.update(self.state.title(now_ms, len(queries)))
         self._totals.update(self.state.totals())
-        self._headings.update(Text(self.table.headings()))
         self.show_alarm(self.state.alarm(now_ms))
-        self._show_sentence(now_ms)
+        self._show_around_table(now_ms)
 
-    def _show_sentence(self, now_ms: int) -> None:
+    def _show_around_table(self, now_ms: int) -> None:
+        self._headings.update(Text(self.table.headings()))
         selected = self.table.selected
         text = self.state.placeholder() if selected is None else sentence(selected, now_ms)
         self._sentence.update(Text(text))
 
     def on_query_table_moved(self) -> None:
-        """Show the sentence of the query that is selected now."""
-        self._show_sentence(epoch_ms())
+        """Show the sentence of the query that is selected now, and the headings."""
+        self._show_around_table(epoch_ms())
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter as it is typed."""
