@@ -89,7 +89,8 @@ class FleetScreen(LiveScreen):
     """All queries."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # Priority: what is typed ahead goes to the filter already.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("escape", "clear_filter", show=False),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Reverse"),
@@ -150,7 +151,11 @@ class FleetScreen(LiveScreen):
     def action_filter(self) -> None:
         """Ask for a text."""
         self._filter.display = True
-        self._filter.focus()
+        self.set_focus(self._filter)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """See Screen. A slash is a character of the filter like any other."""
+        return action != "filter" or self.focused is not self._filter
 
     def action_clear_filter(self) -> None:
         """All queries again."""
