@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.debian_packages import library_path, unpacked_packages, with_libraries
+from tests.debian_packages import library_path, unpacked_packages
 from tests.processes import descendants
 from tests.waiting import DEADLINE_S, wait_for
 
@@ -35,7 +35,9 @@ class Terminal:
         self._command = command
         self._size = ("-x", str(width), "-y", str(height))
         self._environment = {"TERM": "screen-256color", **environment}
-        self._tmux, self._libraries = _tmux()
+        self._tmux, libraries = _tmux()
+        if libraries:
+            self._environment["LD_LIBRARY_PATH"] = libraries
         self._folder = TemporaryDirectory(prefix="sparklag-tmux-")
         self._exit_code = Path(self._folder.name) / "exit"
 
@@ -43,7 +45,8 @@ class Terminal:
         # tmux itself sets TERM.
         term = shlex.quote(f"TERM={self._environment['TERM']}")
         code = shlex.quote(str(self._exit_code))
-        script = f"env {term} {shlex.join(self._command)}; echo $? > {code}; cat"
+        # Ctrl-C is for the command: the shell has to tell how that ended.
+        script = f"trap : INT; env {term} {shlex.join(self._command)}; echo $? > {code}; cat"
         self._run("new-session", "-d", *self._size, script)
         return self
 
@@ -96,7 +99,7 @@ class Terminal:
         socket = str(Path(self._folder.name) / "socket")
         done = subprocess.run(
             [self._tmux, *_OPTIONS, "-S", socket, *arguments],
-            env={**self._environment, **(with_libraries(self._libraries) or {})},
+            env=self._environment,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

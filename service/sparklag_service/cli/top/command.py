@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 import typer
 
 from sparklag_schemas.errors import MissingPackage
-from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url
+from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url, console
 from sparklag_service.errors import ServiceError
 
 
@@ -32,6 +33,8 @@ async def _run(url: str, interval_s: float) -> int:
     # Loading Textual takes long, and it may not be installed.
     from sparklag_service.cli.top.app import TopApp
 
+    if console().is_dumb_terminal:
+        os.environ["NO_COLOR"] = "1"  # Textual looks at nothing else
     app = TopApp(url, interval_s)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

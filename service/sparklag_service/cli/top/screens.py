@@ -89,7 +89,8 @@ class FleetScreen(LiveScreen):
     """All queries."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # Priority: what is typed ahead goes to the filter already.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("escape", "clear_filter", show=False),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Reverse"),
@@ -125,18 +126,18 @@ class FleetScreen(LiveScreen):
         self.table.show(queries, now_ms)
         self._title.update(self.state.title(now_ms, len(queries)))
         self._totals.update(self.state.totals())
-        self._headings.update(Text(self.table.headings()))
         self.show_alarm(self.state.alarm(now_ms))
-        self._show_sentence(now_ms)
+        self._show_around_table(now_ms)
 
-    def _show_sentence(self, now_ms: int) -> None:
+    def _show_around_table(self, now_ms: int) -> None:
+        self._headings.update(Text(self.table.headings()))
         selected = self.table.selected
         text = self.state.placeholder() if selected is None else sentence(selected, now_ms)
         self._sentence.update(Text(text))
 
     def on_query_table_moved(self) -> None:
-        """Show the sentence of the query that is selected now."""
-        self._show_sentence(epoch_ms())
+        """Show the sentence of the query that is selected now, and the headings."""
+        self._show_around_table(epoch_ms())
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter as it is typed."""
@@ -150,7 +151,11 @@ class FleetScreen(LiveScreen):
     def action_filter(self) -> None:
         """Ask for a text."""
         self._filter.display = True
-        self._filter.focus()
+        self.set_focus(self._filter)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """See Screen. A slash is a character of the filter like any other."""
+        return action != "filter" or self.focused is not self._filter
 
     def action_clear_filter(self) -> None:
         """All queries again."""

@@ -47,7 +47,7 @@ class QueryTable(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """Another query is selected, or others are visible."""
+        """Another query is selected, or other rows or columns are visible."""
 
     class Opened(Message):
         """A query is to be shown by itself."""
@@ -90,6 +90,7 @@ class QueryTable(ScrollView, can_focus=True):
         self._columns = placed_columns(self._row_width, self._widths)
         self.virtual_size = Size(self._row_width, len(queries))
         ids = [query.query_id for query in queries]
+        before = self._cursor
         if self._followed is None:
             self._cursor = 0
         elif self._followed in ids:
@@ -97,7 +98,8 @@ class QueryTable(ScrollView, can_focus=True):
         else:
             self._cursor = max(0, min(self._cursor, len(ids) - 1))
             self._followed = ids[self._cursor] if self._cursor else None
-        self._reveal()
+        if self._cursor != before:  # who scrolls with the mouse is not taken back
+            self._reveal()
         self._refresh_changed()
 
     def headings(self) -> str:
@@ -118,6 +120,7 @@ class QueryTable(ScrollView, can_focus=True):
         """Other columns may fit now."""
         self._widths = {}
         self.show(self._queries, self._now_ms)
+        self.post_message(self.Moved())
 
     def on_click(self, event: Click) -> None:
         """Select the row; open it where it is selected."""
