@@ -11,9 +11,9 @@ import sys
 import typer
 
 from sparklag_schemas import SparklagError
-from sparklag_schemas.printable import printable
 from sparklag_service import VERSION
-from sparklag_service.cli import checkpoint, lag, offsets, programs, setup, tail
+from sparklag_service.cli import checkpoint, lag, offsets, programs, queries, setup, tail
+from sparklag_service.cli.terminal import print_error
 from sparklag_service.cli.top.command import top
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ app.command("serve")(programs.serve)
 app.command("demo", context_settings=programs.PASS_ON)(programs.demo)
 app.command("report", context_settings=programs.PASS_ON)(programs.report)
 app.command("lag")(lag.lag)
-app.command("queries")(lag.queries)
+app.command("queries")(queries.queries)
 app.command("forget")(lag.forget)
 app.command("top")(top)
 app.command("tail")(tail.tail)
@@ -58,7 +58,7 @@ def run() -> None:
     try:
         app()
     except SparklagError as error:
-        typer.echo(f"sparklag: {printable(str(error), 2_000)}", err=True)
+        print_error(str(error))
         sys.exit(2)
     except (KeyboardInterrupt, BrokenPipeError):
         sys.exit(130)

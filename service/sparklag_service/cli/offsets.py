@@ -6,32 +6,34 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from rich.table import Table
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_offsets.restore.comparison import compare
+from sparklag_offsets.restore.comparison import Comparison, compare
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
 from sparklag_offsets.store.batch_record import BatchRecord
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import records, when
+from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
+from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     BootstrapServers,
     Config,
     Json,
     console,
     escape,
+    plain,
     print_json,
-    table,
 )
 
 app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
 
+_LONGEST_HEADING: Final = 20
 _Result = TypeVar("_Result")
 _Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
 _Store = Annotated[
@@ -60,7 +62,7 @@ def show(
         print_json(_document(record))
         return
     console().print(_headline(record))
-    console().print(_ranges(record))
+    console(wrap=True).print(_ranges(record))
 
 
 @app.command()
@@ -84,11 +86,7 @@ def diff(
         summary = {"behind": compared.behind, "caught_up": compared.caught_up}
         print_json({**summary, "partitions": partitions})
     else:
-        shown = table(("topic", "partition", escape(first), escape(second), "behind"))
-        for each in compared.partitions:
-            offsets = (records(each.first), records(each.second), records(each.behind))
-            shown.add_row(escape(each.topic), str(each.partition), *offsets)
-        console().print(shown)
+        console(wrap=True).print(_comparison(compared, first, second))
         console().print(escape(compared.summary(first, second)))
     if not compared.caught_up:
         raise typer.Exit(1)
@@ -195,19 +193,49 @@ def _headline(record: BatchRecord) -> str:
     return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{source}"
 
 
-def _ranges(record: BatchRecord) -> Table:
-    shown = table(("source", "topic", "partition", "from", "until", "offsets"))
-    for topic in record.topics:
-        for partition, begin, until in topic.ranges:
-            shown.add_row(
+def _ranges(record: BatchRecord) -> FittedTable:
+    return FittedTable(
+        (
+            Column("source", "number", 5),
+            Column("topic", "name", 2),
+            Column("partition", "number", 0),
+            Column("from", "number", 3),
+            Column("until", "number", 1),
+            Column("offsets", "number", 4),
+        ),
+        [
+            (
                 str(topic.source),
-                escape(topic.topic),
+                plain(topic.topic),
                 str(partition),
                 records(begin),
                 records(until),
                 records(until - begin if begin is not None else None),
             )
-    return shown
+            for topic in record.topics
+            for partition, begin, until in topic.ranges
+        ],
+    )
+
+
+def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
+    return FittedTable(
+        (
+            Column("topic", "name", 2),
+            Column("partition", "number", 0),
+            Column(printable(first, _LONGEST_HEADING), "number", 3),
+            Column(printable(second, _LONGEST_HEADING), "number", 4),
+            Column("behind", "number", 1),
+        ),
+        [
+            (
+                plain(each.topic),
+                str(each.partition),
+                *map(records, (each.first, each.second, each.behind)),
+            )
+            for each in compared.partitions
+        ],
+    )
 
 
 def _document(record: BatchRecord) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def test_queries_lists_them(url: str) -> None:
     assert "orders" in sparklag("queries", "--url", url).stdout
     (query,) = json.loads(sparklag("queries", "--url", url, "--json").stdout)
     assert query["query_id"] == QUERY_ID
-    assert "no query like this" in sparklag("queries", "--url", url, "--topic", "x").stdout
+    assert "no query like this" in sparklag("queries", "--url", url, "--topic", "x").stderr
 
 
 def test_tail_follows_the_events(url: str, settings: Settings) -> None:
