@@ -15,6 +15,7 @@ from sparklag_service import VERSION
 from sparklag_service.cli import checkpoint, lag, offsets, programs, queries, setup, tail
 from sparklag_service.cli.terminal import print_error
 from sparklag_service.cli.top.command import top
+from sparklag_service.cli.usage import CONTEXT, USAGE_ERROR, CommandGroup, print_usage_error
 
 app = typer.Typer(
     name="sparklag",
@@ -22,7 +23,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    cls=CommandGroup,
+    context_settings=CONTEXT,
 )
 app.command("serve")(programs.serve)
 app.command("demo", context_settings=programs.PASS_ON)(programs.demo)
@@ -36,6 +39,7 @@ app.command("checkpoint")(checkpoint.checkpoint)
 app.command("check")(setup.check)
 app.add_typer(setup.topics_app, name="topics")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(programs.history_app, name="history")
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,9 +58,12 @@ def _sparklag(
 
 
 def run() -> None:
-    """Run the command; a SparklagError is one line, and exit code 2."""
+    """Run the command; a SparklagError or a wrong argument is one line, and exit code 2."""
     try:
-        app()
+        sys.exit(app(prog_name="sparklag", standalone_mode=False))
+    except USAGE_ERROR as error:
+        print_usage_error(error)
+        sys.exit(2)
     except SparklagError as error:
         print_error(str(error))
         sys.exit(2)
