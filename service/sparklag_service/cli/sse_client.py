@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -108,7 +108,9 @@ class EventDecoder:
             self.retry_s = min(int(value[:9]) / 1000, _MAX_RETRY_S)
 
 
-def follow(url: str, path: str, report: Callable[[str], None]) -> Iterator[ServerSentEvent]:
+def follow(
+    url: str, path: str, report: Callable[[str], None]
+) -> Generator[ServerSentEvent, None, None]:
     """The events of a live stream, without an end. After a cut it goes on after the last event that
     was read. `report` takes a line on what happens to the connection.
 
