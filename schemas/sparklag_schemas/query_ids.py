@@ -8,6 +8,8 @@ from typing import Final
 
 MIN_PREFIX: Final = 4
 """Characters."""
+MIN_PREFIX_SHOWN: Final = 8
+"""Characters of an id in a table: others will come that begin alike."""
 
 
 def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -13,12 +13,13 @@ import typer
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_offsets.restore.comparison import Comparison, compare
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
-from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
-from sparklag_schemas.formatting import records, when
+from sparklag_schemas.formatting import ago, records, when
 from sparklag_schemas.printable import printable
+from sparklag_schemas.query_ids import MIN_PREFIX_SHOWN, shortest_prefixes
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
@@ -28,10 +29,14 @@ from sparklag_service.cli.terminal import (
     console,
     escape,
     plain,
+    print_error,
     print_json,
 )
+from sparklag_service.cli.usage import CommandGroup
 
-app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
+app = typer.Typer(
+    help="Where queries were, from the offset store.", no_args_is_help=True, cls=CommandGroup
+)
 
 _LONGEST_HEADING: Final = 20
 _Result = TypeVar("_Result")
@@ -48,6 +53,23 @@ _At = Annotated[
         " [default: after the last batch]",
     ),
 ]
+
+
+@app.command("list")
+def list_queries(store: _Store = None, config: Config = None, json: Json = False) -> None:
+    """List the queries of the offset store: the newest batch of each, and since when."""
+    listed = _run(_settings(config, store), _read_queries)
+    if json:
+        print_json(
+            [
+                {**query._asdict(), "batch_id": record.batch_id if record else None}
+                for query, record in listed
+            ]
+        )
+        return
+    if not listed:
+        print_error("the offset store has no query")
+    console(wrap=True).print(_queries(listed, epoch_ms()))
 
 
 @app.command()
@@ -165,6 +187,12 @@ def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) 
     return asyncio.run(run())
 
 
+async def _read_queries(store: OffsetStore) -> list[tuple[RecordedQuery, BatchRecord | None]]:
+    queries = await store.queries()
+    newest = await store.newest([query.query_id for query in queries])
+    return [(query, newest.get(query.query_id)) for query in queries]
+
+
 async def _find_both(
     store: OffsetStore, first: str, second: str, at_ms: int | None
 ) -> tuple[BatchRecord, BatchRecord]:
@@ -191,6 +219,33 @@ def _headline(record: BatchRecord) -> str:
     run = f"run {escape(record.run_id)}" if record.run_id is not None else "run unknown"
     completed = when(record.processed_at, epoch_ms())
     return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{source}"
+
+
+def _queries(
+    listed: Sequence[tuple[RecordedQuery, BatchRecord | None]], now_ms: int
+) -> FittedTable:
+    prefixes = shortest_prefixes((query.query_id for query, _ in listed), MIN_PREFIX_SHOWN)
+    return FittedTable(
+        (
+            Column("query", "name", 0),
+            Column("id", "name", 1),
+            Column("batch", "number", 2),
+            Column("completed", "number", 3),
+            Column("first", "number", 5),
+            Column("topic", "name", 4),
+        ),
+        [
+            (
+                plain(query.query or "-"),
+                plain(prefixes[query.query_id]),
+                str(record.batch_id) if record else "unknown",
+                ago(query.last_at, now_ms),
+                ago(query.first_at, now_ms),
+                plain(", ".join(record.topic_names() if record else ())),
+            )
+            for query, record in listed
+        ],
+    )
 
 
 def _ranges(record: BatchRecord) -> FittedTable:

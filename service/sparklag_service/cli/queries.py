@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, trend
-from sparklag_schemas.query_ids import shortest_prefixes
+from sparklag_schemas.query_ids import MIN_PREFIX_SHOWN, shortest_prefixes
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import decoded, get
 from sparklag_service.cli.tables import Column, FittedTable
@@ -27,7 +27,6 @@ from sparklag_service.cli.terminal import (
     print_error,
 )
 
-_MIN_PREFIX: Final = 8
 _COLUMNS: Final = (
     Column("query", "name", 0),
     Column("id", "name", 1),
@@ -115,7 +114,7 @@ def _print_table(summaries: Sequence[Summary]) -> None:
 
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
     """For people. The reason of a query's status is below it. Pure."""
-    prefixes = shortest_prefixes((query.query_id for query in summaries), _MIN_PREFIX)
+    prefixes = shortest_prefixes((query.query_id for query in summaries), MIN_PREFIX_SHOWN)
     return FittedTable(
         _COLUMNS,
         [
