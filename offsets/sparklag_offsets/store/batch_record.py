@@ -83,6 +83,10 @@ class BatchRecord:
                 f" {error}"
             ) from error
 
+    def topic_names(self) -> list[str]:
+        """Each once, in order. Raises StoreError."""
+        return sorted({topic.topic for topic in self.topics})
+
     def end_offsets(self) -> dict[tuple[int, str], dict[int, int]]:
         """By source and topic: the next offset of each partition."""
         return {(topic.source, topic.topic): topic.end_offsets() for topic in self.topics}

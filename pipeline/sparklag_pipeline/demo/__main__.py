@@ -19,6 +19,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from rich.console import Console
 
+from sparklag_pipeline.arguments import CommandParser
 from sparklag_pipeline.broker.child_process import is_free
 from sparklag_pipeline.broker.local_kafka import LocalKafka
 from sparklag_pipeline.demo.kafka_only import run_broker
@@ -153,30 +154,30 @@ def _is_over(lags: Sequence[QueryLag], seconds: float | None) -> bool:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sparklag demo",
-        description="Start a Kafka broker, a producer, three PySpark queries and the sparklag"
-        " service on this machine, and watch the queries' lag. Ctrl-C ends everything.",
-        epilog="Exit code: 0; 1 where a part died or the service answered with no lag; 2 for an"
-        " argument that cannot be used.",
+    parser = CommandParser(
+        "demo",
+        "Start a Kafka broker, a producer, three PySpark queries and the sparklag service on this"
+        " machine, and watch the queries' lag. Ctrl-C ends everything.\n\nExit code 0; 1 where a"
+        " part died or the service answered with no lag; 2 for an argument that cannot be used.",
     )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="end by itself after so long (later only where the first lag event took longer)",
+        help="End after so long, or later where the first lag event took longer.",
     )
     parser.add_argument(
-        "--http-port", type=_port, default=8085, help="of the service; a free one where it is taken"
+        "--http-port", type=_port, default=8085, help="Port of the service, or a free one."
     )
-    parser.add_argument("--kafka-only", action="store_true", help="only the broker, to try with")
     parser.add_argument(
-        "--kafka-port", type=_port, help="of the broker; a free one where it is not given"
+        "--kafka-only", action="store_true", help="Start only the broker, to try things with."
+    )
+    parser.add_argument(
+        "--kafka-port", type=_port, help="Port of the broker. [default: a free one]"
     )
     parser.add_argument(
         "--keep",
         type=Path,
-        metavar="DIR",
-        help="keep data, checkpoint and logs there; the next run with it continues from them",
+        help="Folder to keep data, checkpoint and logs in; the next run continues from them.",
     )
     return parser.parse_args(argv)
 

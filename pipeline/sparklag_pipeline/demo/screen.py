@@ -16,12 +16,23 @@ from sparklag_pipeline.demo.state import QueryLag
 from sparklag_schemas.formatting import catch_up, mark, oldest, per_second, records, trend
 from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.printable import printable
-from sparklag_service.cli.lag import COLOURS, headline
-from sparklag_service.cli.terminal import escape, table
+from sparklag_service.cli.lag import headline
+from sparklag_service.cli.tables import Column, FittedTable
+from sparklag_service.cli.terminal import COLOURS, plain
 
 _LINES_EVERY_S: Final = 3.0
 _HINT: Final = Text("Ctrl-C ends everything", style="dim")
-_STARTING: Final = "[dim]starting[/dim]"
+_STARTING: Final = Text("starting", style="dim")
+
+_COLUMNS: Final = (
+    Column("query", "name", 0),
+    Column("status", "name", 1),
+    Column("lag", "number", 2),
+    Column("oldest", "number", 3),
+    Column("trend", "number", 5),
+    Column("caught up in", "number", 6),
+    Column("worst partition", "number", 4),
+)
 
 
 class Screen:
@@ -68,16 +79,13 @@ class Screen:
 
 def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]) -> RenderableType:
     """A row for each query, why one is not OK, and the addresses."""
-    rows = table(
-        ("query", "status", "lag", "oldest", "trend", "caught up in", "worst partition"),
-        left=("query", "status"),
-    )
+    rows: list[Sequence[str | Text]] = []
     reasons = []
     for lag in lags:
         if lag.event is None or not lag.has_lag:
-            rows.add_row(escape(lag.query), _STARTING)
+            rows.append((plain(lag.query), _STARTING, *[""] * (len(_COLUMNS) - 2)))
             continue
-        rows.add_row(*_cells(lag.event))
+        rows.append(_cells(lag.event))
         if lag.event.reason:
             reasons.append(headline(lag.event, now_ms))
     links = Table.grid(padding=(0, 2))
@@ -85,19 +93,18 @@ def lag_picture(lags: Sequence[QueryLag], now_ms: int, addresses: dict[str, str]
     links.add_column()
     for title, address in addresses.items():
         links.add_row(title, address)
-    return Group(rows, Text(), *reasons, Text(), links, _HINT)
+    return Group(FittedTable(_COLUMNS, rows), Text(), *reasons, Text(), links, _HINT)
 
 
-def _cells(event: LagEvent) -> tuple[str, ...]:
+def _cells(event: LagEvent) -> tuple[str | Text, ...]:
     worst = max(
         (partition for topic in event.topics for partition in topic.partitions),
         key=lambda partition: partition.lag or 0,
         default=None,
     )
-    colour = COLOURS[mark(event.status)]
     return (
-        f"[bold]{escape(event.display_name)}[/bold]",
-        f"[{colour}]{escape(event.status)}[/{colour}]",
+        Text(plain(event.display_name), "bold"),
+        Text(plain(event.status), COLOURS[mark(event.status)]),
         records(event.total_lag),
         oldest(event.total_lag, event.max_time_lag_s),
         trend(event.lag_trend),

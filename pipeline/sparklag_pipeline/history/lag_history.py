@@ -1,6 +1,6 @@
 """The history of lag: `consumer-lag` as tables that stay, and rolled up by minute and by hour.
 
-python -m sparklag_pipeline.history.lag_history --bootstrap-servers localhost:9092 --output history
+sparklag history run --bootstrap-servers localhost:9092 --output history
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 lag_history.py ...
 """
 
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
+from sparklag_pipeline.arguments import CommandParser
 from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
@@ -166,24 +167,30 @@ def create_tables(spark: SparkSession, tables: Tables) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m sparklag_pipeline.history.lag_history",
-        description="Keep the history of lag in tables, until Ctrl-C.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = CommandParser(
+        "history run",
+        "Keep the history of lag in tables, until Ctrl-C.\n\nExit code 0 when ended by a signal or"
+        " done; 1 when a query failed; 2 for a wrong argument or setting.",
     )
-    parser.add_argument("--bootstrap-servers", help="host:port[,host:port...]; else the settings'")
-    parser.add_argument("--lag-topic", help="read; else the settings', consumer-lag")
-    parser.add_argument("--output", default="lag-history", help="folder or URI of the tables")
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the tables")
-    parser.add_argument("--trigger", default="1 minute", help="between two batches' starts")
+    parser.add_argument("--bootstrap-servers", help="Kafka, as host:port[,host:port].")
+    parser.add_argument("--lag-topic", help="Topic of the lag events. [default: setting lag_topic]")
+    parser.add_argument("--output", default="lag-history", help="Folder or URI of the tables.")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="Format of these.")
     parser.add_argument(
-        "--roll-up-trigger", default="10 minutes", help="the same of the roll-ups: a file for each"
+        "--trigger", default="1 minute", help="Time between the starts of two batches."
     )
-    parser.add_argument("--once", action="store_true", help="take what is there, and end")
     parser.add_argument(
-        "--lateness", default="5 minutes", help="how late an event may be and be rolled up still"
+        "--roll-up-trigger",
+        default="10 minutes",
+        help="The same of the roll-ups, of which each batch writes files.",
     )
-    parser.add_argument("--config", type=Path, help="sparklag.toml: Kafka's security, thresholds")
+    parser.add_argument("--once", action="store_true", help="Take what is there, and end.")
+    parser.add_argument(
+        "--lateness", default="5 minutes", help="How late an event may be and still be rolled up."
+    )
+    parser.add_argument(
+        "--config", type=Path, help="Settings file. [default: sparklag.toml, if there]"
+    )
     return parser.parse_args(argv)
 
 
@@ -213,12 +220,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             spark.stop()
     except (SettingsError, JobSettingWrong) as error:
-        sys.stderr.write(f"lag-history: {error}\n")
+        sys.stderr.write(f"sparklag: {error}\n")
         return 2
     except (SparklagError, PySparkException, Py4JJavaError) as error:
         # The plan follows, a page long.
         message = str(error).partition("=== Streaming Query ===")[0].strip()
-        sys.stderr.write(f"lag-history: {message}\n")
+        sys.stderr.write(f"sparklag: {message}\n")
         return 1
     return 0
 

@@ -12,9 +12,6 @@ from sparklag_schemas.printable import printable
 
 UNKNOWN: Final = "–"  # noqa: RUF001  # an en dash, as tables have it
 
-TEXT_COLUMNS: Final = ("query", "lag trend", "capacity", "worst partition")
-"""The others are numbers."""
-
 
 def share(value: float | None) -> str:
     """99.95 %: rounded down, so that 100 % is all of it."""

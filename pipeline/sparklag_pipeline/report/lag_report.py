@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from sparklag_pipeline import query_process
+from sparklag_pipeline.arguments import CommandParser
 from sparklag_pipeline.broker.maven import table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import rollups
@@ -30,10 +31,10 @@ from sparklag_pipeline.report.screen import print_report
 from sparklag_pipeline.report.windows import read_windows
 from sparklag_schemas.errors import SparklagError
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
+from sparklag_service.cli.terminal import width_of
 
 # It lives for seconds: little compilation, a simple garbage collector.
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_FILE_WIDTH: Final = 160
 
 
 def build_session(tables: Tables) -> SparkSession:
@@ -52,21 +53,30 @@ def build_session(tables: Tables) -> SparkSession:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sparklag report",
-        description="The history of each query's lag. Exit codes: 0; 1 there is nothing"
-        " in that time; 2 there is no history, or an argument is wrong.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = CommandParser(
+        "report",
+        "Show what the history of lag tells: within target or not, when, how far behind, the"
+        " trend.\n\nExit code 0; 1 where there is nothing in that time; 2 where there is no"
+        " history, or an argument is wrong.",
     )
     parser.add_argument(
-        "--since", default="7d", help="a duration before now (7d, 12h, 30m) or ISO 8601 (UTC)"
+        "--since",
+        default="7d",
+        help="From then on: a duration before now (7d, 12h, 30m) or ISO 8601 (UTC).",
     )
-    parser.add_argument("--until", help="the same; now if not given")
-    parser.add_argument("--query", help="name or id; all if not given")
-    parser.add_argument("--table", default="lag-history", help="folder or URI of the history")
-    parser.add_argument("--table-format", choices=FORMATS, default="parquet", help="of its tables")
-    parser.add_argument("--format", choices=("table", "html", "json", "csv"), default="table")
-    parser.add_argument("--output", type=Path, help="a file; standard output if not given")
+    parser.add_argument("--until", help="The same, until then. [default: now]")
+    parser.add_argument("--query", help="Only this query, by its name or id.")
+    parser.add_argument("--table", default="lag-history", help="Folder or URI of the history.")
+    parser.add_argument(
+        "--table-format", choices=FORMATS, default="parquet", help="Format of its tables."
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "html", "json", "csv"),
+        default="table",
+        help="What to write: a table is for people, and as wide as the terminal.",
+    )
+    parser.add_argument("--output", type=Path, help="A file. [default: standard output]")
     return parser.parse_args(argv)
 
 
@@ -89,8 +99,7 @@ def _write(
     path: Path | None = arguments.output
     with nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8") as output:
         if arguments.format == "table":
-            width = None if path is None else _FILE_WIDTH
-            console = Console(file=output, highlight=False, width=width)
+            console = Console(file=output, highlight=False, width=width_of(output))
             print_report(console, reports, since_ms, until_ms)
         elif arguments.format == "csv":
             output.write(as_csv(reports))

@@ -2,78 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console
+from rich.text import Text
 
 from sparklag_pipeline.report import formatting
 from sparklag_pipeline.report.query_report import QueryReport
+from sparklag_schemas.formatting import Mark
+from sparklag_service.cli.tables import Column, FittedTable
+from sparklag_service.cli.terminal import COLOURS
 
-_WIDE: Final = 130
 _EPISODES: Final = 10
+_NAME: Final = Column("query", "name", 0)
+_OVERVIEW: Final = (
+    _NAME,
+    Column("in target", "number", 1),
+    Column("known", "number", 9),
+    Column("missed", "number", 2),
+    Column("longest", "number", 5),
+    Column("age p95", "number", 6),
+    Column("age max", "number", 4),
+    Column("lag p95", "number", 7),
+    Column("lag max", "number", 3),
+    Column("processed", "number", 8),
+)
+_OUTLOOK: Final = (
+    _NAME,
+    Column("lag trend", "word", 1),
+    Column("capacity", "text", 2),
+    Column("worst partition", "text", 3),
+)
+_EPISODE: Final = (
+    _NAME,
+    Column("missed from", "number", 1),
+    Column("to", "number", 4),
+    Column("for", "number", 2),
+    Column("lag max", "number", 3),
+    Column("age max", "number", 5),
+)
 
 
 def print_report(
     console: Console, reports: Sequence[QueryReport], since_ms: int, until_ms: int
 ) -> None:
-    """Queries, the worst first, then the longest episodes of all."""
+    """Queries, the worst first, then the longest episodes of all, then the outlook."""
     console.print(
         f"Lag from {formatting.utc(since_ms)} to {formatting.utc(until_ms)} UTC,"
         f" {len(reports)} {'query' if len(reports) == 1 else 'queries'}, the worst first"
     )
-    console.print(Group(*_tables(reports, wide=console.width >= _WIDE)))
-
-
-def _tables(reports: Sequence[QueryReport], *, wide: bool) -> Iterator[RenderableType]:
-    queries = [_overview(report) for report in reports]
-    outlooks = [{**_name(report), **formatting.outlook(report)} for report in reports]
-    if wide:
-        queries = [query | outlook for query, outlook in zip(queries, outlooks, strict=True)]
-    yield _table(queries)
+    _print(console, _OVERVIEW, [_overview(report) for report in reports])
     episodes = [(report, episode) for report in reports for episode in report.episodes]
     episodes.sort(key=lambda pair: -pair[1].duration_s)
     if episodes:
         count = len(episodes)
         longest = f" (the {_EPISODES} longest of {count})" if count > _EPISODES else ""
-        yield _table(
-            [
-                {**_name(report), **formatting.episode_cells(episode)}
-                for report, episode in episodes[:_EPISODES]
-            ],
-            f"Target missed{longest}",
-        )
-    if not wide:
-        yield _table(outlooks, "Outlook")
+        rows = [
+            {**_name(report), **formatting.episode_cells(episode)}
+            for report, episode in episodes[:_EPISODES]
+        ]
+        _print(console, _EPISODE, rows, f"Target missed{longest}")
+    outlook = [{**_name(report), **formatting.outlook(report)} for report in reports]
+    _print(console, _OUTLOOK, outlook, "Outlook")
 
 
-def _overview(report: QueryReport) -> dict[str, str]:
-    cells = {**_name(report), **formatting.overview(report)}
+def _overview(report: QueryReport) -> dict[str, str | Text]:
+    cells: dict[str, str | Text] = {**_name(report), **formatting.overview(report)}
     share = report.share_within_target
     if share is not None:
-        style = "green" if share >= 0.999 else "yellow" if share >= 0.95 else "red"
-        cells["in target"] = f"[{style}]{cells['in target']}[/]"
+        mark: Mark = "ok" if share >= 0.999 else "warn" if share >= 0.95 else "bad"
+        cells["in target"] = Text(formatting.share(share), COLOURS[mark])
     return cells
 
 
 def _name(report: QueryReport) -> dict[str, str]:
-    return {"query": report.display_name}
+    return {_NAME.heading: report.display_name}
 
 
-def _table(rows: Sequence[dict[str, str]], title: str | None = None) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.title = title and f"\n{title}"
-    for name in rows[0]:
-        # Text goes left and may wrap; numbers go right and may not.
-        is_text = name in formatting.TEXT_COLUMNS
-        table.add_column(
-            name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
-        )
-    for row in rows:
-        cells = (
-            escape(cell) if name in formatting.TEXT_COLUMNS else cell for name, cell in row.items()
-        )
-        table.add_row(*cells)
-    return table
+def _print(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, str | Text]],
+    title: str = "",
+) -> None:
+    cells = [[row[column.heading] for column in columns] for row in rows]
+    if title:
+        console.print()
+    console.print(FittedTable(columns, cells, title=title))

@@ -11,10 +11,11 @@ import sys
 import typer
 
 from sparklag_schemas import SparklagError
-from sparklag_schemas.printable import printable
 from sparklag_service import VERSION
-from sparklag_service.cli import checkpoint, lag, offsets, programs, setup, tail
+from sparklag_service.cli import checkpoint, lag, offsets, programs, queries, setup, tail
+from sparklag_service.cli.terminal import print_error
 from sparklag_service.cli.top.command import top
+from sparklag_service.cli.usage import CONTEXT, USAGE_ERROR, CommandGroup, print_usage_error
 
 app = typer.Typer(
     name="sparklag",
@@ -22,13 +23,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    cls=CommandGroup,
+    context_settings=CONTEXT,
 )
 app.command("serve")(programs.serve)
 app.command("demo", context_settings=programs.PASS_ON)(programs.demo)
 app.command("report", context_settings=programs.PASS_ON)(programs.report)
 app.command("lag")(lag.lag)
-app.command("queries")(lag.queries)
+app.command("queries")(queries.queries)
 app.command("forget")(lag.forget)
 app.command("top")(top)
 app.command("tail")(tail.tail)
@@ -36,6 +39,7 @@ app.command("checkpoint")(checkpoint.checkpoint)
 app.command("check")(setup.check)
 app.add_typer(setup.topics_app, name="topics")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(programs.history_app, name="history")
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,11 +58,14 @@ def _sparklag(
 
 
 def run() -> None:
-    """Run the command; a SparklagError is one line, and exit code 2."""
+    """Run the command; a SparklagError or a wrong argument is one line, and exit code 2."""
     try:
-        app()
+        sys.exit(app(prog_name="sparklag", standalone_mode=False))
+    except USAGE_ERROR as error:
+        print_usage_error(error)
+        sys.exit(2)
     except SparklagError as error:
-        typer.echo(f"sparklag: {printable(str(error), 2_000)}", err=True)
+        print_error(str(error))
         sys.exit(2)
     except (KeyboardInterrupt, BrokenPipeError):
         sys.exit(130)

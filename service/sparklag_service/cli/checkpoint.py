@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_kafka.clients.client_options import quiet_client_logs
@@ -21,8 +22,22 @@ from sparklag_schemas import Settings, load_settings
 from sparklag_schemas.clusters import access_by_address
 from sparklag_schemas.formatting import records, when
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.terminal import Config, Json, console, escape, print_json, table
+from sparklag_service.cli.tables import Column, FittedTable
+from sparklag_service.cli.terminal import Config, Json, console, escape, plain, print_json
 from sparklag_service.errors import ServiceError
+
+_COLUMNS: Final = (
+    Column("source", "number", 6),
+    Column("topic", "name", 2),
+    Column("partition", "number", 0),
+    Column("processed", "number", 1),
+    Column("planned", "number", 5),
+    Column("latest", "number", 4),
+    Column("lag", "number", 1),
+    Column("reason", "text", 3),
+)
+_WITHOUT_LAG: Final = 5
+"""Columns that need no Kafka."""
 
 
 def checkpoint(
@@ -49,9 +64,9 @@ def checkpoint(
     if json:
         print_json(_document(position, lags))
         return
-    console().print(_headline(position))
+    console(wrap=True).print(_headline(position))
     if position.sources:
-        console().print(_table(position, lags))
+        console(wrap=True).print(_table(position, lags))
 
 
 def _single(locations: list[str]) -> str:
@@ -106,38 +121,36 @@ def _headline(position: CheckpointPosition) -> str:
     return "\n".join(lines)
 
 
-def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> Table:
-    headings = ["source", "topic", "partition", "processed", "planned"]
-    headings += ["latest", "lag", ""] if lags is not None else []
-    shown = table(headings)
-    for column in shown.columns:
-        column.no_wrap = True
-    for number, source in enumerate(position.sources):
-        for row in _rows(source, lags[number] if lags is not None else None):
-            shown.add_row(*row)
-    return shown
+def _table(position: CheckpointPosition, lags: list[SourceLag] | None) -> FittedTable:
+    columns = _COLUMNS if lags is not None else _COLUMNS[:_WITHOUT_LAG]
+    return FittedTable(
+        columns,
+        [
+            row[: len(columns)]
+            for number, source in enumerate(position.sources)
+            for row in _rows(source, lags[number] if lags is not None else None)
+        ],
+    )
 
 
-def _rows(source: SourceOffsets, lag: SourceLag | None) -> list[list[str]]:
-    if not source.kafka:
-        return [[str(source.source), "[dim]not a Kafka source[/dim]"]]
+def _rows(source: SourceOffsets, lag: SourceLag | None) -> Iterator[list[str | Text]]:
     processed, planned = source.processed or {}, source.planned or {}
-    rows = []
-    for topic in sorted(processed.keys() | planned.keys()):
+    latest, behind, reasons = (lag.latest, lag.lag, lag.reasons) if lag else ({}, {}, {})
+    topics = sorted(processed.keys() | planned.keys())
+    if not topics:
+        why = "no topic" if source.kafka else "not a Kafka source"
+        unused = [""] * (len(_COLUMNS) - 2)
+        yield [str(source.source), Text(why, style="dim"), *unused]
+    for topic in topics:
         at, to = processed.get(topic, {}), planned.get(topic, {})
         for partition in sorted(at.keys() | to.keys()):
-            row = [
+            yield [
                 str(source.source),
-                escape(topic),
+                plain(topic),
                 str(partition),
                 records(at.get(partition)),
                 f"{to[partition]:,}" if partition in to else "",
+                records(latest.get(topic, {}).get(partition)),
+                records(behind.get(topic, {}).get(partition)),
+                plain(reasons.get(topic, {}).get(partition, "")),
             ]
-            if lag is not None:
-                row += [
-                    records(lag.latest.get(topic, {}).get(partition)),
-                    records(lag.lag.get(topic, {}).get(partition)),
-                    escape(lag.reasons.get(topic, {}).get(partition, "")),
-                ]
-            rows.append(row)
-    return rows or [[str(source.source), "[dim]no topic[/dim]"]]

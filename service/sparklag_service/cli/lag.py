@@ -1,23 +1,25 @@
-"""`sparklag lag`, `queries` and `forget`: what a running service shows, to people and probes."""
+"""`sparklag lag` and `forget`: one query of a running service, for people and probes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isnan
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Group
 from rich.table import Table
 
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, decode_lag_event
-from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, span, trend
+from sparklag_schemas.errors import MalformedMessage
+from sparklag_schemas.formatting import ago, mark, records, span
 from sparklag_schemas.printable import printable
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.requests import get, request
+from sparklag_service.cli.requests import not_sparklag, request
+from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
+    COLOURS,
     DEFAULT_URL,
     Interval,
     Json,
@@ -25,8 +27,8 @@ from sparklag_service.cli.terminal import (
     ascii_json,
     console,
     escape,
-    print_json,
-    table,
+    plain,
+    print_error,
 )
 from sparklag_service.cli.watch import Read, Reading, print_changes, refresh_in_place
 from sparklag_service.errors import RequestRefused
@@ -35,9 +37,15 @@ from sparklag_service.view import lag_text
 _SHOWN = 20
 _MEASURED_MAX_AGE_MS = 60_000
 """Queries are measured each second and published each ten; an older lag may have changed."""
-COLOURS = {"bad": "red", "warn": "yellow", "ok": "green"}
-_LEFT = ("query", "status", "last batch", "last seen", "by")
-_HEADINGS = (*_LEFT[:2], "lag", "oldest", "trend", "caught up in", *_LEFT[2:])
+_PARTITION_COLUMNS = (
+    Column("topic", "name", 2),
+    Column("partition", "number", 0),
+    Column("processed", "number", 6),
+    Column("latest", "number", 5),
+    Column("lag", "number", 1),
+    Column("oldest", "number", 3),
+    Column("reason", "text", 4),
+)
 
 
 def lag(
@@ -93,7 +101,7 @@ def lag(
         console(wrap=True).print(render(event, now_ms, most))
     why = objection(event, now_ms, max_lag=max_lag, max_age_s=max_age)
     if why is not None:
-        typer.echo(f"sparklag: {printable(event.display_name)}: {why}", err=True)
+        print_error(f"{event.display_name}: {why}")
         raise typer.Exit(1)
 
 
@@ -133,7 +141,7 @@ def facts(event: LagEvent, now_ms: int) -> Table:
     return grid
 
 
-def _table(event: LagEvent, most: int | None) -> Table:
+def _table(event: LagEvent, most: int | None) -> FittedTable:
     count = sum(len(topic.partitions) for topic in event.topics)
     if most is None or count <= most:
         return partition_table(
@@ -150,22 +158,25 @@ def worst_first(event: LagEvent) -> list[tuple[TopicLag, PartitionLag]]:
 
 
 def partition_table(
-    partitions: Iterable[tuple[TopicLag, PartitionLag]], caption: str | None = None
-) -> Table:
+    partitions: Iterable[tuple[TopicLag, PartitionLag]], caption: str = ""
+) -> FittedTable:
     """A row for each of them."""
-    shown = table(("topic", "partition", "processed", "latest", "lag", "oldest", ""))
-    shown.caption, shown.caption_justify = caption, "left"
-    for topic, partition in partitions:
-        shown.add_row(
-            escape(topic.topic),
-            str(partition.partition),
-            records(partition.processed_offset),
-            records(partition.latest_offset),
-            records(partition.lag),
-            lag_text.oldest(partition),
-            escape(partition.reason or ""),
-        )
-    return shown
+    return FittedTable(
+        _PARTITION_COLUMNS,
+        [
+            (
+                plain(topic.topic),
+                str(partition.partition),
+                records(partition.processed_offset),
+                records(partition.latest_offset),
+                records(partition.lag),
+                lag_text.oldest(partition),
+                plain(partition.reason or ""),
+            )
+            for topic, partition in partitions
+        ],
+        caption=caption,
+    )
 
 
 def objection(
@@ -200,54 +211,6 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
     return None
 
 
-def queries(
-    url: Url = DEFAULT_URL,
-    status: Annotated[str | None, typer.Option(help="Only queries in this state.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
-    every_query: Annotated[
-        bool, typer.Option("--all", help="Also queries whose name is another one's now.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """List all queries: their lag, how old its oldest record is, and where it is going.
-
-    Exit code 2 where a part of the service fails, which standard error names: queries may be
-    missing, and lags old.
-    """
-    summaries, failing = _list_lag(
-        url, status=status, topic=topic, superseded="true" if every_query else None
-    )
-    if json:
-        print_json(summaries)
-    elif summaries:
-        console(wrap=True).print(_queries_table(summaries))
-    elif not failing:
-        missing = "no query" + (" like this" if status or topic else " has been observed yet")
-        console().print(missing)
-    for part, reason in failing.items():
-        console(stderr=True).print(f"[red]{escape(f'{part}: {reason}')}[/red]")
-    if failing:
-        raise typer.Exit(2)
-
-
-def _queries_table(summaries: list[dict[str, Any]]) -> Table:
-    shown = table(_HEADINGS, left=_LEFT)
-    now_ms = epoch_ms()
-    for query in summaries:
-        shown.add_row(
-            escape(query["query"] or query["query_id"]),
-            query["status"],
-            records(query["total_lag"]),
-            oldest(query["total_lag"], query["max_time_lag_s"]),
-            trend(query["lag_trend"]),
-            catch_up(query["catch_up_s"], query["catch_up_reason"]),
-            ago(query["processed_at"], now_ms),
-            ago(query["observed_at"], now_ms),
-            query["origin"],
-        )
-    return shown
-
-
 def forget(
     query_id: Annotated[str, typer.Argument(help="Id of a query, or its first characters.")],
     url: Url = DEFAULT_URL,
@@ -262,7 +225,7 @@ def forget(
     except RequestRefused as error:
         if error.kind != "query-is-live":
             raise
-        typer.echo(f"sparklag: {printable(str(error), 2_000)}", err=True)
+        print_error(str(error))
         raise typer.Exit(1) from None
     typer.echo(f"forgotten: {printable(query_id)}")
 
@@ -270,25 +233,7 @@ def forget(
 def _get_lag(url: str, query: str) -> Reading:
     """Raises ServiceError."""
     response = request("GET", url, f"/lag/{path_segment(query)}")
-    return Reading(decode_lag_event(response.content), response.text)
-
-
-class _Page(msgspec.Struct):
-    """Of a page of `GET /lag`, what is shown."""
-
-    queries: list[dict[str, Any]]
-    next_cursor: str | None
-    failing: dict[str, str] = {}
-
-
-def _list_lag(url: str, **filters: str | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The summaries of all queries that match `filters`, over all pages, and the parts of the
-    service that fail, with the reasons. Raises ServiceError."""
-    parameters = {name: value for name, value in filters.items() if value is not None}
-    summaries: list[dict[str, Any]] = []
-    while True:
-        page = get(url, "/lag", parameters, _Page)
-        summaries += page.queries
-        if page.next_cursor is None:
-            return summaries, page.failing
-        parameters["cursor"] = page.next_cursor
+    try:
+        return Reading(decode_lag_event(response.content), response.text)
+    except MalformedMessage as error:
+        raise not_sparklag(url) from error

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from rich.table import Table
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_offsets.restore.comparison import compare
+from sparklag_offsets.restore.comparison import Comparison, compare
 from sparklag_offsets.restore.restoration import RestoreOptions, find_record, from_store
-from sparklag_offsets.store.batch_record import BatchRecord
+from sparklag_offsets.store.batch_record import BatchRecord, RecordedQuery
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
-from sparklag_schemas.formatting import records, when
+from sparklag_schemas.formatting import ago, records, when
+from sparklag_schemas.printable import printable
+from sparklag_schemas.query_ids import shown_prefixes
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
+from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     BootstrapServers,
     Config,
     Json,
     console,
     escape,
+    plain,
+    print_error,
     print_json,
-    table,
+)
+from sparklag_service.cli.usage import CommandGroup
+
+app = typer.Typer(
+    help="Where queries were, from the offset store.", no_args_is_help=True, cls=CommandGroup
 )
 
-app = typer.Typer(help="Where queries were, from the offset store.", no_args_is_help=True)
-
+_LONGEST_HEADING: Final = 20
 _Result = TypeVar("_Result")
 _Query = Annotated[str, typer.Argument(help="Name, id or first characters of the id of a query.")]
 _Store = Annotated[
@@ -48,6 +55,23 @@ _At = Annotated[
 ]
 
 
+@app.command("list")
+def list_queries(store: _Store = None, config: Config = None, json: Json = False) -> None:
+    """List the queries of the offset store: the newest batch of each, and since when."""
+    listed = _run(_settings(config, store), _read_queries)
+    if json:
+        print_json(
+            [
+                {**query._asdict(), "batch_id": record.batch_id if record else None}
+                for query, record in listed
+            ]
+        )
+        return
+    if not listed:
+        print_error("the offset store has no query")
+    console(wrap=True).print(_queries(listed, epoch_ms()))
+
+
 @app.command()
 def show(
     query: _Query, store: _Store = None, at: _At = None, config: Config = None, json: Json = False
@@ -59,8 +83,7 @@ def show(
     if json:
         print_json(_document(record))
         return
-    console().print(_headline(record))
-    console().print(_ranges(record))
+    console(wrap=True).print(_headline(record), _ranges(record), sep="\n")
 
 
 @app.command()
@@ -84,12 +107,8 @@ def diff(
         summary = {"behind": compared.behind, "caught_up": compared.caught_up}
         print_json({**summary, "partitions": partitions})
     else:
-        shown = table(("topic", "partition", escape(first), escape(second), "behind"))
-        for each in compared.partitions:
-            offsets = (records(each.first), records(each.second), records(each.behind))
-            shown.add_row(escape(each.topic), str(each.partition), *offsets)
-        console().print(shown)
-        console().print(escape(compared.summary(first, second)))
+        summary_line = escape(compared.summary(first, second))
+        console(wrap=True).print(_comparison(compared, first, second), summary_line)
     if not compared.caught_up:
         raise typer.Exit(1)
 
@@ -167,6 +186,12 @@ def _run(settings: Settings, read: Callable[[OffsetStore], Awaitable[_Result]]) 
     return asyncio.run(run())
 
 
+async def _read_queries(store: OffsetStore) -> list[tuple[RecordedQuery, BatchRecord | None]]:
+    queries = await store.queries()
+    newest = await store.newest([query.query_id for query in queries])
+    return [(query, newest.get(query.query_id)) for query in queries]
+
+
 async def _find_both(
     store: OffsetStore, first: str, second: str, at_ms: int | None
 ) -> tuple[BatchRecord, BatchRecord]:
@@ -195,19 +220,76 @@ def _headline(record: BatchRecord) -> str:
     return f"{name}  query {escape(record.query_id)}, {run}\n{batch}, {completed}{source}"
 
 
-def _ranges(record: BatchRecord) -> Table:
-    shown = table(("source", "topic", "partition", "from", "until", "offsets"))
-    for topic in record.topics:
-        for partition, begin, until in topic.ranges:
-            shown.add_row(
+def _queries(
+    listed: Sequence[tuple[RecordedQuery, BatchRecord | None]], now_ms: int
+) -> FittedTable:
+    prefixes = shown_prefixes(query.query_id for query, _ in listed)
+    return FittedTable(
+        (
+            Column("query", "name", 0),
+            Column("id", "word", 1),
+            Column("batch", "number", 2),
+            Column("completed", "number", 3),
+            Column("first", "number", 5),
+            Column("topic", "name", 4),
+        ),
+        [
+            (
+                plain(query.query or "-"),
+                printable(prefixes[query.query_id]),
+                str(record.batch_id) if record else "unknown",
+                ago(query.last_at, now_ms),
+                ago(query.first_at, now_ms),
+                plain(", ".join(record.topic_names() if record else ())),
+            )
+            for query, record in listed
+        ],
+    )
+
+
+def _ranges(record: BatchRecord) -> FittedTable:
+    return FittedTable(
+        (
+            Column("source", "number", 5),
+            Column("topic", "name", 2),
+            Column("partition", "number", 0),
+            Column("from", "number", 3),
+            Column("until", "number", 1),
+            Column("offsets", "number", 4),
+        ),
+        [
+            (
                 str(topic.source),
-                escape(topic.topic),
+                plain(topic.topic),
                 str(partition),
                 records(begin),
                 records(until),
                 records(until - begin if begin is not None else None),
             )
-    return shown
+            for topic in record.topics
+            for partition, begin, until in topic.ranges
+        ],
+    )
+
+
+def _comparison(compared: Comparison, first: str, second: str) -> FittedTable:
+    return FittedTable(
+        (
+            Column("topic", "name", 2),
+            Column("partition", "number", 0),
+            Column(printable(first, _LONGEST_HEADING), "number", 3),
+            Column(printable(second, _LONGEST_HEADING), "number", 4),
+            Column("behind", "number", 1),
+        ),
+        [
+            (
+                plain(each.topic),
+                str(each.partition),
+                *map(records, (each.first, each.second, each.behind)),
+            )
+            for each in compared.partitions
+        ],
+    )
 
 
 def _document(record: BatchRecord) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Commands that are programs of their own: `sparklag serve`, and `demo` and `report`, which run on
-Spark and have options of their own."""
+"""Commands that are programs of their own: `sparklag serve`; and `demo`, `report` and
+`history run`, which run on Spark and have options of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import typer
 from sparklag_schemas import load_settings
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli.terminal import BootstrapServers, Config
+from sparklag_service.cli.usage import CommandGroup
 from sparklag_service.errors import ServiceError
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+history_app = typer.Typer(help="The history of lag.", no_args_is_help=True, cls=CommandGroup)
 
 
 def serve(
@@ -57,6 +59,12 @@ def demo(context: typer.Context) -> None:
 def report(context: typer.Context) -> None:
     """Show what the history of lag tells: within target or not, when, how far behind, the trend."""
     _replace_process("report", "sparklag_pipeline.report.lag_report", context.args)
+
+
+@history_app.command("run", context_settings=PASS_ON)
+def run_history(context: typer.Context) -> None:
+    """Keep the history of lag in tables, with a Spark job."""
+    _replace_process("history", "sparklag_pipeline.history.lag_history", context.args)
 
 
 def _replace_process(

@@ -37,11 +37,12 @@ from sparklag_service.cli.terminal import (
     escape,
     kafka_settings,
 )
+from sparklag_service.cli.usage import CommandGroup
 from sparklag_service.errors import ServiceError
 from sparklag_service.evaluation.status import FEEDBACK
 from sparklag_service.recording.store_recorder import store_group
 
-topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True)
+topics_app = typer.Typer(help="sparklag's own topics.", no_args_is_help=True, cls=CommandGroup)
 
 
 def check(bootstrap_servers: BootstrapServers = None, config: Config = None) -> None:

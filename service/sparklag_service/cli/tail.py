@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import closing
 from datetime import datetime
-from typing import Annotated
+from shutil import get_terminal_size
+from typing import Annotated, Final
 
+import msgspec
 import typer
+from rich.cells import cell_len
+from rich.text import Text
 
 from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords, shown
 from sparklag_kafka.errors import KAFKA_FAILURES
-from sparklag_schemas import LagEvent, ResolvedSettings
+from sparklag_schemas import ContractError, LagEvent, ResolvedSettings, decode_lag_event
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
 from sparklag_schemas.query_ids import ids_with_prefix
-from sparklag_service.cli.terminal import BootstrapServers, Config, Json, ascii_json, kafka_settings
+from sparklag_schemas.rest_interface import path_segment
+from sparklag_service.cli.requests import decoded
+from sparklag_service.cli.sse_client import follow
+from sparklag_service.cli.terminal import (
+    BootstrapServers,
+    Config,
+    Json,
+    ascii_json,
+    kafka_settings,
+    print_error,
+)
 from sparklag_service.counters import Refusals
 from sparklag_service.errors import ServiceError
+
+_NAME_WIDTH: Final = 24
+_MIN_NAME_WIDTH: Final = 10
+_STATUS_WIDTH: Final = 9
+_MIN_REASON_WIDTH: Final = 12
 
 
 def tail(
@@ -28,25 +49,63 @@ def tail(
         typer.Argument(help="Only this query, by its name, id or first characters of the id."),
     ] = None,
     count: Annotated[int, typer.Option("-n", min=0, help="End after so many; 0: never.")] = 0,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="A running service, whose live stream is read, not Kafka."),
+    ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Follow lag events as they are published."""
-    settings = kafka_settings(config, bootstrap_servers)
-    quiet_client_logs()
-    asyncio.run(_follow(settings, query, count, json))
+    """Follow lag events as they are published.
+
+    From Kafka: those that come from now on. With --url: the newest of each query first, and after a
+    lost connection those that were missed. Standard error says that it waits, and what is missing.
+    """
+    output = _Output(count, json=json)
+    if url is None:
+        settings = kafka_settings(config, bootstrap_servers)
+        quiet_client_logs()
+        asyncio.run(_follow_topic(settings, query, output))
+    elif bootstrap_servers is not None or config is not None:
+        why = "it is read instead of Kafka, without --bootstrap-servers and --config"
+        raise typer.BadParameter(why, param_hint="--url")
+    else:
+        _follow_stream(url, query, output)
 
 
-async def _follow(settings: ResolvedSettings, query: str | None, count: int, json: bool) -> None:
+class _Output:
+    """Standard output: an event is a line."""
+
+    def __init__(self, count: int, *, json: bool) -> None:
+        self._count = count
+        self._json = json
+        self._printed = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of `count` are printed; 0 is no limit."""
+        return self._printed == self._count > 0
+
+    def print(self, event: LagEvent, written: bytes) -> None:
+        """`written` is the event's message."""
+        event, document = shown(event, written)
+        width = get_terminal_size().columns if sys.stdout.isatty() else None
+        typer.echo(ascii_json(document) if self._json else _line(event, width))
+        self._printed += 1
+
+
+async def _follow_topic(settings: ResolvedSettings, query: str | None, output: _Output) -> None:
     contract_records = ContractRecords(
         LagEvent, settings.lag_topic, settings, MessageFormats(settings), _PrintedRefusals()
     )
     consumer = ContractConsumer(settings, contract_records.refuse_batch, auto_offset_reset="latest")
     consumer.subscribe([settings.lag_topic])
-    shown_count = 0
     try:
         await consumer.start()
+        print_error(
+            f"waiting for lag events on topic {settings.lag_topic} of {settings.bootstrap_servers}"
+        )
         async for record in consumer:
             if record.value is None:
                 continue
@@ -54,10 +113,8 @@ async def _follow(settings: ResolvedSettings, query: str | None, count: int, jso
             event = contract_records.decoded(record)
             if event is None or (query is not None and not _is_of(event, query)):
                 continue
-            event, document = shown(event, record.value)
-            typer.echo(ascii_json(document) if json else _line(event))
-            shown_count += 1
-            if shown_count == count:
+            output.print(event, record.value)
+            if output.is_complete:
                 return
     except BrokenPipeError:  # whoever reads this output has gone
         raise
@@ -76,14 +133,61 @@ class _PrintedRefusals(Refusals):
     """Each is printed at once."""
 
     def add(self, topic: str, kind: str, what: str, query_id: str | None) -> None:
-        typer.echo(f"sparklag: skipped a {printable(what)}", err=True)
+        print_error(f"skipped a {what}")
 
 
-def _line(event: LagEvent) -> str:
+class _Gap(msgspec.Struct):
+    since: str
+    reason: str
+
+
+class _Forgotten(msgspec.Struct):
+    query_id: str
+
+
+def _follow_stream(url: str, query: str | None, output: _Output) -> None:
+    """`GET /stream` or `GET /lag/{query}/stream`, which ends when the query is forgotten."""
+    path = "/stream" if query is None else f"/lag/{path_segment(query)}/stream"
+    with closing(follow(url, path, print_error)) as events:
+        for kind, data in events:
+            if kind == "lag":
+                try:
+                    output.print(decode_lag_event(data), data)
+                except ContractError as error:
+                    print_error(f"skipped an event: {error}")
+                if output.is_complete:
+                    return
+            elif kind == "gap":
+                gap = decoded(data, _Gap, url)
+                print_error(f"events after {gap.since} are missing: {gap.reason}")
+            elif kind == "forgotten":
+                print_error(f"query {decoded(data, _Forgotten, url).query_id} is forgotten")
+                if query is not None:
+                    return
+
+
+def _line(event: LagEvent, width: int | None = None) -> str:
+    """The event; in a terminal of `width` the parts of it that fit, and no number cut. Pure."""
     time = datetime.fromtimestamp(event.measured_at / 1000).strftime("%H:%M:%S.%f")[:-3]
-    why = f"  {printable(event.reason)}" if event.reason else ""
     name, status, cause = map(printable, (event.display_name, event.status, event.cause))
-    return (
-        f"{time}  {name:<24} {status:<9} lag {records(event.total_lag):>12}"
-        f"  worst {records(event.max_lag):>12}  {cause}{why}"
-    )
+    lag = f" lag {records(event.total_lag):>12}"
+    worst = f"  worst {records(event.max_lag):>12}"
+    why = f"  {printable(event.reason)}" if event.reason else ""
+    if width is None:
+        return f"{time}  {name:<{_NAME_WIDTH}} {status:<{_STATUS_WIDTH}}{lag}{worst}  {cause}{why}"
+    free = width - len(f"{time}   {lag}") - _STATUS_WIDTH
+    name_width = max(_MIN_NAME_WIDTH, min(_NAME_WIDTH, free))
+    line = f"{time}  {_cell(name, name_width)} {_cell(status, _STATUS_WIDTH)}{lag}"
+    free -= name_width
+    for part in (worst, f"  {cause}"):
+        if cell_len(part) <= free:
+            line += part
+            free -= cell_len(part)
+    return line + _cell(why, free) if why and free >= _MIN_REASON_WIDTH else line
+
+
+def _cell(text: str, width: int) -> str:
+    """Of that width, shortened or padded."""
+    cell = Text(text)
+    cell.truncate(width, overflow="ellipsis", pad=True)
+    return cell.plain

@@ -4,17 +4,17 @@ control it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
 from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Final
 
 import rich.markup
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from sparklag_schemas import ResolvedSettings, load_settings
+from sparklag_schemas.formatting import Mark
 from sparklag_schemas.printable import printable
 
 
@@ -41,6 +41,9 @@ Interval = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a program.")]
 
 DEFAULT_URL = "http://127.0.0.1:8085"
+COLOURS: Final[dict[Mark, str]] = {"bad": "red", "warn": "yellow", "ok": "green"}
+_ANY_WIDTH: Final = 1_000_000
+_LONGEST_ERROR: Final = 2_000
 
 
 def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> ResolvedSettings:
@@ -51,26 +54,35 @@ def kafka_settings(config: Path | None, bootstrap_servers: str | None) -> Resolv
 
 
 def console(*, wrap: bool = False, stderr: bool = False) -> Console:
-    """On standard output, or on standard error; lines are not broken unless `wrap`."""
-    return Console(highlight=False, soft_wrap=not wrap, stderr=stderr)
+    """On standard output, or on standard error; lines are not broken unless `wrap`, and that is a
+    terminal."""
+    width = width_of(sys.stderr if stderr else sys.stdout)
+    return Console(highlight=False, soft_wrap=not wrap, stderr=stderr, width=width)
 
 
-def table(headings: Iterable[str], *, left: Iterable[str] = ("topic", "")) -> Table:
-    """Without borders; columns are aligned right, but those in `left`."""
-    plain = Table(box=None, pad_edge=False)
-    for heading in headings:
-        plain.add_column(heading, justify="left" if heading in left else "right")
-    return plain
+def width_of(output: IO[str]) -> int | None:
+    """For rich: None, which is the terminal's width; a pipe or a file has lines of any length."""
+    return None if output.isatty() else _ANY_WIDTH
+
+
+def plain(text: str) -> str:
+    """`text` on one line, whole, and nothing in it that a terminal obeys."""
+    return printable(text, len(text))
 
 
 def escape(text: str) -> str:
-    """`text` as rich prints it on one line: neither its markup nor the terminal obeys it."""
-    return rich.markup.escape(printable(text, len(text)))
+    """The same for rich, which obeys no markup in it either."""
+    return rich.markup.escape(plain(text))
 
 
 def ascii_json(document: bytes | str) -> str:
     """The same JSON on one line and in ASCII: the terminal obeys nothing in it either."""
     return json.dumps(json.loads(document))
+
+
+def print_error(text: str) -> None:
+    """On one line, on standard error."""
+    typer.echo(f"sparklag: {printable(text, _LONGEST_ERROR)}", err=True)
 
 
 def print_json(document: object) -> None:

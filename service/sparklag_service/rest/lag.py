@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 from msgspec import Raw, Struct
+from pydantic import BeforeValidator
 
 from sparklag_schemas import Status
 from sparklag_schemas.timestamps import epoch_ms
@@ -39,7 +40,10 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     )
     async def list_lag(
         request: Request,
-        status: Annotated[Status | None, Query(description="Only queries in this state.")] = None,
+        status: Annotated[
+            Annotated[Status, BeforeValidator(str.upper)] | None,
+            Query(description="Only queries in this state; in any case."),
+        ] = None,
         topic: Annotated[str | None, Query(description="Only queries that read it.")] = None,
         cluster: Annotated[str | None, Query(description="Only queries of it.")] = None,
         superseded: Annotated[

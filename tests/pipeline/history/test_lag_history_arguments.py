@@ -12,10 +12,10 @@ from sparklag_pipeline.history.lag_history import main
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "lag-history: setting bootstrap_servers is not set: "),
-        (["--lateness", "soon"], "lag-history: --lateness 'soon': takes a number and a unit, "),
-        (["--roll-up-trigger", "5m"], "lag-history: --roll-up-trigger '5m': takes a number "),
-        (["--config", "nowhere.toml"], "lag-history: no settings file at nowhere.toml"),
+        ([], "sparklag: setting bootstrap_servers is not set: "),
+        (["--lateness", "soon"], "sparklag: --lateness 'soon': takes a number and a unit, "),
+        (["--roll-up-trigger", "5m"], "sparklag: --roll-up-trigger '5m': takes a number "),
+        (["--config", "nowhere.toml"], "sparklag: no settings file at nowhere.toml"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(

@@ -100,6 +100,8 @@ async def test_the_list_is_paged_and_filtered(http: httpx.AsyncClient, pipeline:
     names = [query["query"] for query in first["queries"] + rest["queries"]]
     assert names == ["q0", "q1", "q2", "q3", "q4"]
     assert rest["next_cursor"] is None
+    (failed,) = (await http.get("/lag", params={"status": "failed"})).json()["queries"]
+    assert failed["query"] == "bad"
 
 
 async def test_an_empty_list_is_no_error(http: httpx.AsyncClient) -> None:

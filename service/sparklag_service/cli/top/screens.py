@@ -214,7 +214,7 @@ class QueryScreen(LiveScreen):
         history = self.state.fleet.history(event.query_id)
         partitions = lag.worst_first(event)
         hour = Text(f"\nlag in the last hour, up to {records(history.highest(now_ms))}\n")
-        caption = None
+        caption = ""
         if len(partitions) > _PARTITIONS:
             caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
         table = lag.partition_table(partitions[:_PARTITIONS], caption)

@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sparklag_schemas.formatting import mark
-from sparklag_service.cli.lag import COLOURS
+from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import (
     MARK_SIGNS,
     SELECTION_WIDTH,

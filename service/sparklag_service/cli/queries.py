@@ -1,0 +1,183 @@
+"""`sparklag queries`: all queries of a running service, as a table, or as lines for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.text import Text
+
+from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, trend
+from sparklag_schemas.printable import printable
+from sparklag_schemas.query_ids import shown_prefixes
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.cli.requests import decoded, get
+from sparklag_service.cli.tables import Column, FittedTable
+from sparklag_service.cli.terminal import (
+    COLOURS,
+    DEFAULT_URL,
+    Json,
+    Url,
+    ascii_json,
+    console,
+    escape,
+    plain,
+    print_error,
+)
+
+_COLUMNS: Final = (
+    Column("query", "name", 0),
+    Column("id", "word", 1),
+    Column("topic", "name", 4),
+    Column("status", "name", 2),
+    Column("lag", "number", 3),
+    Column("oldest", "number", 5),
+    Column("trend", "number", 6),
+    Column("caught up in", "number", 8),
+    Column("last batch", "number", 7),
+    Column("last seen", "number", 9),
+    Column("by", "name", 10),
+)
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Of a query in `GET /lag`, what is shown. The fields are those of a lag event."""
+
+    query_id: str
+    status: str
+    origin: str
+    query: str | None = None
+    topics: list[str] = []
+    total_lag: int | None = None
+    max_time_lag_s: float | None = None
+    lag_trend: float | None = None
+    catch_up_s: float | None = None
+    catch_up_reason: str | None = None
+    processed_at: int | None = None
+    observed_at: int | None = None
+    reason: str | None = None
+
+
+class _Page(msgspec.Struct):
+    queries: list[msgspec.Raw]
+    next_cursor: str | None
+    failing: dict[str, str] = {}
+
+
+def queries(
+    url: Url = DEFAULT_URL,
+    status: Annotated[
+        str | None, typer.Option(help="Only queries in this state, in any case: stall.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
+    every_query: Annotated[
+        bool, typer.Option("--all", help="Also queries whose name is another one's now.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List all queries: their lag, its age and trend, and the reason of a status.
+
+    A terminal shows as many columns as it is wide. A pipe or a file gets all of them: one query on
+    a line, separated by tabs, under the names of the fields of GET /lag.
+
+    Exit code 2 where a part of the service fails, which standard error names: queries may be
+    missing, and lags old.
+    """
+    listed, failing = _list_lag(
+        url,
+        status=None if status is None else status.upper(),
+        topic=topic,
+        superseded="true" if every_query else None,
+    )
+    if json:
+        typer.echo(ascii_json(msgspec.json.encode(listed)))
+    else:
+        _print_table([decoded(each, Summary, url) for each in listed])
+        if not listed and not failing:
+            print_error(
+                "no query" + (" like this" if status or topic else " has been observed yet")
+            )
+    for part, reason in failing.items():
+        console(stderr=True).print(f"[red]{escape(f'{part}: {reason}')}[/red]")
+    if failing:
+        raise typer.Exit(2)
+
+
+def _print_table(summaries: Sequence[Summary]) -> None:
+    if not sys.stdout.isatty():
+        typer.echo("\n".join(tab_separated(summaries)))
+    elif summaries:
+        console(wrap=True).print(table(summaries, epoch_ms()))
+
+
+def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
+    """For people. The reason of a query's status is below it. Pure."""
+    prefixes = shown_prefixes(query.query_id for query in summaries)
+    return FittedTable(
+        _COLUMNS,
+        [
+            (
+                plain(query.query or "-"),
+                printable(prefixes[query.query_id]),
+                plain(", ".join(query.topics)),
+                Text(plain(query.status), style=COLOURS[mark(query.status)]),
+                records(query.total_lag),
+                oldest(query.total_lag, query.max_time_lag_s),
+                trend(query.lag_trend),
+                catch_up(query.catch_up_s, query.catch_up_reason),
+                ago(query.processed_at, now_ms),
+                ago(query.observed_at, now_ms),
+                plain(query.origin),
+            )
+            for query in summaries
+        ],
+        details=[plain(query.reason or "") for query in summaries],
+    )
+
+
+def tab_separated(summaries: Iterable[Summary]) -> list[str]:
+    """For programs: a heading, and a line for each query. No field is empty: `unknown` is a number
+    that is not known, `-` a text that is not there. Pure."""
+    fields = (
+        "query",
+        "query_id",
+        "topics",
+        "status",
+        "total_lag",
+        "max_time_lag_s",
+        "lag_trend",
+        "catch_up_s",
+        "processed_at",
+        "observed_at",
+        "origin",
+        "reason",
+    )
+    lines = ["\t".join(fields)]
+    lines += (
+        "\t".join(_field(getattr(query, name), name) for name in fields) for query in summaries
+    )
+    return lines
+
+
+def _field(value: object, name: str) -> str:
+    if value is None:
+        return "-" if name in ("query", "reason") else "unknown"
+    if isinstance(value, float):
+        return str(round(value, 3))
+    return plain(",".join(value) if isinstance(value, list) else str(value)) or "-"
+
+
+def _list_lag(url: str, **filters: str | None) -> tuple[list[msgspec.Raw], dict[str, str]]:
+    """The summaries of all queries that match `filters`, over all pages, and the parts of the
+    service that fail, with the reasons. Raises ServiceError."""
+    parameters = {name: value for name, value in filters.items() if value is not None}
+    summaries: list[msgspec.Raw] = []
+    while True:
+        page = get(url, "/lag", parameters, _Page)
+        summaries += page.queries
+        if page.next_cursor is None:
+            return summaries, page.failing
+        parameters["cursor"] = page.next_cursor
