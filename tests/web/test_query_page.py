@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -77,7 +78,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
     both = [service.query(topic, topic) for _ in range(2)]
     for query in both:
         query.complete_batch(0, 0, 0)
-        await eventually(lambda query=query: service.knows(query), "it is known")
+        await eventually(partial(service.knows, query), "it is known")
     await page.goto(f"{service.url}/q/{topic}")
     for query in both:
         await expect(page.get_by_role("link", name=query.id)).to_be_visible()
