@@ -34,18 +34,19 @@ LOOKS = {
     "dark phone": {"viewport": PHONE, "color_scheme": "dark"},
 }
 _WIDER_THAN_THE_PAGE = """() => {
-    const width = innerWidth;
-    if (document.documentElement.scrollWidth <= width) return [];
-    return [...document.body.querySelectorAll("*")]
-        .filter((element) => element.getBoundingClientRect().right > width)
+    const width = document.documentElement.scrollWidth;
+    if (width <= innerWidth) return [];
+    const wide = [...document.body.querySelectorAll("*")]
+        .filter((element) => element.getBoundingClientRect().right > innerWidth)
         .map((element) => element.outerHTML.slice(0, 200));
+    return [`${width} px`, ...wide];
 }"""
 
 
 @pytest.fixture(scope="module")
 def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
-    """Two that queries read: query N of the first is N behind; the two of the other have failed
-    and have nothing left to read."""
+    """Two that queries read: query N of the first is N behind; of the two that have read all of the
+    other, one failed."""
     unique = service.port
     many, few = f"many-{unique}", f"few-{unique}"
     for topic in (many, few):
