@@ -17,7 +17,7 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli import lag
+from sparklag_service.cli.lag import facts, headline, partition_table, worst_first
 from sparklag_service.cli.top.responses import Summary
 from sparklag_service.cli.top.state import State, sentence
 from sparklag_service.cli.top.table import QueryTable
@@ -212,16 +212,16 @@ class QueryScreen(LiveScreen):
             self._body.update(Text(sentence(self.summary, now_ms)))
             return
         history = self.state.fleet.history(event.query_id)
-        partitions = lag.worst_first(event)
+        partitions = worst_first(event)
         hour = Text(f"\nlag in the last hour, up to {records(history.highest(now_ms))}\n")
         caption = ""
         if len(partitions) > _PARTITIONS:
             caption = f"the {_PARTITIONS} of {len(partitions):,} partitions that lag most"
-        table = lag.partition_table(partitions[:_PARTITIONS], caption)
+        table = partition_table(partitions[:_PARTITIONS], caption)
         self._body.update(
             Group(
-                lag.headline(event, now_ms),
-                lag.facts(event, now_ms),
+                headline(event, now_ms),
+                facts(event, now_ms),
                 hour.append(history.sparkline(now_ms)).append("\n"),
                 table,
             )
