@@ -138,7 +138,7 @@ make_python_stand_in() {
         'mkdir -p "$1/usr/local/bin" && ln -s /usr/bin/python3 "$1/usr/local/bin/python"' \
         'ln -s /usr/bin/python3 "$1/usr/local/bin/python3"' >&2 || fail "mmdebstrap failed"
     local bundle=/etc/ssl/certs/ca-certificates.crt
-    docker import -c "ENV SSL_CERT_FILE=$bundle PIP_CERT=$bundle" \
+    docker import -c "ENV SSL_CERT_FILE=$bundle PIP_CERT=$bundle NODE_EXTRA_CA_CERTS=$bundle" \
         -c 'CMD ["python3"]' "$tree" "$1" >/dev/null || fail "docker import failed"
 }
 
