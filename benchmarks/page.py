@@ -19,6 +19,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from playwright.async_api import Browser, CDPSession, Page
 from tests.local_kafka import LocalKafka
+from tests.waiting import eventually
 from tests.web.chromium import running_chromium
 
 from benchmarks.comparison import Row, ms, print_table, say
@@ -174,13 +175,12 @@ async def _opened(browser: Browser, url: str, script: str | None = None) -> Asyn
 async def _loading(browser: Browser, service: ServiceProcess) -> list[Row]:
     async with _opened(browser, service.url, _READY % (_QUERIES + 1)) as page:
         # All of them are there.
-        await page.wait_for_function("window.usableMs", timeout=120_000)
+        await _usable_ms(page)
     usable_ms = []
     transferred_kb = 0.0
     for _ in range(_LOADS):
         async with _opened(browser, service.url, _READY % (_QUERIES + 1)) as page:
-            await page.wait_for_function("window.usableMs", timeout=120_000)
-            usable_ms.append(float(await page.evaluate("window.usableMs")))
+            usable_ms.append(await _usable_ms(page))
             transferred_kb = float(await page.evaluate(_TRANSFERRED)) / 1024
     return [
         Row(
@@ -200,6 +200,12 @@ async def _loading(browser: Browser, service: ServiceProcess) -> list[Row]:
     ]
 
 
+async def _usable_ms(page: Page) -> float:
+    # Playwright's own waiting is refused by the page's Content-Security-Policy.
+    await eventually(lambda: page.evaluate("'usableMs' in window"), "all queries are shown")
+    return float(await page.evaluate("window.usableMs"))
+
+
 async def _latency(
     browser: Browser, service: ServiceProcess, producer: AIOKafkaProducer
 ) -> list[Row]:
@@ -214,14 +220,21 @@ async def _latency(
             mark = 1_000_000 + number
             sent_ms[f"{mark:,}"] = time.time() * 1000
             await _send(producer, _with_lag(lag_event(0, None), mark))
-        await page.wait_for_function(f"'{1_000_000 + _MARKS - 1:,}' in window.shownMs")
+        last = f"'{1_000_000 + _MARKS - 1:,}' in window.shownMs"
+        await eventually(lambda: page.evaluate(last), "the last mark is shown")
         shown_ms: dict[str, float] = await page.evaluate("window.shownMs")
-    taken_ms = [shown_ms[mark] - at_ms for mark, at_ms in sent_ms.items() if mark in shown_ms]
-    if len(taken_ms) < _MARKS * 0.9:
-        raise RuntimeError(f"{_MARKS - len(taken_ms)} of {_MARKS} events were not shown")
+    # One that the page has skipped was shown by a newer one.
+    taken_ms = [
+        min(shown_ms[newer] for newer in sent_ms if newer >= mark and newer in shown_ms) - at_ms
+        for mark, at_ms in sent_ms.items()
+    ]
     worst_ms = quantiles(taken_ms, n=20)[-1]
     return [
-        Row("page: event produced → visible, median", ms(taken_ms), ""),
+        Row(
+            "page: event produced → visible, median",
+            ms(taken_ms),
+            f"{len(shown_ms)} of {_MARKS} were drawn, the others skipped for newer ones",
+        ),
         Row(
             "page: event produced → visible, 95 %",
             f"{worst_ms:.0f} ms",
@@ -238,15 +251,17 @@ async def _cost(browser: Browser, service: ServiceProcess) -> list[Row]:
         await session.send("Performance.enable")
         await asyncio.sleep(_WARM_UP_S)
         before_mb, busy_s, began_s = await _state(session)
+        cpu_s = service.cpu_s()
         await asyncio.sleep(_WATCHED_S)
         after_mb, busy_after_s, ended_s = await _state(session)
+        service_share = (service.cpu_s() - cpu_s) / (ended_s - began_s)
     share = (busy_after_s - busy_s) / (ended_s - began_s)
     growth_mb = after_mb - before_mb
     return [
         Row(
             f"page, {_QUERIES:,} events a second for {_WATCHED_S:g} s: main thread",
             f"{share:.0%}",
-            "",
+            f"{service_share:.0%} of a core, the service",
             reach=f"≤ {BUSY_BUDGET:.0%}",
             reached=share <= BUSY_BUDGET,
         ),
