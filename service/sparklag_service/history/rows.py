@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import ceil, isnan, log2, nan
 from typing import Final, NamedTuple, get_args
 
@@ -31,13 +31,23 @@ _UNKNOWN_LAG: Final = -1
 _NO_BATCH: Final = (nan, nan, nan, nan)
 _NO_RUN: Final = 0
 
-# Keys of Spark's `durationMs`, as MicroBatchExecution reports them (reportTimeTaken in its
-# ProgressContext). What other keys name is part of the duration alone.
 _WHOLE_BATCH: Final = "triggerExecution"
-_PLANNING: Final = ("latestOffset", "getBatch", "queryPlanning", "setOffsetRange", "getOffset")
-"""The last two are of older Sparks."""
-_PROCESSING: Final = ("addBatch",)
-_COMMIT: Final = ("walCommit", "commitOffsets", "commitBatch")
+_PLANNING, _PROCESSING, _COMMIT = 1, 2, 3
+"""Indexes in BatchTimes."""
+_PHASES: Final = {
+    "latestOffset": _PLANNING,
+    "getBatch": _PLANNING,
+    "queryPlanning": _PLANNING,
+    # Of older Sparks.
+    "setOffsetRange": _PLANNING,
+    "getOffset": _PLANNING,
+    "addBatch": _PROCESSING,
+    "walCommit": _COMMIT,
+    "commitOffsets": _COMMIT,
+    "commitBatch": _COMMIT,
+}
+"""Keys of Spark's `durationMs`, as MicroBatchExecution reports them (`reportTimeTaken` of its
+ProgressContext). What other keys name is part of the duration alone."""
 
 ROW_BYTES: Final = _ROW.size
 
@@ -144,12 +154,12 @@ def _batch_times(batch: Batch | BatchTotals) -> BatchTimes | None:
         duration_ms = phases_ms.get(_WHOLE_BATCH)
     if duration_ms is None:
         return None
-    parts = (_total_ms(phases_ms, names) for names in (_PLANNING, _PROCESSING, _COMMIT))
-    return BatchTimes(duration_ms, *parts)
-
-
-def _total_ms(phases_ms: Mapping[str, int], names: Iterable[str]) -> int:
-    return sum(phases_ms.get(name, 0) for name in names)
+    times_ms = [duration_ms, 0, 0, 0]
+    for phase, ms in phases_ms.items():
+        part = _PHASES.get(phase)
+        if part is not None:
+            times_ms[part] += ms
+    return BatchTimes(*times_ms)
 
 
 def pack(row: Row) -> bytes:
