@@ -31,7 +31,7 @@ class TopApp(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #alarm { color: ansi_red; text-style: bold; max-height: 4; }
+    #alarm { color: ansi_red; text-style: bold; max-height: 6; }
     #totals { max-height: 4; }
     #headings { text-style: bold; text-wrap: nowrap; }
     #title { text-wrap: nowrap; text-overflow: ellipsis; }

@@ -205,8 +205,10 @@ class QueryScreen(LiveScreen):
 
     def show(self, now_ms: int) -> None:
         """See LiveScreen."""
-        error = f"NO ANSWER: {printable(self.error)}" if self.error is not None else ""
-        self.show_alarm(self.state.alarm(now_ms) or error)
+        alarms = [self.state.alarm(now_ms)]
+        if self.error is not None and self.state.fleet.error is None:
+            alarms.append(f"NO NEW NUMBERS: {printable(self.error)}")
+        self.show_alarm("\n".join(filter(None, alarms)))
         event = self.event
         if event is None:
             self._body.update(Text(sentence(self.summary, now_ms)))

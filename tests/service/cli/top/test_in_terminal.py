@@ -90,7 +90,8 @@ def row(screen: str, name: str) -> str:
 def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> None:
     with terminal(80, 24, "top", "--url", service.url) as screen:
         screen.shows("1 FAILED")
-        seen = screen.shows("records behind")
+        screen.shows("records behind")
+        seen = screen.shows("q Quit")
         lines = seen.splitlines()
         assert all(len(line) <= 80 for line in lines)
         assert lines[0].startswith("sparklag top  read ")
