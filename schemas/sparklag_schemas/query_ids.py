@@ -8,8 +8,8 @@ from typing import Final
 
 MIN_PREFIX: Final = 4
 """Characters."""
-MIN_PREFIX_SHOWN: Final = 8
-"""Characters of an id in a table: others will come that begin alike."""
+_MIN_SHOWN: Final = 8
+"""Characters of an id in a table: an id that comes later may begin alike."""
 
 
 def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
@@ -19,11 +19,11 @@ def ids_with_prefix(prefix: str, query_ids: Iterable[str]) -> list[str]:
     return sorted(query_id for query_id in query_ids if query_id.startswith(prefix))
 
 
-def shortest_prefixes(query_ids: Iterable[str], at_least: int) -> dict[str, str]:
-    """By id, its first characters: at least so many, and as many as no other of the ids begins
-    with. An id that another one begins with is whole."""
+def shown_prefixes(query_ids: Iterable[str]) -> dict[str, str]:
+    """By id, its first characters for a table of all of them: eight, or as many more as it takes
+    that no other id begins with them. An id with which another begins is whole."""
     ordered = sorted(set(query_ids))
-    lengths = dict.fromkeys(ordered, at_least)
+    lengths = dict.fromkeys(ordered, _MIN_SHOWN)
     for first, second in pairwise(ordered):
         same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
         differs_at = sum(1 for _ in same) + 1

@@ -64,7 +64,7 @@ def checkpoint(
     if json:
         print_json(_document(position, lags))
         return
-    console().print(_headline(position))
+    console(wrap=True).print(_headline(position))
     if position.sources:
         console(wrap=True).print(_table(position, lags))
 

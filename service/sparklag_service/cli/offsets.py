@@ -19,7 +19,7 @@ from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, SettingsError, load_settings
 from sparklag_schemas.formatting import ago, records, when
 from sparklag_schemas.printable import printable
-from sparklag_schemas.query_ids import MIN_PREFIX_SHOWN, shortest_prefixes
+from sparklag_schemas.query_ids import shown_prefixes
 from sparklag_schemas.timestamps import epoch_ms, timestamp_ms
 from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
@@ -83,8 +83,7 @@ def show(
     if json:
         print_json(_document(record))
         return
-    console().print(_headline(record))
-    console(wrap=True).print(_ranges(record))
+    console(wrap=True).print(_headline(record), _ranges(record), sep="\n")
 
 
 @app.command()
@@ -108,8 +107,8 @@ def diff(
         summary = {"behind": compared.behind, "caught_up": compared.caught_up}
         print_json({**summary, "partitions": partitions})
     else:
-        console(wrap=True).print(_comparison(compared, first, second))
-        console().print(escape(compared.summary(first, second)))
+        summary_line = escape(compared.summary(first, second))
+        console(wrap=True).print(_comparison(compared, first, second), summary_line)
     if not compared.caught_up:
         raise typer.Exit(1)
 
@@ -224,11 +223,11 @@ def _headline(record: BatchRecord) -> str:
 def _queries(
     listed: Sequence[tuple[RecordedQuery, BatchRecord | None]], now_ms: int
 ) -> FittedTable:
-    prefixes = shortest_prefixes((query.query_id for query, _ in listed), MIN_PREFIX_SHOWN)
+    prefixes = shown_prefixes(query.query_id for query, _ in listed)
     return FittedTable(
         (
             Column("query", "name", 0),
-            Column("id", "name", 1),
+            Column("id", "word", 1),
             Column("batch", "number", 2),
             Column("completed", "number", 3),
             Column("first", "number", 5),
@@ -237,7 +236,7 @@ def _queries(
         [
             (
                 plain(query.query or "-"),
-                plain(prefixes[query.query_id]),
+                printable(prefixes[query.query_id]),
                 str(record.batch_id) if record else "unknown",
                 ago(query.last_at, now_ms),
                 ago(query.first_at, now_ms),

@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from sparklag_schemas.formatting import ago, catch_up, mark, oldest, records, trend
-from sparklag_schemas.query_ids import MIN_PREFIX_SHOWN, shortest_prefixes
+from sparklag_schemas.printable import printable
+from sparklag_schemas.query_ids import shown_prefixes
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import decoded, get
 from sparklag_service.cli.tables import Column, FittedTable
@@ -29,7 +30,7 @@ from sparklag_service.cli.terminal import (
 
 _COLUMNS: Final = (
     Column("query", "name", 0),
-    Column("id", "name", 1),
+    Column("id", "word", 1),
     Column("topic", "name", 4),
     Column("status", "name", 2),
     Column("lag", "number", 3),
@@ -114,13 +115,13 @@ def _print_table(summaries: Sequence[Summary]) -> None:
 
 def table(summaries: Sequence[Summary], now_ms: int) -> FittedTable:
     """For people. The reason of a query's status is below it. Pure."""
-    prefixes = shortest_prefixes((query.query_id for query in summaries), MIN_PREFIX_SHOWN)
+    prefixes = shown_prefixes(query.query_id for query in summaries)
     return FittedTable(
         _COLUMNS,
         [
             (
                 plain(query.query or "-"),
-                plain(prefixes[query.query_id]),
+                printable(prefixes[query.query_id]),
                 plain(", ".join(query.topics)),
                 Text(plain(query.status), style=COLOURS[mark(query.status)]),
                 records(query.total_lag),

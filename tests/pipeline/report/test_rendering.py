@@ -5,18 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from argparse import Namespace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
 from sparklag_pipeline.report.document import CSV_COLUMNS, as_csv, as_json
+from sparklag_pipeline.report.lag_report import _write
 from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
 from sparklag_pipeline.report.screen import print_report
 from sparklag_pipeline.report.windows import WorstPartition
 from tests.pipeline.report.rolled import MINUTE_MS, START_MS, hour, minute
+from tests.service.cli.terminals import large_numbers
 
 NASTY = '<script>alert("x")</script>'
 UNTIL_MS = START_MS + 180 * MINUTE_MS
@@ -135,15 +140,49 @@ def test_csv_has_no_formula_and_no_control_character(
         assert row["query"] == cell
 
 
-@pytest.mark.parametrize("width", [100, 160])
+def printed(reports: list[QueryReport], width: int) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width, highlight=False)
+    print_report(screen, reports, START_MS, UNTIL_MS)
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_shows_every_query_and_episode_within_its_width(
     reports: list[QueryReport], width: int
 ) -> None:
-    text = io.StringIO()
-    print_report(Console(file=text, width=width, highlight=False), reports, START_MS, UNTIL_MS)
-
-    lines = text.getvalue().splitlines()
+    lines = printed(reports, width)
     assert max(map(len, lines)) <= width
-    assert "2 queries, the worst first" in lines[0]
+    assert "queries, the worst first" in " ".join(lines[:2])
     assert any("39 min" in line and "1×" in line for line in lines)
     assert any("98%, passed" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_shows_a_number_whole_or_names_its_column(width: int) -> None:
+    high = (0.0, 126_671.0, 126_671.0, 654_321.0)
+    worst = (WorstPartition(0, "t" * 249, 3, 126_671, 9.0),)
+    minutes = [
+        minute(n, query=f"{'q' * 60}{n}", query_id=str(n), lag=high, processed=234_567, worst=worst)
+        for n in range(3)
+    ]
+    text = "\n".join(printed(query_reports(minutes, []), width))
+    assert text.count("654,321") >= 3
+    assert large_numbers(text) <= {"126,671", "654,321", "234,567"}
+    for heading, number in (("lag p95", "126,671"), ("processed", "234,567")):
+        assert number in text or re.search(f"not shown in .*{heading}", text)
+
+
+def test_a_file_has_every_column_and_a_line_for_each_query(
+    reports: list[QueryReport], tmp_path: Path
+) -> None:
+    named = [replace(report, query="q" * 400) for report in reports]
+    output = tmp_path / "report.txt"
+    _write(named, START_MS, UNTIL_MS, Namespace(format="table", output=output))
+    text = output.read_text()
+    assert "not shown" not in text
+    assert "\x1b" not in text
+    # In three tables, of which one has the query with an episode alone.
+    assert text.count("q" * 400) == 5
+    (worst,) = (line for line in text.splitlines() if "98%, passed" in line)
+    assert worst.rstrip().endswith(f"{NASTY} 3: 70")

@@ -152,6 +152,8 @@ def test_tail_follows_the_events(url: str, settings: Settings) -> None:
     followed = sparklag("tail", "orders", "-n", "1", settings=settings)
     assert followed.returncode == 0, followed.stderr
     assert "lag           65" in followed.stdout
+    waiting = f"sparklag: waiting for lag events on topic {settings.lag_topic} of "
+    assert followed.stderr == f"{waiting}{settings.bootstrap_servers}\n"
 
 
 def test_a_query_that_has_ended_is_forgotten(
@@ -391,6 +393,11 @@ def test_every_command_explains_itself(tmp_path: Path) -> None:
         "check",
         "topics",
         "topics create",
+        "offsets list",
+        "history",
+        "history run",
+        "report",
+        "demo",
     ):
         explained = sparklag(*command.split(), "--help")
         assert explained.returncode == 0

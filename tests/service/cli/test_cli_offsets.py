@@ -66,6 +66,28 @@ def offsets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
+def test_list_has_every_query_of_the_store_and_its_newest_batch(
+    store: str, offsets: Offsets
+) -> None:
+    listed = offsets("list", "--store", store)
+    assert listed.returncode == 0, listed.stderr
+    heading, *rows = (line.split() for line in listed.stdout.splitlines())
+    assert heading == ["query", "id", "batch", "completed", "first", "topic"]
+    newest = [(row[0], row[1], row[2], row[-1]) for row in rows]
+    assert newest == [
+        ("both", "a", "1", "orders"),
+        ("both", "b", "1", "orders"),
+        ("orders", QUERY_ID[:8], "2", "orders"),
+        ("orders-v2", OTHER_ID[:8], "1", "orders"),
+    ]
+    as_json = json.loads(offsets("list", "--store", store, "--json").stdout)
+    assert [(query["query_id"], query["batch_id"]) for query in as_json][2:] == [
+        (QUERY_ID, 2),
+        (OTHER_ID, 1),
+    ]
+    assert [query["last_at"] for query in as_json][2:] == [at_ms(2), at_ms(1)]
+
+
 def test_show_tells_the_batch_of_a_moment_by_partition(store: str, offsets: Offsets) -> None:
     shown = offsets("show", "orders", "--store", store, "--at", str(at_ms(1)))
     assert shown.returncode == 0, shown.stderr

@@ -1,0 +1,201 @@
+"""`sparklag tail --url`, and services behind a path of a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from sparklag_schemas import encode
+from sparklag_service.cli.requests import base_url
+from sparklag_service.errors import ServiceError
+from tests.http_server import HttpServer, QuietHandler
+from tests.messages import QUERY_ID, lag_event
+from tests.service.cli.terminals import command, environment
+from tests.service.cli.test_cli import refused, sparklag
+from tests.service.live.live_server import LiveServer
+from tests.waiting import DEADLINE_S
+
+# Processes of their own, which take seconds.
+pytestmark = [pytest.mark.kafka]
+
+Answer = subprocess.CompletedProcess[str]
+
+
+async def run(*arguments: str) -> Answer:
+    return await asyncio.to_thread(sparklag, *arguments)
+
+
+@contextmanager
+def following(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`sparklag tail` that has not ended yet."""
+    process = subprocess.Popen(
+        command("tail", *arguments),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def first_error_line(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), DEADLINE_S)
+
+
+async def test_it_begins_with_the_newest_event_of_each_query(live: LiveServer) -> None:
+    document = live.show(lag_event())
+    live.show(lag_event(query_id="hostile", query="\x1b[2J[bold]x"), 1)
+    followed = await run("tail", "--url", live.url, "-n", "2")
+    assert (followed.returncode, followed.stderr) == (0, "")
+    assert followed.stdout.isascii()
+    first, second = followed.stdout.splitlines()
+    assert "orders                   OK        lag           65" in first
+    assert r"\x1b[2J[bold]x" in second
+    one = await run("tail", QUERY_ID[:8], "--url", live.url, "-n", "1", "--json")
+    assert json.loads(one.stdout) == json.loads(document)
+
+
+async def test_it_says_that_it_waits_and_ctrl_c_ends_it(live: LiveServer) -> None:
+    with following("--url", live.url) as process:
+        line = await first_error_line(process)
+        assert line == f"sparklag: waiting for lag events from {live.url}\n"
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)
+    assert (process.returncode, stdout, stderr) == (130, "", "")
+
+
+async def test_it_ends_with_its_query(live: LiveServer) -> None:
+    live.show(lag_event())
+    with following("orders", "--url", live.url) as process:
+        assert process.stdout is not None
+        await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), DEADLINE_S)
+        live.forget(QUERY_ID)
+        _, stderr = await asyncio.to_thread(process.communicate, timeout=DEADLINE_S)
+    assert (process.returncode, stderr) == (0, f"sparklag: query {QUERY_ID} is forgotten\n")
+
+
+class CutStream(HttpServer):
+    """A fake service whose connections end after each of `bodies`; None is a refusal."""
+
+    def __init__(self, *bodies: bytes | None) -> None:
+        self.last_ids: list[str | None] = []
+        last_ids, left = self.last_ids, iter(bodies)
+
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802  # the base class's name
+                last_ids.append(self.headers.get("last-event-id"))
+                body = next(left)
+                if body is None:
+                    problem = {"type": "tag:x:problem/too-many-readers", "detail": "try later"}
+                    self.answer(503, "application/problem+json", json.dumps(problem).encode())
+                else:
+                    self.send_response(200)
+                    self.send_header("content-type", "text/event-stream")
+                    self.end_headers()
+                    self.wfile.write(body)
+
+        super().__init__(Handler)
+
+
+def lag_frame(event_id: str, **fields: object) -> bytes:
+    data = encode(lag_event(**fields))
+    return b"retry: 10\nid: " + event_id.encode() + b"\nevent: lag\ndata: " + data + b"\n\n"
+
+
+def test_after_a_cut_it_goes_on_where_it_was_and_says_what_is_missing() -> None:
+    gap = b'event: gap\ndata: {"since": "0:1", "reason": "they are gone"}\n\n'
+    cut = lag_frame("0:2")[:-1]
+    last = gap + lag_frame("0:9", total_lag=126_671)
+    with CutStream(lag_frame("0:1") + cut, None, None, last) as service:
+        followed = sparklag("tail", "--url", service.url, "-n", "2")
+    assert followed.returncode == 0, followed.stderr
+    assert [line.split()[4] for line in followed.stdout.splitlines()] == ["65", "126,671"]
+    assert service.last_ids == [None, "0:1", "0:1", "0:1"]
+    assert followed.stderr.splitlines() == [
+        f"sparklag: the service at {service.url} ended the stream: connecting again",
+        f"sparklag: {service.url}: try later: connecting again",
+        f"sparklag: connected to {service.url} again",
+        "sparklag: events after 0:1 are missing: they are gone",
+    ]
+
+
+def test_an_event_that_is_none_is_passed_over() -> None:
+    broken = b'event: lag\ndata: {"query": 1}\n\nevent: lag\ndata: \xff\x1b[2J\n\n'
+    with CutStream(broken + lag_frame("0:1")) as service:
+        followed = sparklag("tail", "--url", service.url, "-n", "1")
+    assert followed.returncode == 0, followed.stderr
+    assert len(followed.stdout.splitlines()) == 1
+    lines = followed.stderr.splitlines()
+    assert [line.startswith("sparklag: skipped an event: ") for line in lines] == [True, True]
+
+
+class Proxy(HttpServer):
+    """Passes on what is below `/sparklag/`; anything else gets the page of another program."""
+
+    def __init__(self, target: str) -> None:
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802  # the base class's name
+                if not self.path.startswith("/sparklag/"):
+                    self.answer(200, "text/html", b"<html>\x1b[2J</html>")
+                    return
+                url = target + self.path.removeprefix("/sparklag")
+                with httpx.stream("GET", url, timeout=DEADLINE_S) as response:
+                    self.send_response(response.status_code)
+                    self.send_header("content-type", response.headers["content-type"])
+                    self.end_headers()
+                    for chunk in response.iter_raw():
+                        self.wfile.write(chunk)
+                        if response.headers["content-type"].startswith("text/event-stream"):
+                            return
+
+        super().__init__(Handler)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_service_behind_a_path_is_reached_by_every_command(
+    live: LiveServer, slash: str
+) -> None:
+    live.show(lag_event(query="a/b"))
+    with Proxy(live.url) as proxy:
+        url = f"{proxy.url}/sparklag{slash}"
+        expected: dict[tuple[str, ...], Callable[[str], bool]] = {
+            ("lag", "a/b"): lambda text: "65 records" in text,
+            ("queries",): lambda text: f"a/b\t{QUERY_ID}" in text,
+            ("tail", "a/b", "-n", "1"): lambda text: "lag           65" in text,
+        }
+        for arguments, is_there in expected.items():
+            answer = await run(*arguments, "--url", url)
+            # `queries` says that this service has no Kafka.
+            assert answer.returncode == (2 if arguments == ("queries",) else 0), answer.stderr
+            assert is_there(answer.stdout), arguments
+
+
+async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
+    with Proxy(live.url) as proxy:
+        for arguments in (("lag", "orders"), ("queries",), ("tail",), ("tail", "orders")):
+            line = refused(await run(*arguments, "--url", proxy.url))
+            assert line == (
+                f"sparklag: {proxy.url} answers as no sparklag service does: is --url right?"
+            )
+    unknown = refused(await run("tail", "orders", "--url", live.url))
+    assert "no query has the name or id 'orders'" in unknown
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8085", "http://", "ftp://host", "http://host/?query=1", "http://host/#lag"]
+)
+def test_a_wrong_url_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(ServiceError, match="is no address of a service: expected http://host:port"):
+        base_url(url)

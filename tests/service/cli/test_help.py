@@ -1,0 +1,96 @@
+"""Help of every command: one form, within the terminal, and the same words for the same option."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from sparklag_pipeline.demo import __main__ as demo
+from sparklag_pipeline.history import lag_history
+from sparklag_pipeline.report import lag_report
+from sparklag_service import cli
+from tests.service.cli.terminals import WIDTHS
+
+COMMANDS = {
+    *("serve", "lag", "queries", "forget", "top", "tail", "checkpoint", "check"),
+    *("topics", "topics create", "history"),
+    *("offsets", "offsets list", "offsets show", "offsets diff", "offsets restore"),
+}
+PROGRAMS: dict[str, Callable[[list[str]], object]] = {
+    "demo": demo.main,
+    "report": lag_report.main,
+    "history run": lag_history.main,
+}
+SHARED = ("--bootstrap-servers", "--config", "--json", "--store", "--at", "-h")
+
+
+def _run(arguments: list[str]) -> None:
+    assert sys.argv[-1:] == arguments
+    cli.run()
+
+
+class Help:
+    """Prints the help of a command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._patch = patch
+
+    def of(self, command: str, width: int) -> str:
+        self._patch.setenv("COLUMNS", str(width))
+        self._patch.setattr("sys.argv", ["sparklag", *command.split(), "--help"])
+        with pytest.raises(SystemExit) as end:
+            PROGRAMS.get(command, _run)(["--help"])
+        assert not end.value.code
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture(name="page")
+def of_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Help:
+    return Help(capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("command", sorted({"", *COMMANDS, *PROGRAMS}))
+def test_every_help_has_the_same_sections_within_the_width(page: Help, command: str) -> None:
+    for width in WIDTHS:
+        text = page.of(command, width)
+        assert text.startswith(f"Usage: {f'sparklag {command}'.strip()} ")
+        assert max(map(len, text.splitlines())) <= width
+        sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
+        assert [s for s in ("Arguments", "Options", "Commands") if s in sections] == sections
+        assert "Options" in sections
+        assert "-h, --help Show this message and exit." in " ".join(text.split())
+        assert "..." not in text.partition("Commands:")[2]
+
+
+def test_an_option_has_the_same_words_everywhere(page: Help) -> None:
+    seen: dict[str, set[str]] = {}
+    for command in {*COMMANDS, *PROGRAMS} - {"checkpoint"}:  # needs no Kafka, and says for what
+        text = page.of(command, 120).partition("Options:\n")[2].partition("\n\n")[0]
+        for option in re.split(r"\n(?=  -)", text):
+            name = option.split()[0].rstrip(",")
+            seen.setdefault(name, set()).add(" ".join(option.split()))
+    assert {name: seen[name] for name in SHARED if len(seen[name]) != 1} == {}
+
+
+def test_no_command_is_left_out_here() -> None:
+    names = set()
+    for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        names |= {name, *(f"{name} {below}" for below in getattr(command, "commands", ()))}
+    assert names == COMMANDS | PROGRAMS.keys()
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_a_wrong_argument_of_a_program_is_one_line(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        PROGRAMS[command](["--colour\x1b[2J"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        f"sparklag: unrecognized arguments: --colour\\x1b[2J: see `sparklag {command} --help`\n"
+    )
