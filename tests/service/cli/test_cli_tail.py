@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from sparklag_schemas import encode
+from sparklag_service.cli.requests import base_url
+from sparklag_service.errors import ServiceError
 from tests.http_server import HttpServer, QuietHandler
 from tests.messages import QUERY_ID, lag_event
 from tests.service.cli.terminals import command, environment
@@ -194,6 +196,6 @@ async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8085", "http://", "ftp://host", "http://host/?query=1", "http://host/#lag"]
 )
-def test_a_wrong_url_is_one_line(url: str) -> None:
-    line = refused(sparklag("tail", "--url", url))
-    assert "is no address of a service: expected http://host:port" in line
+def test_a_wrong_url_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(ServiceError, match="is no address of a service: expected http://host:port"):
+        base_url(url)
