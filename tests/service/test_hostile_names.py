@@ -17,7 +17,7 @@ from sparklag_schemas import LagEvent
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
-from sparklag_service.cli.terminal import ascii_json, escape
+from sparklag_service.cli.terminal import ascii_json, console, escape
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.view.view import Entry
@@ -108,3 +108,8 @@ async def test_in_a_label(name: str) -> None:
     ready = [line for line in text.splitlines() if line.startswith("sparklag_ready ")]
     assert ready == ["sparklag_ready 0.0"]
     assert parse_text(text)
+
+
+def test_a_name_is_not_drawn_as_a_symbol(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(escape(":warning:"))
+    assert capsys.readouterr().out == ":warning:\n"

@@ -17,12 +17,18 @@ export const GLYPHS: Record<Mark, string> = { bad: "■", warn: "▲", ok: "●"
 
 const RANK: Record<Mark, number> = { bad: 0, warn: 1, ok: 2 };
 
+/** The age of the oldest record; one that is not known comes before all that are, as in the terminal. */
+function age(event: LagSummary): number {
+  return event.total_lag === 0 ? 0 : (event.max_time_lag_s ?? Infinity);
+}
+
 /** The worst first: by mark, then the oldest record, then the lag. */
 export function bySeverity(a: LagSummary, b: LagSummary): number {
   return (
     RANK[mark(a.status)] - RANK[mark(b.status)] ||
-    (b.max_time_lag_s ?? -1) - (a.max_time_lag_s ?? -1) ||
-    (b.total_lag ?? -1) - (a.total_lag ?? -1) ||
+    // Of two that are not known the difference is NaN, which decides nothing.
+    age(b) - age(a) ||
+    (b.total_lag ?? Infinity) - (a.total_lag ?? Infinity) ||
     displayName(a).localeCompare(displayName(b)) ||
     a.query_id.localeCompare(b.query_id)
   );

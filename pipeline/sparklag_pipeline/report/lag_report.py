@@ -99,7 +99,7 @@ def _write(
     path: Path | None = arguments.output
     with nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8") as output:
         if arguments.format == "table":
-            console = Console(file=output, highlight=False, width=width_of(output))
+            console = Console(file=output, highlight=False, emoji=False, width=width_of(output))
             print_report(console, reports, since_ms, until_ms)
         elif arguments.format == "csv":
             output.write(as_csv(reports))

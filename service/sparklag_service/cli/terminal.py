@@ -57,7 +57,7 @@ def console(*, wrap: bool = False, stderr: bool = False) -> Console:
     """On standard output, or on standard error; lines are not broken unless `wrap`, and that is a
     terminal."""
     width = width_of(sys.stderr if stderr else sys.stdout)
-    return Console(highlight=False, soft_wrap=not wrap, stderr=stderr, width=width)
+    return Console(highlight=False, emoji=False, soft_wrap=not wrap, stderr=stderr, width=width)
 
 
 def width_of(output: IO[str]) -> int | None:
