@@ -27,7 +27,9 @@ PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 _COLUMNS: Final = 110
 _ROWS: Final = 32
 _PAGES: Final = {"fleet": "", "query": "q/orders?since=15m"}
-_SIZE: Final = {"fleet": (1280, 560), "query": (1280, 1180)}
+_SIZE: Final = {"fleet": (1440, 480), "query": (1440, 1180)}
+_FAILURE_S: Final = 120
+"""One of the demo's queries fails more often than this."""
 
 
 def draw(seconds: float) -> None:
@@ -77,6 +79,9 @@ async def _draw_page(
     )
     await page.goto(url)
     await page.get_by_role("status").get_by_text("live").wait_for()
+    if name == "fleet":
+        failed = page.get_by_role("row").filter(has_text="FAILED")
+        await failed.wait_for(timeout=_FAILURE_S * 1000)
     await page.wait_for_timeout(3_000)  # the charts come after the figures
     await page.screenshot(path=PICTURES / f"{name}-{theme}.png")
     await page.close()

@@ -7,8 +7,8 @@ import type { HistoryPage, LagSummary } from "./generated/rest.ts";
 /** Total lag by step; null: not measured, or not known. */
 export type Trend = (number | null)[];
 
-const STEPS = 30;
-const STEP_MS = 60_000;
+const STEPS = 60;
+const STEP_MS = 30_000;
 const AT_ONCE = 3; // a browser has six connections to a host, and a stream takes one
 
 interface Entry {
@@ -71,7 +71,7 @@ async function load(queryId: string): Promise<void> {
   if (!entry) return;
   try {
     const page = await getJson<HistoryPage>(`lag/${segment(queryId)}/history`, {
-      since: `${STEPS}m`,
+      since: `${(STEPS * STEP_MS) / 1000}s`,
       step: `${STEP_MS / 1000}s`,
     });
     const last = Math.floor(Date.now() / STEP_MS);

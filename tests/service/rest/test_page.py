@@ -19,14 +19,14 @@ from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.node_programs import node_folder
-from tests.service.pipelines import pipeline_of
+from tests.service.pipelines import complete_pipeline_of
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    pipeline = pipeline_of(Settings())
+    pipeline = complete_pipeline_of(Settings())
     event = lag_event(query="orders", status="STALL", reason="no batch for 5 min", total_lag=7)
     pipeline.view.put(Entry(event, b"{}", 0, 0, 0))
     transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
