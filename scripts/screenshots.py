@@ -25,7 +25,8 @@ from sparklag_pipeline.broker.child_process import free_port
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 _COLUMNS: Final = 110
-_ROWS: Final = 32
+_ROWS: Final = 30
+_TOP_ROWS: Final = 18
 _PAGES: Final = {"fleet": "", "query": "q/orders?since=15m"}
 _SIZE: Final = {"fleet": (1440, 480), "query": (1440, 1180)}
 _FAILURE_S: Final = 120
@@ -45,7 +46,7 @@ def draw(seconds: float) -> None:
         demo.shows("invoices")
         time.sleep(seconds)
         _write_svg("demo", demo.screen(escapes=True))
-        with Terminal([command, "top", "--url", url], _COLUMNS, _ROWS, environment) as top:
+        with Terminal([command, "top", "--url", url], _COLUMNS, _TOP_ROWS, environment) as top:
             top.shows("orders")
             time.sleep(10)
             _write_svg("top", top.screen(escapes=True))

@@ -107,6 +107,14 @@ async def test_the_worst_is_the_first_row(fleet: FleetPage) -> None:
     await expect(fleet.names.first).to_have_text("broken")
 
 
+async def test_a_row_draws_the_lag_of_the_last_half_hour(fleet: FleetPage) -> None:
+    await fleet.open()
+    name = await fleet.names.first.inner_text()
+    line = fleet.cell(name, "Trend").get_by_role("img", name=f"Lag of {name}")
+    await expect(line).to_be_visible()
+    await expect(line).not_to_have_accessible_name(re.compile("unknown"))
+
+
 async def test_a_keyboard_is_enough(fleet: FleetPage) -> None:
     page = fleet.page
     await fleet.open("?sort=query:asc&filter=query-")

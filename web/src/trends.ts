@@ -71,7 +71,7 @@ async function load(queryId: string): Promise<void> {
   if (!entry) return;
   try {
     const page = await getJson<HistoryPage>(`lag/${segment(queryId)}/history`, {
-      since: `${(STEPS * STEP_MS) / 1000}s`,
+      since: `${(STEPS * STEP_MS) / 60_000}m`,
       step: `${STEP_MS / 1000}s`,
     });
     const last = Math.floor(Date.now() / STEP_MS);
