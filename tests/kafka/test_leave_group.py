@@ -62,7 +62,7 @@ async def test_each_step_that_fails_is_logged_and_nothing_goes_on(
     assert [line for line in logged(caplog) if line.startswith("left")][:3] == [
         "left the group uncleanly: it was cancelled, and nobody has asked for that",
         "left the group uncleanly: KafkaConnectionError: closed",
-        "left the group uncleanly: TimeoutError",
+        "left the group uncleanly: no answer in time",
     ]
     await nothing_goes_on(consumer)
 

@@ -211,6 +211,15 @@ async def test_it_has_the_colours_of_the_system(
     assert (brightness < 3 * 128) == (scheme == "dark")
 
 
+async def test_a_chosen_theme_is_kept(fleet: FleetPage) -> None:
+    page = fleet.page
+    await fleet.open()
+    await page.get_by_role("combobox", name="Theme").select_option("Dark")
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 async def test_axe_finds_nothing(
     pages: Pages, service: ServiceProcess, topics: list[str], look: dict[str, object]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
@@ -69,6 +71,45 @@ async def test_a_link_keeps_the_range_of_time(
     await another.get_by_role("button", name="Back to now").click()
     await expect(chosen).to_have_text("1h")
     assert urlsplit(another.url).query == ""
+
+
+async def test_dragging_over_a_chart_zooms_into_it(
+    page: Page, service: ServiceProcess, topic: str
+) -> None:
+    query = service.query(topic, topic)
+    query.complete_batch(0, 0, 0)
+    await eventually(lambda: service.knows(query), "it is known")
+    await page.goto(f"{service.url}/q/{query.id}")
+    chart = page.get_by_role("img", name=re.compile("^Lag, records"))
+    box = await chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 3
+    await page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.8, middle, steps=5)
+    await page.mouse.up()
+    await expect(page).to_have_url(re.compile(r"\?since=\d{13}&until=\d{13}$"))
+    await page.get_by_role("button", name="Back to now").click()
+    await expect(page).to_have_url(f"{service.url}/q/{query.id}")
+
+
+async def test_it_copies_offsets_for_spark_and_requests_for_curl(
+    pages: Pages, service: ServiceProcess, topic: str
+) -> None:
+    page = await pages.open(permissions=["clipboard-read", "clipboard-write"])
+    query = service.query(topic, topic)
+    query.complete_batch(10, 4, 0)
+    await eventually(lambda: service.knows(query), "it is known")
+    await page.goto(f"{service.url}/q/{query.id}?since=6h")
+    await page.get_by_role("button", name="Copy startingOffsets").click()
+    await expect(page.get_by_text("copied")).to_be_visible()
+    copied = await page.evaluate("() => navigator.clipboard.readText()")
+    assert json.loads(copied) == {topic: {"0": 10, "1": 4, "2": 0}}
+    await page.get_by_role("button", name="Copy curl").click()
+    await expect(page.get_by_role("button", name="Copy curl: copied")).to_be_visible()
+    copied = await page.evaluate("() => navigator.clipboard.readText()")
+    path = f"{service.url}/lag/{query.id}"
+    assert copied == f"curl -s '{path}'\ncurl -s '{path}/history?since=6h'"
 
 
 async def test_of_two_queries_of_one_name_it_has_both(

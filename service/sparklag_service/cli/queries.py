@@ -15,6 +15,7 @@ from sparklag_schemas.printable import printable
 from sparklag_schemas.query_ids import shown_prefixes
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.requests import decoded, get
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.tables import Column, FittedTable
 from sparklag_service.cli.terminal import (
     COLOURS,
@@ -41,24 +42,6 @@ _COLUMNS: Final = (
     Column("last seen", "number", 9),
     Column("by", "name", 10),
 )
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """Of a query in `GET /lag`, what is shown. The fields are those of a lag event."""
-
-    query_id: str
-    status: str
-    origin: str
-    query: str | None = None
-    topics: list[str] = []
-    total_lag: int | None = None
-    max_time_lag_s: float | None = None
-    lag_trend: float | None = None
-    catch_up_s: float | None = None
-    catch_up_reason: str | None = None
-    processed_at: int | None = None
-    observed_at: int | None = None
-    reason: str | None = None
 
 
 class _Page(msgspec.Struct):

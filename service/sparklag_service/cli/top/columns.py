@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from sparklag_schemas.formatting import Mark, ago, catch_up, mark, oldest, records, span, trend
 from sparklag_schemas.printable import printable
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.lag_history import STEP_S, LagHistory
-from sparklag_service.cli.top.responses import Summary
 
 TREND_STEPS: Final = 12
 MARK_SIGNS: Final[dict[Mark, str]] = {"bad": "!!", "warn": "!", "ok": ""}

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.columns import ORDERS, severity
 from sparklag_service.cli.top.lag_history import LagHistory
-from sparklag_service.cli.top.responses import LagPage, LagPoint, Summary
+from sparklag_service.cli.top.responses import LagPage, LagPoint
 
 
 @dataclass(frozen=True)

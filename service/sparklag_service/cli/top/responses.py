@@ -7,40 +7,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from sparklag_schemas.bounds import Count, DurationS, EpochMs, Int64, Name, SignedRate, Text
-from sparklag_schemas.enumerations import OpenActivity, OpenStatus
-from sparklag_schemas.query_message import RunningBatch
+from sparklag_schemas.bounds import Count, EpochMs
 from sparklag_schemas.rest_interface import path_segment
 from sparklag_service.cli.requests import ServiceClient, decoded
+from sparklag_service.cli.summary import Summary
 
 _PAGE: Final = "1000"
 """Queries in a response: the most that the service takes."""
-
-
-class Summary(Struct, frozen=True, kw_only=True):
-    """A query in `GET /lag`: fields of its lag event."""
-
-    query_id: Name
-    query: Name | None = None
-    status: OpenStatus = "UNKNOWN"
-    status_since: EpochMs | None = None
-    reason: Text | None = None
-    measured_at: EpochMs
-    total_lag: Count | None = None
-    max_time_lag_s: DurationS | None = None
-    lag_trend: SignedRate | None = None
-    catch_up_s: DurationS | None = None
-    catch_up_reason: Text | None = None
-    min_headroom_records: Int64 | None = None
-    min_headroom_s: DurationS | None = None
-    activity: OpenActivity | None = None
-    running_batch: RunningBatch | None = None
-    topics: list[str] = []
-
-    @property
-    def display_name(self) -> str:
-        """The query's name, or the beginning of its id."""
-        return self.query or self.query_id[:8]
 
 
 class LagPage(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from sparklag_schemas.formatting import records
 from sparklag_schemas.printable import printable
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.lag import facts, headline, partition_table, worst_first
-from sparklag_service.cli.top.responses import Summary
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.state import State, sentence
 from sparklag_service.cli.top.table import QueryTable
 

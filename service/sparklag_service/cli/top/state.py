@@ -10,10 +10,10 @@ from rich.text import Text
 from sparklag_schemas.formatting import ago, mark, records, span
 from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import shown_url
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import ORDERS
 from sparklag_service.cli.top.fleet import Fleet, Listing, totals_of
-from sparklag_service.cli.top.responses import Summary
 from sparklag_service.view import lag_text
 
 _ORDERS: Final = list(ORDERS)

@@ -16,6 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sparklag_schemas.formatting import mark
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.terminal import COLOURS
 from sparklag_service.cli.top.columns import (
     MARK_SIGNS,
@@ -27,7 +28,6 @@ from sparklag_service.cli.top.columns import (
     widths_of,
 )
 from sparklag_service.cli.top.lag_history import LagHistory
-from sparklag_service.cli.top.responses import Summary
 
 _PLAIN: Final = Style()
 _SELECTED: Final = Style(reverse=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparklag_schemas import RunningBatch
+from sparklag_service.cli.summary import Summary
 from sparklag_service.cli.top.columns import (
     BATCH,
     CATCH_UP,
@@ -26,7 +27,6 @@ from sparklag_service.cli.top.columns import (
 )
 from sparklag_service.cli.top.fleet import Listing
 from sparklag_service.cli.top.lag_history import LagHistory
-from sparklag_service.cli.top.responses import Summary
 from tests.service.cli.top.summaries import NOW_MS, summary
 
 STALLED = summary(
