@@ -144,7 +144,8 @@ def test_eighty_by_twenty_four_shows_what_counts(service: RunningService) -> Non
 def test_a_hundred_and_forty_by_forty_shows_more(service: RunningService) -> None:
     with terminal(140, 40, "top", "--url", service.url) as screen:
         for heading in ("caught up", "headroom", "batch", "measured", "reason"):
-            seen = screen.shows(heading)
+            screen.shows(heading)
+        seen = screen.screen()
         headings = next(line for line in seen.splitlines() if "oldest" in line and "query" in line)
         for heading in ("caught up", "headroom", "batch", "measured", "reason"):
             assert heading in headings
