@@ -1,6 +1,6 @@
 /** Which queries are shown, and in which order: all of it in the address. */
 
-import { mark, bySeverity, displayName } from "./status.ts";
+import { bySeverity, byUrgency, displayName } from "./status.ts";
 import type { LagSummary } from "./generated/rest.ts";
 
 export interface Filters {
@@ -84,9 +84,8 @@ export function choices(events: readonly LagSummary[]): { statuses: string[]; to
     clusters.add(event.cluster ?? "default");
     for (const topic of event.topics) topics.add(topic);
   }
-  const order = ["bad", "warn", "ok"];
   return {
-    statuses: [...statuses].sort((a, b) => order.indexOf(mark(a)) - order.indexOf(mark(b)) || a.localeCompare(b)),
+    statuses: [...statuses].sort(byUrgency),
     topics: [...topics].sort((a, b) => a.localeCompare(b)),
     clusters: [...clusters].sort((a, b) => a.localeCompare(b)),
   };

@@ -2,7 +2,7 @@
 
 import { batch, computed, signal, type Signal } from "@preact/signals";
 import type { LagSummary } from "./generated/rest.ts";
-import { mark, type Mark } from "./status.ts";
+import { byUrgency } from "./status.ts";
 import { openStream, type StreamState } from "./stream.ts";
 
 const DRAW_MS = 100;
@@ -11,7 +11,7 @@ const rows = new Map<string, Signal<LagSummary>>();
 const waiting = new Map<string, LagSummary | null>();
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Of the stream; null while no page needs it. */
+/** Of the stream. */
 export const streamState = signal<StreamState>({ kind: "connecting" });
 /** Rises with every change of any row. */
 export const revision = signal(0);
@@ -90,8 +90,6 @@ export interface Totals {
   oldestS: number | null;
 }
 
-const RANK: Record<Mark, number> = { bad: 0, warn: 1, ok: 2 };
-
 /** Of any queries. */
 export function totalsOf(events: readonly LagSummary[]): Totals {
   const counts = new Map<string, number>();
@@ -104,6 +102,6 @@ export function totalsOf(events: readonly LagSummary[]): Totals {
     else records += event.total_lag;
     if (event.total_lag !== 0 && event.max_time_lag_s != null) oldestS = Math.max(oldestS ?? 0, event.max_time_lag_s);
   }
-  const byStatus = [...counts].sort(([a], [b]) => RANK[mark(a)] - RANK[mark(b)] || a.localeCompare(b));
+  const byStatus = [...counts].sort(([a], [b]) => byUrgency(a, b));
   return { queries: events.length, byStatus, records, unknown, oldestS };
 }

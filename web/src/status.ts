@@ -17,6 +17,11 @@ export const GLYPHS: Record<Mark, string> = { bad: "■", warn: "▲", ok: "●"
 
 const RANK: Record<Mark, number> = { bad: 0, warn: 1, ok: 2 };
 
+/** Statuses by urgency, then by their words. */
+export function byUrgency(a: string, b: string): number {
+  return RANK[mark(a)] - RANK[mark(b)] || a.localeCompare(b);
+}
+
 /** The age of the oldest record; one that is not known comes before all that are, as in the terminal. */
 function age(event: LagSummary): number {
   return event.total_lag === 0 ? 0 : (event.max_time_lag_s ?? Infinity);

@@ -1,6 +1,6 @@
 /** `/q/{query}`: one query, over time and by partition. */
 
-import { signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { address, getJson, Problem, segment } from "../api.ts";
 import { now } from "../clock.ts";
@@ -179,12 +179,11 @@ function rangeOf(params: URLSearchParams): { since: string; until: string | null
   return { since: params.get("since") ?? "1h", until: until && /^\d+$/.test(until) ? until : null };
 }
 
-const retry = signal(0);
-
 function History({ event }: { event: LagEvent }) {
   const { since, until } = rangeOf(place.value.params);
   const page = useSignal<HistoryPage | null>(null);
   const failure = useSignal<string | null>(null);
+  const retry = useSignal(0);
   const reload = until === null ? Math.floor(now.value / RELOAD_MS) : 0;
   useEffect(() => {
     const left = new AbortController();

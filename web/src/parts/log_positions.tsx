@@ -15,12 +15,11 @@ export function LogPositions({ partition }: { partition: PartitionLag }) {
     .map(([name, offset]) => `${name} ${offset == null ? "unknown" : records(offset as number)}`)
     .join(", ");
   if (earliest == null || latest == null || processed == null) return <span title={text}>{processed == null ? "" : records(processed)}</span>;
-  const from = Math.min(earliest, processed);
   const reached = Math.max(processed, Math.min(planned ?? processed, latest));
   return (
     <span class="log" role="img" aria-label={text} title={text}>
       {processed < earliest && <Part kind="lost" size={earliest - processed} />}
-      <Part kind="done" size={Math.max(0, processed - from - (processed < earliest ? 0 : 0))} />
+      <Part kind="done" size={processed - earliest} />
       <i class="at" />
       <Part kind="planned" size={reached - processed} />
       <Part kind="left" size={Math.max(0, latest - Math.max(reached, earliest))} />
