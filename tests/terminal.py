@@ -34,7 +34,9 @@ class Terminal:
     ) -> None:
         self._command = command
         self._size = ("-x", str(width), "-y", str(height))
-        self._environment = {"TERM": "screen-256color", **environment}
+        # Textual believes these two before the terminal.
+        own = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+        self._environment = {"TERM": "screen-256color", **own}
         self._tmux, libraries = _tmux()
         if libraries:
             self._environment["LD_LIBRARY_PATH"] = libraries

@@ -5,6 +5,8 @@ import { useState } from "preact/hooks";
 export function CopyButton({ name, text }: { name: string; text: () => string }) {
   const [said, say] = useState("");
   const copy = async () => {
+    // A screen reader says only what changes.
+    say("");
     try {
       await navigator.clipboard.writeText(text());
       say("copied");
@@ -12,13 +14,14 @@ export function CopyButton({ name, text }: { name: string; text: () => string })
       // Without HTTPS a browser has no clipboard for pages, but still copies a selection.
       say(copySelection(text()) ? "copied" : "the browser does not allow it");
     }
-    setTimeout(() => say(""), 2_000);
   };
   return (
-    <button type="button" onClick={copy}>
-      {name}
-      <span role="status">{said && `: ${said}`}</span>
-    </button>
+    <span>
+      <button type="button" onClick={copy}>
+        {name}
+      </button>
+      <span role="status">{said}</span>
+    </span>
   );
 }
 

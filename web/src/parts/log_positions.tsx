@@ -15,14 +15,15 @@ export function LogPositions({ partition }: { partition: PartitionLag }) {
     .map(([name, offset]) => `${name} ${offset == null ? "unknown" : records(offset as number)}`)
     .join(", ");
   if (earliest == null || latest == null || processed == null) return <span title={text}>{processed == null ? "" : records(processed)}</span>;
-  const reached = Math.max(processed, Math.min(planned ?? processed, latest));
+  const kept = Math.max(processed, earliest);
+  const reached = Math.max(kept, Math.min(planned ?? processed, latest));
   return (
     <span class="log" role="img" aria-label={text} title={text}>
-      {processed < earliest && <Part kind="lost" size={earliest - processed} />}
       <Part kind="done" size={processed - earliest} />
       <i class="at" />
-      <Part kind="planned" size={reached - processed} />
-      <Part kind="left" size={Math.max(0, latest - Math.max(reached, earliest))} />
+      <Part kind="lost" size={earliest - processed} />
+      <Part kind="planned" size={reached - kept} />
+      <Part kind="left" size={latest - reached} />
     </span>
   );
 }
