@@ -290,7 +290,7 @@ async def _metrics(session: CDPSession) -> dict[str, float]:
 
 async def _interaction(browser: Browser, service: ServiceProcess) -> list[Row]:
     async with _opened(browser, f"{service.url}/q/query-{_WIDE}") as page:
-        await page.get_by_role("table").wait_for()
+        await page.get_by_role("table", name="Partitions of ").wait_for()
         await page.evaluate(_WATCH_INTERACTIONS)
         order = page.get_by_role("checkbox", name="Worst first")
         for number in range(_CLICKS):

@@ -141,12 +141,18 @@ class TopApp(App[None]):
         missing = fleet.without_history(self._visible_ids())
         for first in range(0, len(missing), _HISTORIES):
             chunk = missing[first : first + _HISTORIES]
-            await asyncio.gather(*(self._read_history(client, each) for each in chunk))
+            if not any(await asyncio.gather(*(self._read_history(client, each) for each in chunk))):
+                # A service that hangs has cost one time-out: the next poll says so.
+                return
 
-    async def _read_history(self, client: ServiceClient, query_id: str) -> None:
-        with suppress(SparklagError):
+    async def _read_history(self, client: ServiceClient, query_id: str) -> bool:
+        """Whether it was read."""
+        try:
             points = await read_history(client, query_id, STEP_S)
-            self.state.fleet.load_history(query_id, points)
+        except SparklagError:
+            return False
+        self.state.fleet.load_history(query_id, points)
+        return True
 
     def _visible_ids(self) -> list[str]:
         screen = self._front_screen
