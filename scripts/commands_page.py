@@ -38,7 +38,7 @@ def _command(name: str, command: TyperCommand) -> Iterator[str]:
     yield f"## `{name}`"
     yield " ".join((command.help or "").split())
     if PASS_ON.items() <= command.context_settings.items():
-        yield f"It runs on Spark and needs `sparklag[demo]`; `{name} --help` lists its options."
+        yield f"`{name} --help` lists its options. What it runs on Spark needs `sparklag[demo]`."
     if not command.params:
         return
     yield ""

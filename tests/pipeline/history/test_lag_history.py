@@ -83,7 +83,7 @@ async def _values(events: list[LagEvent], registry: str, topic: str) -> list[byt
 
 
 def _job(kafka: LocalKafka, registry: str, folder: Path, *more: str) -> ChildProcess:
-    command = [sys.executable, "-m", "sparklag_pipeline.history.lag_history"]
+    command = [sys.executable, "-m", "sparklag_service", "history", "run"]
     command += ["--bootstrap-servers", kafka.bootstrap_servers, "--lag-topic", folder.name]
     command += ["--output", str(folder / "lag-history"), "--lateness", "1 minute", *more]
     return ChildProcess(
