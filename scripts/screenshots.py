@@ -1,6 +1,6 @@
 """Draws docs/pictures anew from the demo: the page in both themes, `top`, and the demo itself.
 
-python -m scripts.screenshots [--seconds 180]   (the charts need time to have something to show)
+python -m scripts.screenshots [--seconds 600]   (the charts need time to have something to show)
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ROWS: Final = 30
 _TOP_ROWS: Final = 18
 _PAGES: Final = {"fleet": "", "query": "q/orders?since=15m"}
 _SIZE: Final = {"fleet": (1440, 480), "query": (1440, 1180)}
-_FAILURE_S: Final = 120
-"""One of the demo's queries fails more often than this."""
+_TROUBLE_S: Final = 300
+"""More often than this one of the demo's queries fails while another is behind."""
 
 
 def draw(seconds: float) -> None:
@@ -66,9 +66,9 @@ def _write_svg(name: str, screen: str) -> None:
 
 async def _draw_pages(url: str) -> None:
     async with running_chromium() as browser:
-        for theme in ("light", "dark"):
-            for name, path in _PAGES.items():
-                await _draw_page(browser, f"{url}{path}", name, theme)
+        for name, path in _PAGES.items():
+            light = _draw_page(browser, f"{url}{path}", name, "light")
+            await asyncio.gather(light, _draw_page(browser, f"{url}{path}", name, "dark"))
 
 
 async def _draw_page(
@@ -80,10 +80,11 @@ async def _draw_page(
     )
     await page.goto(url)
     await page.get_by_role("status").get_by_text("live").wait_for()
-    if name == "fleet":
-        failed = page.get_by_role("row").filter(has_text="FAILED")
-        await failed.wait_for(timeout=_FAILURE_S * 1000)
     await page.wait_for_timeout(3_000)  # the charts come after the figures
+    if name == "fleet":
+        queries = page.get_by_role("table")
+        troubled = queries.filter(has_text="FAILED").filter(has_text="WARN")
+        await troubled.wait_for(timeout=_TROUBLE_S * 1000)
     await page.screenshot(path=PICTURES / f"{name}-{theme}.png")
     await page.close()
 
@@ -91,7 +92,7 @@ async def _draw_page(
 def main() -> int:
     """0 once all are drawn."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--seconds", type=float, default=600.0)
     draw(parser.parse_args().seconds)
     return 0
 

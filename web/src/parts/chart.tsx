@@ -108,7 +108,13 @@ function optionsOf(latest: { current: Props }, width: number): uPlot.Options {
     cursor: { sync: { key: "query" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     scales: { x: { time: true, auto: false }, y: { range: (_, __, top) => [0, top > 0 ? top * 1.08 : 1] } },
     axes: [
-      { stroke: text, grid, ticks: grid, values: (_, seconds) => seconds.map((each) => onAxis(each * 1000)) },
+      {
+        stroke: text,
+        grid,
+        ticks: grid,
+        space: 70, // a time with seconds
+        values: (_, seconds) => seconds.map((each) => onAxis(each * 1000)),
+      },
       {
         stroke: text,
         grid,
