@@ -34,9 +34,10 @@ class Terminal:
     ) -> None:
         self._command = command
         self._size = ("-x", str(width), "-y", str(height))
-        # Textual believes these two before the terminal.
-        own = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
-        self._environment = {"TERM": "screen-256color", **own}
+        self._environment = {"TERM": "screen-256color", **environment}
+        for size in ("COLUMNS", "LINES"):
+            # Textual believes these two before the terminal.
+            self._environment.pop(size, None)
         self._tmux, libraries = _tmux()
         if libraries:
             self._environment["LD_LIBRARY_PATH"] = libraries
