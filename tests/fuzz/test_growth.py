@@ -24,7 +24,7 @@ from tests.service.metrics.scraped import settings as scrape_settings
 from tests.service.metrics.scraped import text_of
 from tests.service.states import Follower, moment, said
 
-SIZE, TIMES = 1_000, 24
+SIZE, TIMES = 300, 24
 TOLERANCE = 2.5
 """Machines are noisy. Work that grows with the square costs up to `TIMES` as much in addition."""
 

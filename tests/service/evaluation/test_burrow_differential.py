@@ -6,14 +6,11 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pytest
-
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_service.evaluation.burrow import CommitWindow
 from tests.service.states import moment, state
 
-CASES = 100_000
-PARTS = 4
+CASES = 20_000
 WINDOW = 10
 """Commits, and log ends, that Burrow keeps of each partition."""
 END_INTERVAL_S = 10
@@ -85,10 +82,9 @@ def run_case(seed: int) -> tuple[str, str, object]:
     return topic.partitions[0].status, expected, (allowed_lag, now_s, end, published)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_windows_are_judged_as_burrow_says(part: int) -> None:
+def test_random_windows_are_judged_as_burrow_says() -> None:
     seen: dict[str, int] = {}
-    for seed in range(part, CASES, PARTS):
+    for seed in range(CASES):
         said, expected, case = run_case(seed)
         assert said == expected, f"seed {seed}: {said}, Burrow says {expected}: {case}"
         seen[said] = seen.get(said, 0) + 1

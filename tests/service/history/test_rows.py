@@ -187,7 +187,7 @@ def test_whatever_the_number_of_queries_the_ceiling_holds_and_each_has_its_day(
     queries: int,
 ) -> None:
     archive = Archive(MB, FINEST_MS, DAY)
-    for age_ms in range(DAY, 0, -DAY // (90_000 // queries)):
+    for age_ms in range(DAY, 0, -DAY // (45_000 // queries)):
         for query in range(queries):
             archive.add(f"{query}", at(age_ms), NOW - age_ms)
         assert archive.held_bytes <= MB
