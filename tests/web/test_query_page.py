@@ -48,6 +48,8 @@ async def test_it_follows_each_partition(
     second_client.produce(topic, [b"x"] * 2_000, partition=1)
     await expect(rows.nth(2).get_by_role("cell").nth(2)).to_have_text("2,000")
     await expect(rows.nth(3).get_by_role("cell").nth(2)).to_have_text("0")
+    chart = page.get_by_role("figure", name="Lag, records")
+    await expect(chart.get_by_role("table")).to_contain_text("2,000")
 
 
 async def test_a_link_keeps_the_range_of_time(

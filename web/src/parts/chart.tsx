@@ -61,6 +61,8 @@ export function Chart(props: Props) {
     its.batch(() => {
       its.setData(dataOf(props), false);
       its.setScale("x", { min: props.range[0] / 1000, max: props.range[1] / 1000 });
+      // uPlot leaves the legend's values as they were where it is to leave the scales.
+      its.setLegend({}, false);
     });
   });
 
