@@ -237,11 +237,10 @@ def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver
     assert queries.list_active().queries == ()
     query = driver.start()
     query.processAllAvailable()
+    wait_for(lambda: "addBatch" not in query.recentProgress[-1]["durationMs"], "it is idle")
+    ran = [each for each in query.recentProgress if "addBatch" in each["durationMs"]][-1]
     (active,) = queries.list_active().queries
     assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
-    assert query.lastProgress is not None
-    wait_for(lambda: query.recentProgress[-1]["numInputRows"] == 0, "it is idle")
-    ran = [progress for progress in query.recentProgress if progress["numInputRows"]][-1]
     assert active.batch_id == ran["batchId"]
     progress = queries.last_progress(active.run_id, None)
     assert active.activity is None, "it was not asked"
