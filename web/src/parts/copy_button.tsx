@@ -19,7 +19,7 @@ export function CopyButton({ name, text }: { name: string; text: () => string })
     <span>
       <button type="button" onClick={copy}>
         {name}
-      </button>
+      </button>{" "}
       <span role="status">{said}</span>
     </span>
   );

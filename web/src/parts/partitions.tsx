@@ -72,7 +72,7 @@ function TopicPartitions({ topic, withSource }: { topic: TopicLag; withSource: b
           rowHeight={isNarrow ? CARD_PX : ROW_PX}
           height="28rem"
           scrollTo={row}
-          keyOf={String}
+          keyOf={String /* by place: another order changes texts, and makes no row anew */}
           render={(index) => {
             const partition = topic.partitions[order[index] ?? 0];
             return partition && <Row partition={partition} index={index} isChosen={order[index] === chosen.value} />;
