@@ -66,8 +66,17 @@ class Terminal:
         self._run("resize-window", "-x", str(width), "-y", str(height))
 
     def screen(self, *, escapes: bool = False) -> str:
-        """What a person sees; with the escape sequences that colour it, where wanted."""
-        return self._run("capture-pane", "-p", *(["-e"] if escapes else []))
+        """What a person sees, once it is not just being drawn; with the escape sequences that
+        colour it, where wanted."""
+        seen = ""
+
+        def is_still() -> bool:
+            nonlocal seen
+            before, seen = seen, self._run("capture-pane", "-p", *(["-e"] if escapes else []))
+            return seen == before
+
+        wait_for(is_still, "the terminal is drawn")
+        return seen
 
     def shows(self, text: str) -> str:
         """The screen, once `text` is on it."""

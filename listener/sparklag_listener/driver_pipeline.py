@@ -225,8 +225,8 @@ class DriverPipeline:
         from_spark = not isinstance(event, Refreshed) and not (self._has_events and polled)
         self._stats.observed += from_spark
         if isinstance(event, Started):
-            # A listener's own start counts also where the run is tracked already.
-            if polled and self._observer.has_run(event.query_id, event.run_id):
+            # A listener's own start counts also where another was observed.
+            if polled and self._observer.has_start(event.query_id, event.run_id):
                 return
             await self._load_description(event)
         elif isinstance(event, Refreshed):
@@ -274,7 +274,7 @@ class DriverPipeline:
     async def _load_description(self, event: Started | Refreshed) -> None:
         """Request what the query reads: here, as the query's start must not wait for it."""
         query_id, run_id = event.query_id, event.run_id
-        if isinstance(event, Started) and self._observer.has_run(query_id, run_id):
+        if isinstance(event, Started) and self._observer.has_start(query_id, run_id):
             return
         try:
             description = await asyncio.wait_for(

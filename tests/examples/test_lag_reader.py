@@ -94,7 +94,8 @@ def test_without_the_registry_it_ends_and_commits_nothing(
         reader.kill()
     assert reader.exit_code == 1, reader.describe_end()
     assert "java.net.ConnectException" in reader.log_path.read_text()
-    assert second_client.committed(topic, topic) == {}
+    # A poll may have returned nothing before the first record.
+    assert second_client.committed(topic, topic).get(0, 0) == 0
 
 
 def reading(client: SecondClient, topic: str, registry_url: str, folder: Path) -> ChildProcess:

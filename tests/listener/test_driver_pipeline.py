@@ -204,6 +204,17 @@ async def test_a_run_is_described_once() -> None:
     assert asked == [QUERY_ID]
 
 
+async def test_a_run_whose_progress_came_before_its_start_is_described() -> None:
+    sink = Taken()
+    async with running(sink, settings=Settings(bootstrap_servers="broker:9092")) as pipeline:
+        for event in (PROGRESS, PolledEvent(STARTED, lost=False)):
+            pipeline.receive(event)
+        await flushed(pipeline)
+    assert [each.checkpoint_location for each in sink.observations] == [None, "file:/checkpoint"]
+    assert sink.causes() == ["progress", "started"]
+    assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
+
+
 async def test_a_jvm_that_does_not_answer_costs_the_description_and_not_the_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -101,10 +101,13 @@ def test_a_query_that_runs_already_is_picked_up_with_its_position(driver: Driver
     query = driver.start()
     query.processAllAvailable()
     handle = driver.observe(driver.servers)
-    observations = driver.published.until(query.id, at_end(driver), "its position")
-    # Its last progress may be on Spark's bus still.
+    observations = driver.published.until(
+        query.id,
+        lambda seen: at_end(driver)(seen) and seen[-1].checkpoint_location is not None,
+        "its position, and its checkpoint",
+    )
+    # Its last progress may be on Spark's bus still, and come before Spark is polled.
     assert observations[0].cause in ("started", "progress")
-    assert observations[0].checkpoint_location is not None
     driver.send()
     driver.published.until(query.id, at_end(driver), "its next position")
     assert handle.stats().failed == 0

@@ -34,6 +34,8 @@ _Value = TypeVar("_Value")
 @dataclass
 class _TrackedQuery:
     run_id: str
+    started_run_id: str | None = None
+    """The run whose start was observed: where it runs already, its progress may come before."""
     name: str | None = None
     description: QueryDescription = field(default_factory=QueryDescription)
     processed: dict[int, Offsets | None] = field(default_factory=dict)
@@ -96,6 +98,11 @@ class Observer:
         query = self._queries.get(query_id)
         return run_id in self._ended_runs or (query is not None and query.run_id == run_id)
 
+    def has_start(self, query_id: str, run_id: str) -> bool:
+        """Whether the start of this run was observed, or it has ended."""
+        query = self._queries.get(query_id)
+        return run_id in self._ended_runs or (query is not None and query.started_run_id == run_id)
+
     def describe(self, query_id: str, run_id: str, description: QueryDescription) -> None:
         """Set the description of a run."""
         query = self._track(query_id, run_id)
@@ -118,6 +125,7 @@ class Observer:
         query = self._track(event.query_id, event.run_id)
         if isinstance(event, Started):
             query.name = event.name[:MAX_NAME] if event.name else event.name
+            query.started_run_id = event.run_id
             return self._observation(event.query_id, query, "started", event.at_ms)
         if isinstance(event, Idled):
             return self._observation(event.query_id, query, "idle", event.at_ms)

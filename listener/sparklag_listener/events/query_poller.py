@@ -240,13 +240,13 @@ class QueryPoller:
         return [run for run in candidates if self._is_behind(run)]
 
     def _run(self, query_id: str, run_id: str, active: ActiveQuery | None) -> _Run:
-        is_new = not self._observer.has_run(query_id, run_id)
+        is_new = not self._observer.has_start(query_id, run_id)
         return _Run(query_id, run_id, active, is_new, self._observer.batch_of(query_id, run_id))
 
     def _is_behind(self, run: _Run) -> bool:
         if run.active is None:
             return run.run_id in self._observer.runs()
-        if not self._observer.has_run(run.query_id, run.run_id):
+        if not self._observer.has_start(run.query_id, run.run_id):
             return True
         batch_id = run.active.batch_id
         # A polled event without effect (its text cannot be parsed) is not repeated.

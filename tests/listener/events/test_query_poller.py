@@ -199,6 +199,15 @@ async def test_what_runs_before_spark_answers_is_told_at_once_and_none_of_it_was
         assert driver.stats.failed == 1
 
 
+async def test_where_its_progress_came_before_the_first_poll_only_its_start_is_polled() -> None:
+    async with counting(has_polled=False) as driver:
+        driver.observe(PROGRESS)
+        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text, name="orders")
+        await driver.polls(3)
+        assert [type(event) for event in driver.found()] == [Started]
+        assert not any(each.lost for each in driver.told if isinstance(each, PolledEvent))
+
+
 async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exception() -> None:
     async with counting() as driver:
         driver.observe(STARTED)
