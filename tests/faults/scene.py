@@ -170,7 +170,7 @@ class Scene:
         self.workload.stop()
         problems = self._final_problems()
         verdict = self.truth.judge(self.recorder.records, self.span)
-        verdict.wrong += [*stuck, *problems]
+        verdict.wrong += [*stuck, *(each for each in problems if each not in verdict.lost)]
         return verdict
 
     def _final_problems(self) -> list[str]:
@@ -180,7 +180,8 @@ class Scene:
 
         def exact() -> bool:
             truth, newest = self.truth, self.newest()
-            problems.clear()
+            # Of an observation without progress the numbers are right before it is told.
+            problems[:] = truth.lost(self.recorder.records)
             for query_id in self.histories:
                 problems.extend(truth.final_problems(newest.get(query_id), query_id, ends))
             return not problems
