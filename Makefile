@@ -33,6 +33,10 @@ REST := not ($(QUICK)) and not long_fault
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 
+# A test that fails beside others has to pass alone, after all of them.
+ALONE := { [ $$? -eq 1 ] && echo "what failed, once more, alone:" && \
+	$(BIN)/pytest -m "$(REST)" --last-failed --last-failed-no-failures=none --maxfail=1 $(ARGS); }
+
 # Else every process of the tests compiles every module it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -96,7 +100,7 @@ unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
 
 test: export COVER = --cov --cov-report=
 test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS)
+	@$(WITH_JAVA) && { $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS) || $(ALONE); }
 
 lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)

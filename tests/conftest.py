@@ -45,10 +45,10 @@ _stderr = pytest.StashKey[int]()
 
 
 _LONGEST_FIRST = (
+    "tests/simulation/",
     "tests/lanes/",
     "tests/faults/",
-    "tests/pipeline/history/test_history.py",
-    "tests/pipeline/test_lag_history",
+    "tests/pipeline/history/",
     "tests/listener/test_driver_endings.py",
     "tests/listener/test_connect.py",
     "tests/service/intakes/test_group_faults.py",
