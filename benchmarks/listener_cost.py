@@ -28,6 +28,7 @@ from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
 from benchmarks.quiet_spark import quiet_spark
 from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.session import wrapped
 from sparklag_listener.events.query_events import QueryEvent
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.topics import TopicSpec
@@ -72,7 +73,8 @@ def _compare(
 ) -> Row:
     taken: list[QueryEvent] = []
     failures: list[BaseException] = []
-    ours = _wrapped(spark, Py4jListener(spark._jvm, taken.append, failures.append))
+    gateway: Any = spark.sparkContext._gateway
+    ours = wrapped(gateway, Py4jListener(spark._jvm, taken.append, failures.append))
     stock = StockListener()
     # Starts what both need: the server that takes Java's calls.
     spark.streams.addListener(stock)
@@ -151,11 +153,6 @@ async def _write_record(bootstrap_servers: str, topic: str) -> None:
         await producer.send_and_wait(topic, b"order", partition=0)
     finally:
         await producer.stop()
-
-
-def _wrapped(spark: SparkSession, listener: Py4jListener) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_listener import ObserverHandle, observe
+from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.running_batch import observe_batch
+from sparklag_listener.classic.text_listener import text_listener
 from sparklag_listener.observe import Method
 from sparklag_schemas import Observation
 from tests.lanes.connector import connector_jars
@@ -43,6 +45,12 @@ class LaneDriver:
         jvm: Any = self._spark._jvm
         java = jvm.java.lang.System.getProperty("java.version")
         return {"spark": self._spark.version, "java": java, "python": platform.python_version()}
+
+    def compose(self) -> str:
+        """The class of the listener that passes text. Fails where it is not allowed."""
+        listener = Py4jListener(self._spark._jvm, lambda _: None, lambda _: None)
+        composed = text_listener(self._spark.sparkContext._gateway, listener)
+        return str(composed.getClass().getName())
 
     def configure(self, name: str, value: str) -> None:
         """For the queries that start from now on."""

@@ -24,6 +24,10 @@ def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> Non
         assert noise not in story.output, story.output
 
 
+def test_progress_is_passed_as_text(story: LaneStory) -> None:
+    assert "Proxy" in story.versions["listener"]
+
+
 def test_a_querys_life_arrives_whole_and_in_order(story: LaneStory) -> None:
     causes = [observation.cause for observation in story.of(story.first)]
     assert causes[0] == "started"

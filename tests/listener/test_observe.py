@@ -18,6 +18,7 @@ from sparklag_schemas import Observation, SourcePosition
 from tests import samples
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka, start_query
+from tests.listener.java_events import progress_event
 from tests.logged import logged
 from tests.waiting import wait_for
 
@@ -331,22 +332,6 @@ def test_an_event_above_8_kib_arrives_whole(driver: Driver) -> None:
     observations = driver.published.until(query.id, at_end(driver, wide), "all partitions")
     processed = only_source(observations[-1]).processed or {}
     assert processed[wide] == {number: int(number == 499) for number in range(500)}
-
-
-def progress_event(spark: SparkSession, name: str) -> Any:
-    """A progress event of the JVM, made of a sample by Spark's own reader."""
-    jvm = spark._jvm
-    assert jvm is not None
-    # It wants offsets as text, and nothing left out.
-    document = {**samples.progress_document(name), "eventTime": {}, "observedMetrics": {}}
-    for source in document["sources"]:
-        for offset in ("startOffset", "endOffset", "latestOffset"):
-            if source.get(offset) is not None:
-                source[offset] = json.dumps(source[offset])
-    streaming = jvm.org.apache.spark.sql.streaming
-    module = getattr(getattr(streaming, "StreamingQueryProgress$"), "MODULE$")
-    make_event = getattr(streaming, "StreamingQueryListener$QueryProgressEvent")
-    return make_event(module.fromJson(json.dumps(document)))
 
 
 def test_text_taken_in_slices_is_sparks_own(spark: SparkSession) -> None:

@@ -1,7 +1,8 @@
 """Spark's own listener interface, implemented directly in Python through Py4J.
 
 PySpark's `StreamingQueryListener` copies every field of an event, some 400 Py4J commands each
-time. The interface below it passes the Java event, and two commands read its JSON.
+time. The interface below it passes the Java event, whose JSON two commands read; `text_listener`
+passes that JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from sparklag_listener.classic.py4j_text import ProgressReader
+from sparklag_listener.classic.py4j_text import ProgressReader, read_text
 from sparklag_listener.classic.queries import fails_by_stop
 from sparklag_listener.events.query_events import (
     MAX_EXCEPTION_CHARS,
@@ -38,7 +39,16 @@ class Py4jListener:
     def onQueryStarted(self, event: Any) -> None:
         self._dispatch(lambda at_ms: Started(*_ids(event), event.name(), at_ms))
 
+    def accept(self, progress: Any) -> None:
+        """For `text_listener`: JSON, or a StringBuilder with it."""
+        self._dispatch(
+            lambda at_ms: Progressed(
+                progress if isinstance(progress, str) else read_text(progress), at_ms
+            )
+        )
+
     def onQueryProgress(self, event: Any) -> None:
+        """Where `text_listener` is not allowed."""
         self._dispatch(lambda at_ms: Progressed(self._progress_reader.read(event), at_ms))
 
     def onQueryIdle(self, event: Any) -> None:
@@ -65,7 +75,10 @@ class Py4jListener:
             self._on_error(error)
 
     class Java:
-        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+        implements: ClassVar = [
+            "org.apache.spark.sql.streaming.PythonStreamingQueryListener",
+            "java.util.function.Consumer",
+        ]
 
 
 def _ids(event: Any) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 
 from sparklag_schemas.redaction import redact
 
-_CHUNK_CHARS = 7_500
+CHUNK_CHARS = 7_500
 """A Py4J reply above 8 KiB leaves in two packets and waits some 40 ms between them (Nagle's
 algorithm on one side, delayed acknowledgement on the other)."""
 
@@ -32,7 +32,7 @@ class ProgressReader:
         text = self._read_chunks(source) if self._is_long and self._can_chunk else None
         if text is None:
             text = str(_follow(source, self._steps)[-1])
-        self._is_long = len(text) > _CHUNK_CHARS
+        self._is_long = len(text) > CHUNK_CHARS
         return text
 
     def _read_chunks(self, source: Any) -> str | None:
@@ -70,8 +70,8 @@ def read_text(builder: Any) -> str:
     """The text in Java's StringBuilder or StringBuffer. A Py4J command, and one for each chunk."""
     length = builder.length()
     return "".join(
-        builder.substring(start, min(start + _CHUNK_CHARS, length))
-        for start in range(0, length, _CHUNK_CHARS)
+        builder.substring(start, min(start + CHUNK_CHARS, length))
+        for start in range(0, length, CHUNK_CHARS)
     )
 
 

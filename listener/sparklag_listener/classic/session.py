@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from contextlib import suppress
@@ -12,6 +13,7 @@ from py4j.protocol import Py4JError
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.py4j_text import brief
 from sparklag_listener.classic.queries import ClassicQueries
+from sparklag_listener.classic.text_listener import text_listener
 from sparklag_listener.errors import (
     NoListener,
     SessionStopped,
@@ -21,6 +23,7 @@ from sparklag_listener.errors import (
 from sparklag_listener.events.session import OnError, OnEvent
 from sparklag_schemas import Origin
 
+_log = logging.getLogger("sparklag")
 _OLDEST_SPARK = (3, 3)
 _OLDEST_WITH_LISTENER = (3, 4)
 
@@ -96,13 +99,23 @@ def add_listener(spark: Any, listener: Py4jListener) -> Any:
     try:
         _require_callback_port(gateway)
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's
-        streaming = spark._jvm.org.apache.spark.sql.streaming
-        wrapper = streaming.PythonStreamingQueryListenerWrapper(listener)
+        wrapper = wrapped(gateway, listener)
         spark._jsparkSession.streams().addListener(wrapper)
     except (Py4JError, OSError, TypeError) as error:
         # TypeError: Py4J takes a missing class for a package.
         raise NoListener(f"Spark does not take a listener: {brief(error)}") from error
     return wrapper
+
+
+def wrapped(gateway: Any, listener: Py4jListener) -> Any:
+    """Spark's StreamingQueryListener around it."""
+    wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+    try:
+        return wrapper(text_listener(gateway, listener))
+    except (Py4JError, TypeError) as error:
+        # This JVM, or this Spark, does not allow it: the progress is read by commands.
+        _log.debug("sparklag: a progress is passed as an object: %s", brief(error))
+        return wrapper(listener)
 
 
 def _require_callback_port(gateway: Any) -> None:

@@ -1,0 +1,89 @@
+"""The listener that is composed in the JVM: what Python gets of each event, on real Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from sparklag_listener.classic import session
+from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.session import wrapped
+from sparklag_listener.events.query_events import Progressed, QueryEvent, Started
+from tests.listener.java_events import QUERY_ID, RUN_ID, progress_event, started_event
+
+pytestmark = pytest.mark.spark
+
+
+class Told:
+    """A listener of the session, and what it was told."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        gateway: Any = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        self.events: list[QueryEvent] = []
+        self.errors: list[BaseException] = []
+        self.listener = Py4jListener(spark._jvm, self.events.append, self.errors.append)
+        self.wrapper = wrapped(gateway, self.listener)
+
+
+def test_a_progress_is_passed_as_its_text_short_or_long(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(spark)
+    monkeypatch.setattr(Py4jListener, "onQueryProgress", None)
+    events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000, 1)]
+    for event in events:
+        told.wrapper.onQueryProgress(event)
+    assert told.errors == []
+    assert [each.text for each in told.events if isinstance(each, Progressed)] == [
+        event.progress().json() for event in events
+    ]
+
+
+def test_text_that_is_not_ascii_is_passed_as_it_is(spark: SparkSession) -> None:
+    told = Told(spark)
+    event = progress_event(spark, "progress_cost_1p", name='Bestellungen\n"ü" \\ 注文 🛒')
+    told.wrapper.onQueryProgress(event)
+    (progress,) = told.events
+    assert isinstance(progress, Progressed)
+    assert progress.text == event.progress().json()
+
+
+def test_every_other_event_is_passed_as_it_is(spark: SparkSession) -> None:
+    told = Told(spark)
+    told.wrapper.onQueryStarted(started_event(spark))
+    (started,) = told.events
+    assert started == Started(QUERY_ID, RUN_ID, "orders", started.at_ms)
+
+
+def test_what_fails_in_python_is_told_and_not_raised_into_spark(spark: SparkSession) -> None:
+    def refuse(event: QueryEvent) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    told = Told(spark)
+    told.listener._on_event = refuse
+    told.wrapper.onQueryProgress(progress_event(spark, "progress_cost_1p"))
+    (error,) = told.errors
+    assert str(error) == "Event loop is closed"
+
+
+def test_where_the_jvm_does_not_allow_it_the_text_is_read_by_commands(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(gateway: Any, listener: Any) -> None:
+        raise Py4JError("no access")
+
+    monkeypatch.setattr(session, "text_listener", refuse)
+    monkeypatch.setattr(Py4jListener, "accept", None)
+    told = Told(spark)
+    events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000)]
+    for event in events:
+        told.wrapper.onQueryProgress(event)
+    assert told.errors == []
+    assert [each.text for each in told.events if isinstance(each, Progressed)] == [
+        event.progress().json() for event in events
+    ]
