@@ -9,6 +9,7 @@ from typing import Any, Final
 import fastavro
 import msgspec
 
+from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.registry import SchemaRegistry
 from sparklag_schemas.avro.schema import AvroSchema, require_written_as, schema_of
 from sparklag_schemas.codec import AVRO, MAX_MESSAGE_BYTES
@@ -64,6 +65,7 @@ class AvroWriter:
         self._registry = registry
         self._subject = subject
         self._schema = schema
+        self._encode = compile_encoder(schema.parsed)
         self._prefix: bytes | None = None
 
     async def is_registered(self) -> bool:
@@ -83,12 +85,7 @@ class AvroWriter:
         """Raises what `prepare` does."""
         await self.prepare()
         assert self._prefix is not None
-        buffer = BytesIO()
-        buffer.write(self._prefix)
-        fastavro.schemaless_writer(
-            buffer, self._schema.parsed, msgspec.to_builtins(message, str_keys=True)
-        )
-        return buffer.getvalue()
+        return self._prefix + self._encode(message)
 
 
 def subject_of(topic: str, schema: AvroSchema, settings: RegistrySettings) -> str:
