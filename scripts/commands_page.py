@@ -10,7 +10,7 @@ from scripts.markdown_tables import row
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparklag_service.cli import app
-from sparklag_service.cli.programs import PASS_ON
+from sparklag_service.cli.usage import PASS_ON
 
 _INTRODUCTION: Final = """\
 # Commands

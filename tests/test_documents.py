@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from sparklag_schemas import Settings, load_settings
 from sparklag_service.cli import app
-from sparklag_service.cli.programs import PASS_ON
+from sparklag_service.cli.usage import PASS_ON
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from tests.service.pipelines import pipeline_of

@@ -1,4 +1,4 @@
-"""The command line. Most commands have a file of their own.
+"""The command line. Most commands have a file of their own, imported when it is run.
 
 Exit codes: 0 success; 1 a negative result (behind, something to repair); 2 no result (a wrong
 setting, no service, an unknown query).
@@ -10,12 +10,8 @@ import sys
 
 import typer
 
-from sparklag_schemas import SparklagError
-from sparklag_service import VERSION
-from sparklag_service.cli import checkpoint, lag, offsets, programs, queries, setup, tail
-from sparklag_service.cli.terminal import print_error
-from sparklag_service.cli.top.command import top
-from sparklag_service.cli.usage import CONTEXT, USAGE_ERROR, CommandGroup, print_usage_error
+from sparklag_service.cli.lazy_commands import LazyCommands
+from sparklag_service.cli.usage import CONTEXT, USAGE_ERROR, print_usage_error
 
 app = typer.Typer(
     name="sparklag",
@@ -24,26 +20,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    cls=CommandGroup,
+    cls=LazyCommands,
     context_settings=CONTEXT,
 )
-app.command("serve")(programs.serve)
-app.command("demo", context_settings=programs.PASS_ON)(programs.demo)
-app.command("report", context_settings=programs.PASS_ON)(programs.report)
-app.command("lag")(lag.lag)
-app.command("queries")(queries.queries)
-app.command("forget")(lag.forget)
-app.command("top")(top)
-app.command("tail")(tail.tail)
-app.command("checkpoint")(checkpoint.checkpoint)
-app.command("check")(setup.check)
-app.add_typer(setup.topics_app, name="topics")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(programs.history_app, name="history")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from sparklag_service.version import VERSION
+
         typer.echo(f"sparklag {VERSION}")
         raise typer.Exit
 
@@ -64,8 +49,14 @@ def run() -> None:
     except USAGE_ERROR as error:
         print_usage_error(error)
         sys.exit(2)
-    except SparklagError as error:
-        print_error(str(error))
-        sys.exit(2)
     except (KeyboardInterrupt, BrokenPipeError):
         sys.exit(130)
+    except Exception as error:
+        # The command has loaded this, and `--help` does without.
+        from sparklag_schemas import SparklagError
+        from sparklag_service.cli.terminal import print_error
+
+        if not isinstance(error, SparklagError):
+            raise
+        print_error(str(error))
+        sys.exit(2)

@@ -15,10 +15,9 @@ import typer
 from sparklag_schemas import load_settings
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli.terminal import BootstrapServers, Config
-from sparklag_service.cli.usage import CommandGroup
+from sparklag_service.cli.usage import PASS_ON, CommandGroup
 from sparklag_service.errors import ServiceError
 
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 history_app = typer.Typer(help="The history of lag.", no_args_is_help=True, cls=CommandGroup)
 
 

@@ -3,15 +3,20 @@ for programs that run where typer is not installed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from sparklag_service.cli.terminal import print_error
-
 USAGE_ERROR: Final[type[Any]] = typer.BadParameter.__bases__[0]
 """Has no public name in typer."""
+PASS_ON: Final = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""Of a command whose arguments are all another program's."""
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _WHOLE: Final = 1_000
 
@@ -22,14 +27,21 @@ class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """See typer."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each]
-            )
+        write_commands(
+            formatter, [(name, each.get_short_help_str(_WHOLE)) for name, each in commands if each]
+        )
+
+
+def write_commands(formatter: Any, commands: Sequence[tuple[str, str]]) -> None:
+    """The section of a group's help: names, and what each is for."""
+    with formatter.section("Commands"):
+        formatter.write_dl(commands)
 
 
 def print_usage_error(error: Any) -> None:
     """In one line; for a group without a command, its help."""
+    from sparklag_service.cli.terminal import print_error
+
     text = error.format_message()
     if error.ctx is None:
         print_error(text)

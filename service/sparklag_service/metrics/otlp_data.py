@@ -24,7 +24,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from sparklag_schemas import TopicLag
-from sparklag_service import VERSION
 from sparklag_service.metrics.families import Family, LabelledGauge, Number, gauges
 from sparklag_service.metrics.families import Gauge as FamilyGauge
 from sparklag_service.metrics.native import NATIVE, ages, group_members
@@ -36,6 +35,7 @@ from sparklag_service.metrics.scheme import (
     is_at_risk,
     offset_sum,
 )
+from sparklag_service.version import VERSION
 
 BATCH_POINTS: Final = 2_000
 """In one request: some hundred kilobytes. Making it holds the interpreter for milliseconds."""

@@ -10,7 +10,6 @@ from fastapi.responses import StreamingResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from sparklag_service import VERSION
 from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.rest import problems
 from sparklag_service.rest.backend import Backend
@@ -23,6 +22,7 @@ from sparklag_service.rest.offsets import add_offsets
 from sparklag_service.rest.openapi import document
 from sparklag_service.rest.page import add_page
 from sparklag_service.rest.request_rules import RequestRules
+from sparklag_service.version import VERSION
 
 
 def create_app(backend: Backend) -> FastAPI:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import typer
@@ -31,6 +33,12 @@ SHARED = ("--bootstrap-servers", "--config", "--json", "--store", "--at", "-h")
 def _run(arguments: list[str]) -> None:
     assert sys.argv[-1:] == arguments
     cli.run()
+
+
+def commands() -> dict[str, Any]:
+    """Each, imported."""
+    group: Any = typer.main.get_command(cli.app)
+    return dict(group.commands)
 
 
 class Help:
@@ -79,9 +87,25 @@ def test_an_option_has_the_same_words_everywhere(page: Help) -> None:
 
 def test_no_command_is_left_out_here() -> None:
     names = set()
-    for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+    for name, command in commands().items():
         names |= {name, *(f"{name} {below}" for below in getattr(command, "commands", ()))}
     assert names == COMMANDS | PROGRAMS.keys()
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(page: Help, command: str) -> None:
+    listed = " ".join(page.of("", 200).split())
+    assert f" {command} {commands()[command].get_short_help_str(1_000)}" in listed
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    script = "import sys; sys.argv = ['sparklag', '--help']; from sparklag_service.cli import run\n"
+    script += "try: run()\nfinally: print(*sys.modules)"
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
+    assert "typer" in printed.split()
+    assert {"sparklag_schemas", "rich", "httpx", "aiokafka"}.isdisjoint(printed.split())
 
 
 @pytest.mark.parametrize("command", PROGRAMS)

@@ -1,0 +1,107 @@
+"""The commands by name, each imported when it is run: `--help` answers at once, and `sparklag lag`,
+a probe that runs every few seconds, does not load what serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+
+from sparklag_service.cli.usage import PASS_ON, CommandGroup, write_commands
+
+
+class _Place(NamedTuple):
+    module: str
+    attribute: str
+    """A function, or a typer app."""
+    help: str
+    """The first sentence of its help."""
+    passes_on: bool = False
+    """Whether all its arguments go to a program that has options of its own."""
+
+
+_PLACES: Final = {
+    "serve": _Place(
+        *("programs", "serve"),
+        "Run the service: read observations, measure lag, publish it, serve it over REST.",
+    ),
+    "demo": _Place(
+        *("programs", "demo"),
+        "Start Kafka, a producer, Spark queries and the service, and watch the lag.",
+        passes_on=True,
+    ),
+    "report": _Place(
+        *("programs", "report"),
+        "Show what the history of lag tells: within target or not, when, how far behind, the"
+        " trend.",
+        passes_on=True,
+    ),
+    "lag": _Place(
+        *("lag", "lag"),
+        "Show how far behind a query is, whether that gets better, and why.",
+    ),
+    "queries": _Place(
+        *("queries", "queries"),
+        "List all queries: their lag, its age and trend, and the reason of a status.",
+    ),
+    "forget": _Place(
+        *("lag", "forget"),
+        "Forget a query that no driver speaks of: it leaves every list, metric and alarm.",
+    ),
+    "top": _Place(
+        *("top.command", "top"),
+        "Show all queries live, the worst first; the keys are shown at the bottom.",
+    ),
+    "tail": _Place("tail", "tail", "Follow lag events as they are published."),
+    "checkpoint": _Place(
+        *("checkpoint", "checkpoint"),
+        "Show the position of a query from its checkpoint, without the query.",
+    ),
+    "check": _Place(
+        *("setup", "check"),
+        "Check whether Kafka is reachable, the topics and the rights are there, and what to do.",
+    ),
+    "topics": _Place("setup", "topics_app", "sparklag's own topics."),
+    "offsets": _Place("offsets", "app", "Where queries were, from the offset store."),
+    "history": _Place("programs", "history_app", "The history of lag."),
+}
+
+
+class LazyCommands(CommandGroup):
+    """See typer."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        commands: Any = _Commands()
+        self.commands = commands
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See typer."""
+        return list(_PLACES)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """See typer."""
+        write_commands(formatter, [(name, place.help) for name, place in _PLACES.items()])
+
+
+class _Commands(Mapping[str, Any]):
+    """By name, each imported when it is taken out."""
+
+    def __getitem__(self, name: str) -> Any:
+        place = _PLACES[name]
+        loaded = getattr(import_module(f"sparklag_service.cli.{place.module}"), place.attribute)
+        # A group of one command, for what it takes from its group.
+        group = typer.Typer(rich_markup_mode=None)
+        if isinstance(loaded, typer.Typer):
+            group.add_typer(loaded, name=name)
+        else:
+            group.command(name, context_settings=PASS_ON if place.passes_on else None)(loaded)
+        return typer.main.get_group(group).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)

@@ -1,0 +1,16 @@
+"""The version that is installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def _installed_version() -> str:
+    try:
+        return version("sparklag")
+    except PackageNotFoundError:
+        # A source tree on the path, not installed.
+        return "0.0.0"
+
+
+VERSION = _installed_version()
