@@ -207,7 +207,7 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
         Rate | None,
         Meta(
             description="Commits of a consumer group per second, of the last ones. All of them"
-            " between two reads (`groups.interval_s`) are one. Null: it is a Spark query."
+            " between two reads are one. Null: it is a Spark query."
         ),
     ] = None
     lag_trend: Annotated[

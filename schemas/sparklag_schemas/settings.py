@@ -189,7 +189,7 @@ class GroupSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deny: list[str] = []
     """Groups that are not measured although `allow` matches."""
     interval_s: Seconds = 5.0
-    """How often committed offsets are read."""
+    """How often all committed offsets are read; those of a group that commits, within a second."""
     find_interval_s: Seconds = 30.0
     """How often the list of groups is read."""
     evaluator: Literal["sparklag", "burrow"] = "sparklag"

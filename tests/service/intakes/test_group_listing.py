@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -24,7 +25,7 @@ class OneBroker:
         self.brokers = {1: ("broker", 9092)}
         self._groups = groups
 
-    async def refresh(self) -> tuple[()]:
+    async def refresh(self, topics: Sequence[str]) -> tuple[()]:
         return ()
 
     def connection(self, node_id: int) -> OneBroker:

@@ -8,7 +8,7 @@ has no offsets of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from sparklag_service.intakes.group_offsets.cluster_failures import (
     ClusterFailures,
     group_error_text,
 )
+from sparklag_service.intakes.group_offsets.commit_partitions import COMMITS_TOPIC
 
 _MAX_NAME: Final = MAX_NAME - 300
 """Characters: a query id has the cluster's alias before the group."""
@@ -119,6 +120,8 @@ class GroupFinder:
         on_change: Callable[[], None],
     ) -> None:
         self.listing = GroupListing()
+        self.commit_leaders: Mapping[int, int] = {}
+        """Of COMMITS_TOPIC, by partition. Empty: there is none yet, or no right to see it."""
         self._brokers = brokers
         self._failures = failures
         self._remembered = remembered
@@ -128,8 +131,11 @@ class GroupFinder:
 
     async def find(self) -> bool:
         """Get the list of every broker; False where no broker responds."""
-        if await self._brokers.refresh() is None:
+        described = await self._brokers.refresh([COMMITS_TOPIC])
+        if described is None:
             return False
+        for topic in described:
+            self.commit_leaders = topic.leaders
         node_ids = set(self._brokers.brokers)
         for left in self._node_ids - node_ids:
             keys = (self._list_key(left), self._failures.descriptions(left))

@@ -1,14 +1,16 @@
 """Reads the committed offsets of a cluster's consumer groups, from the coordinators of the groups.
 
-Each coordinator is read by itself, at once for all of its groups. What it says of their members is
-read less often.
+Each coordinator is read by itself: which partitions of `__consumer_offsets` have grown, and then
+the groups that commit to these; all groups from time to time. What it says of their members is read
+less often.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -28,6 +30,7 @@ from sparklag_kafka.protocol.error_codes import (
     NOT_COORDINATOR,
     UNKNOWN_GROUP,
 )
+from sparklag_kafka.protocol.list_offsets import LATEST, OffsetsRequest, TopicPart, read_offsets
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchResponse
 from sparklag_schemas import ClusterAccess, GroupSettings
 from sparklag_schemas.query_message import ConsumerGroup
@@ -37,6 +40,14 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.intakes.group_offsets.cluster_failures import (
     ClusterFailures,
     group_error_text,
+)
+from sparklag_service.intakes.group_offsets.commit_partitions import (
+    COMMITS_SEEN_S,
+    COMMITS_TOPIC,
+    USUAL_PARTITIONS,
+    CommitPartition,
+    Responses,
+    commit_partition,
 )
 from sparklag_service.intakes.group_offsets.group_listing import GROUPS_PER_PAUSE, GroupFinder
 
@@ -88,8 +99,9 @@ class GroupReader:
         self._listing = self._finder.listing
         self._read: set[str] = set()
         """Groups that the observer was given."""
-        self._decoded: dict[int, dict[OffsetFetchResponse, Mapping[str, CommittedGroup]]] = {}
-        """The last responses of each coordinator."""
+        self._by_coordinator: dict[int, dict[int, CommitPartition]] = {}
+        """By the number of the partition."""
+        self._grouped_s = -math.inf
         self._described: dict[str, ConsumerGroup] = {}
         self._describe_due_s: dict[int, float] = {}
         """By coordinator: when to describe all of its groups again."""
@@ -129,7 +141,10 @@ class GroupReader:
 
     async def read_all(self) -> None:
         """Read every listed group once."""
-        await self._start_reads()
+        await self._group_by_partition()
+        for partition in self._partitions():
+            partition.due_s = 0.0
+        self._start_reads()
         await self._reads.wait()
 
     async def _find_regularly(self) -> None:
@@ -146,13 +161,18 @@ class GroupReader:
             await asyncio.sleep(min(backoff_s, interval_s))
 
     async def _read_regularly(self) -> None:
-        due_s = time.monotonic() + self._settings.interval_s
-        self._read_now.clear()
-        await self._start_reads()
-        await until_set(self._read_now, due_s - time.monotonic())
+        now_s = time.monotonic()
+        if self._read_now.is_set() or now_s >= self._grouped_s + self._settings.interval_s:
+            self._read_now.clear()
+            self._grouped_s = now_s
+            await self._group_by_partition()
+        self._start_reads()
+        await until_set(self._read_now, min(COMMITS_SEEN_S, self._settings.interval_s))
 
-    async def _start_reads(self) -> None:
-        by_coordinator: dict[int, list[str]] = {}
+    async def _group_by_partition(self) -> None:
+        """Bring `_by_coordinator` up to the listing."""
+        wanted: dict[int, dict[int, list[str]]] = {}
+        count = len(self._finder.commit_leaders) or USUAL_PARTITIONS
         async for group in with_pauses(list(self._listing.groups), GROUPS_PER_PAUSE):
             listed = self._listing.groups.get(group)
             if listed is None:
@@ -160,43 +180,87 @@ class GroupReader:
             if not self._observer.wants(group):
                 self._forget(group, deleted=self._listing.is_unlisted(group))
             elif listed.coordinator is not None:
-                by_coordinator.setdefault(listed.coordinator, []).append(group)
-        for left in self.poll_s.keys() - by_coordinator.keys():
+                of_coordinator = wanted.setdefault(listed.coordinator, {})
+                of_coordinator.setdefault(commit_partition(group, count), []).append(group)
+        for left in self.poll_s.keys() - wanted.keys():
             del self.poll_s[left]
-        for node_id, groups in by_coordinator.items():
-            self._reads.start(node_id, partial(self._read_from, node_id, groups))
+        before, self._by_coordinator = self._by_coordinator, {}
+        for node_id, of_coordinator in wanted.items():
+            known = before.get(node_id, {})
+            partitions = self._by_coordinator[node_id] = {
+                number: known.get(number) or CommitPartition(groups)
+                for number, groups in of_coordinator.items()
+            }
+            for number, groups in of_coordinator.items():
+                partitions[number].take_groups(groups)
 
-    async def _read_from(self, node_id: int, groups: Sequence[str]) -> None:
+    def _partitions(self) -> Iterator[CommitPartition]:
+        for partitions in self._by_coordinator.values():
+            yield from partitions.values()
+
+    def _start_reads(self) -> None:
+        for node_id in self._by_coordinator:
+            self._reads.start(node_id, partial(self._read_from, node_id))
+
+    async def _read_from(self, node_id: int) -> None:
+        partitions = self._by_coordinator[node_id]
         connection = self._brokers.connection(node_id)
         if connection is None:
             reason = f"its coordinator, broker {node_id}, has left the cluster"
-            self._failures.add_groups(dict.fromkeys(groups, reason))
+            self._failures.add_groups(
+                {group: reason for each in partitions.values() for group in each.groups}
+            )
             self._find_now.set()
             return
-        began_s = time.monotonic()
         key = self._failures.broker(node_id)
-        previous, self._decoded[node_id] = self._decoded.get(node_id, {}), {}
-        if began_s >= self._describe_due_s.get(node_id, 0.0):
-            self._describe_due_s[node_id] = began_s + self._settings.find_interval_s
-            for group in groups:
-                self._described.pop(group, None)
         try:
-            for chunk in by_count(groups, GROUPS_PER_REQUEST):
-                await connection.connect()
-                requested_at_ms = epoch_ms()
-                responses = await fetch_offsets(connection, chunk, previous)
-                self._decoded[node_id] |= responses
-                await self._describe(node_id, connection, chunk)
-                for committed in responses.values():
-                    await self._take_all(committed, requested_at_ms)
+            await connection.connect()
+            await self._read_ends(node_id, connection, partitions)
+            began_s = time.monotonic()
+            due = [partition for partition in partitions.values() if partition.due_s <= began_s]
+            if due:
+                await self._read_groups(node_id, connection, due)
+                self.poll_s[node_id] = time.monotonic() - began_s
         except KAFKA_FAILURES as error:
             if self._brokers.connection(node_id) is connection:  # else it has left meanwhile
                 reason = broker_error_text(node_id, error, self._brokers.timeout_s)
-                self._failures.add(key, f"{reason}; consumer groups not read: {len(groups)}")
+                count = sum(len(partition.groups) for partition in partitions.values())
+                self._failures.add(key, f"{reason}; consumer groups not read: {count}")
             self._find_now.set()
         else:
             self._failures.recover(key)
-            self.poll_s[node_id] = time.monotonic() - began_s
+
+    async def _read_ends(
+        self, node_id: int, connection: BrokerConnection, partitions: Mapping[int, CommitPartition]
+    ) -> None:
+        """Read where the logs of these partitions end, as far as this broker leads them."""
+        leaders = self._finder.commit_leaders
+        led = tuple(number for number in partitions if leaders.get(number) == node_id)
+        if not led:
+            return
+        part = TopicPart(COMMITS_TOPIC, led)
+        response = await connection.send(OffsetsRequest("read_uncommitted", [part], LATEST))
+        for _, returned in read_offsets(response):
+            for number, error_code, _, end in returned:
+                partitions[number].take_end(end if error_code == NONE else None)
+
+    async def _read_groups(
+        self, node_id: int, connection: BrokerConnection, due: Sequence[CommitPartition]
+    ) -> None:
+        groups = [group for partition in due for group in partition.groups]
+        if time.monotonic() >= self._describe_due_s.get(node_id, 0.0):
+            self._describe_due_s[node_id] = time.monotonic() + self._settings.find_interval_s
+            for partition in self._by_coordinator.get(node_id, {}).values():
+                for group in partition.groups:
+                    self._described.pop(group, None)
+        requested_at_ms = epoch_ms()
+        read = await asyncio.gather(*(_fetch(connection, partition) for partition in due))
+        for chunk in by_count(groups, GROUPS_PER_REQUEST):
+            await self._describe(node_id, connection, chunk)
+        for partition, responses in zip(due, read, strict=True):
+            partition.take_responses(responses, time.monotonic(), self._settings.interval_s)
+            for committed in responses.values():
+                await self._take_all(committed, requested_at_ms)
 
     async def _describe(
         self, node_id: int, connection: BrokerConnection, groups: Sequence[str]
@@ -270,6 +334,13 @@ class GroupReader:
         self._failures.discard(self._failures.group(group))
         if deleted:
             self._listing.discard(group)
+
+
+async def _fetch(connection: BrokerConnection, partition: CommitPartition) -> Responses:
+    responses: dict[OffsetFetchResponse, Mapping[str, CommittedGroup]] = {}
+    for chunk in by_count(partition.groups, GROUPS_PER_REQUEST):
+        responses |= await fetch_offsets(connection, chunk, partition.decoded)
+    return responses
 
 
 def _consumer_group(description: GroupDescription | None, coordinator: int) -> ConsumerGroup:
