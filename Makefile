@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit schemas lock fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas lock fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -99,7 +99,7 @@ unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
 	$(if $(COVER),@printf 'branch coverage of these tests: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED))
 
 test: export COVER = --cov --cov-report=
-test: check java ## `check`, then the tests on a real broker, real Spark and the built wheel
+test: check bench-gate java ## `check`, then the tests on a real broker, real Spark and the built wheel
 	@$(WITH_JAVA) && { $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS) || $(ALONE); }
 
 lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on another Java)
@@ -116,6 +116,9 @@ fuzz: $(DEV) ## Every parser on bytes and values of others, for minutes each (AR
 
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
+
+bench-gate: $(DEV) ## Fails where the usual work takes 20 % more instructions or memory than recorded
+	$(BIN)/python -m benchmarks.gate $(ARGS)
 
 schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
 	$(BIN)/python -m scripts.schema_documents
@@ -137,5 +140,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench schemas lock \
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas lock \
 	compose-test fresh-test clean

@@ -28,6 +28,7 @@ BUDGET_MS: Final = 20.0
 _QUERIES: Final = 100
 _TOPICS_EACH: Final = 2
 _PARTITIONS_EACH: Final = 50
+PARTITIONS_OF_A_QUERY: Final = _TOPICS_EACH * _PARTITIONS_EACH
 _PASSES: Final = 5
 _ROUNDS: Final = 20
 _WINDOW: Final = 10
@@ -45,7 +46,7 @@ def run() -> list[Row]:
 
 def _row(what: str, *, one_in: int | None) -> Row:
     say(f"evaluation: {what}")
-    ours, burrow = _Ours(one_in), _BurrowsRules(one_in)
+    ours, burrow = OurRules(one_in), BurrowRules(one_in)
     for _ in range(3 * _WINDOW):
         ours.one_pass()
         burrow.one_pass()
@@ -54,7 +55,7 @@ def _row(what: str, *, one_in: int | None) -> Row:
         lambda: [ours.one_pass() for _ in range(_PASSES)],
         lambda: [burrow.one_pass() for _ in range(_PASSES)],
     )
-    partitions = _QUERIES * _TOPICS_EACH * _PARTITIONS_EACH
+    partitions = _QUERIES * PARTITIONS_OF_A_QUERY
     return within(
         f"evaluation of {partitions:,} partitions, {what}: CPU",
         mine,
@@ -64,67 +65,78 @@ def _row(what: str, *, one_in: int | None) -> Row:
     )
 
 
-class _Course:
+class Course:
     """Where logs end and queries are, pass by pass: 50 records a second come to each partition."""
 
-    def __init__(self, one_in: int | None) -> None:
+    def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
         """`one_in` so many queries completes a batch in each pass. None: no query does."""
         self._one_in = one_in
+        self.queries = queries
         self.second = 0
         self.end = 5_000
-        self.at = [4_000] * _QUERIES
-        self.batch = [1] * _QUERIES
+        self.at = [4_000] * queries
+        self.batch = [1] * queries
         """Of each query: the pass in which it was completed."""
+
+    def one_pass(self) -> float:
+        """Milliseconds of CPU, without what Kafka would have said."""
+        self.go_on()
+        began_s = time.process_time()
+        self.judge()
+        return (time.process_time() - began_s) * 1_000
+
+    def judge(self) -> None:
+        """What is measured."""
+        raise NotImplementedError
 
     def go_on(self) -> None:
         self.second += 1
         self.end += 50
         for query in (
-            range(self.second % self._one_in, _QUERIES, self._one_in) if self._one_in else ()
+            range(self.second % self._one_in, self.queries, self._one_in) if self._one_in else ()
         ):
             self.at[query] = self.end - 75
             self.batch[query] = self.second
 
 
-class _Ours(_Course):
-    def __init__(self, one_in: int | None) -> None:
-        super().__init__(one_in)
+class OurRules(Course):
+    def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
+        super().__init__(one_in, queries)
         self._said: dict[str, TopicOffsets] = {}
         self._offsets: OffsetsByCluster = {"default": self._said}
         self._evaluator = Evaluator("service", 60.0)
-        self._last: list[EvaluatedQuery | None] = [None] * _QUERIES
-        for query in range(_QUERIES):
+        self._states: list[QueryState] = []
+        self.last: list[EvaluatedQuery | None] = [None] * queries
+        for query in range(queries):
             for name in _topics(query):
                 topic = Topic("id", tuple(range(_PARTITIONS_EACH)))
                 self._said[name] = TopicOffsets(topic, 0.0)
 
-    def one_pass(self) -> float:
-        """Milliseconds of CPU, without what Kafka would have said."""
-        self.go_on()
+    def go_on(self) -> None:
+        super().go_on()
         now_s = 1_000.0 + self.second
-        for query in range(_QUERIES):
-            for name in _topics(query):
-                numbers = range(_PARTITIONS_EACH)
-                said = self._said[name]
-                said.latest["read_uncommitted"] = {
-                    number: LatestOffset(self.end, now_s) for number in numbers
-                }
-                said.earliest = dict.fromkeys(numbers, 0)
-        states = [self._state(query) for query in range(_QUERIES)]
+        for said in self._said.values():
+            numbers = range(_PARTITIONS_EACH)
+            said.latest["read_uncommitted"] = {
+                number: LatestOffset(self.end, now_s) for number in numbers
+            }
+            said.earliest = dict.fromkeys(numbers, 0)
+        self._states = [self._state(query) for query in range(self.queries)]
+
+    def judge(self) -> None:
+        now_s = 1_000.0 + self.second
         moment = MeasureTime(_EPOCH_MS + self.second * 1_000, now_s + 0.01, now_s)
-        began_s = time.process_time()
-        for query, state in enumerate(states):
+        for query, state in enumerate(self._states):
             for name in _topics(query):
                 self._said[name].record_log_ends("read_uncommitted", now_s, 1.0)
-            self._last[query] = self._evaluator.evaluate(
+            self.last[query] = self._evaluator.evaluate(
                 state,
                 self._offsets,
                 moment,
                 event_id="",
                 cause="refresh",
-                previous=self._last[query],
+                previous=self.last[query],
             )
-        return (time.process_time() - began_s) * 1_000
 
     def _state(self, query: int) -> QueryState:
         at = dict.fromkeys(range(_PARTITIONS_EACH), self.at[query])
@@ -143,23 +155,22 @@ class _Ours(_Course):
         )
 
 
-class _BurrowsRules(_Course):
-    def __init__(self, one_in: int | None) -> None:
-        super().__init__(one_in)
-        count = _TOPICS_EACH * _PARTITIONS_EACH
+class BurrowRules(Course):
+    def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
+        super().__init__(one_in, queries)
         self._commits: list[list[deque[tuple[int, float, int]]]] = [
-            [deque([(at, 0.0, self.end - at)], maxlen=_WINDOW) for _ in range(count)]
+            [
+                deque([(at, 0.0, self.end - at)], maxlen=_WINDOW)
+                for _ in range(PARTITIONS_OF_A_QUERY)
+            ]
             for at in self.at
         ]
         self._ends: list[list[deque[int]]] = [
-            [deque(maxlen=_WINDOW) for _ in range(count)] for _ in self.at
+            [deque(maxlen=_WINDOW) for _ in range(PARTITIONS_OF_A_QUERY)] for _ in self.at
         ]
 
-    def one_pass(self) -> float:
-        """Milliseconds of CPU."""
-        self.go_on()
+    def judge(self) -> None:
         now_s, end = float(self.second), self.end
-        began_s = time.process_time()
         for query, at in enumerate(self.at):
             commit = (at, now_s, end - at) if self.batch[query] == self.second else None
             for commits, ends in zip(self._commits[query], self._ends[query], strict=True):
@@ -167,7 +178,6 @@ class _BurrowsRules(_Course):
                 if commit is not None:
                     commits.append(commit)
                 _status(list(commits), ends, end, now_s)
-        return (time.process_time() - began_s) * 1_000
 
 
 def _status(
