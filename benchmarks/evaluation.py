@@ -65,7 +65,7 @@ def _row(what: str, *, one_in: int | None) -> Row:
     )
 
 
-class Course:
+class Workload:
     """Where logs end and queries are, pass by pass: 50 records a second come to each partition."""
 
     def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
@@ -80,7 +80,7 @@ class Course:
 
     def one_pass(self) -> float:
         """Milliseconds of CPU, without what Kafka would have said."""
-        self.go_on()
+        self.advance()
         began_s = time.process_time()
         self.judge()
         return (time.process_time() - began_s) * 1_000
@@ -89,7 +89,7 @@ class Course:
         """What is measured."""
         raise NotImplementedError
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         self.second += 1
         self.end += 50
         for query in (
@@ -99,7 +99,7 @@ class Course:
             self.batch[query] = self.second
 
 
-class OurRules(Course):
+class OurRules(Workload):
     def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
         super().__init__(one_in, queries)
         self._said: dict[str, TopicOffsets] = {}
@@ -112,8 +112,8 @@ class OurRules(Course):
                 topic = Topic("id", tuple(range(_PARTITIONS_EACH)))
                 self._said[name] = TopicOffsets(topic, 0.0)
 
-    def go_on(self) -> None:
-        super().go_on()
+    def advance(self) -> None:
+        super().advance()
         now_s = 1_000.0 + self.second
         for said in self._said.values():
             numbers = range(_PARTITIONS_EACH)
@@ -155,7 +155,7 @@ class OurRules(Course):
         )
 
 
-class BurrowRules(Course):
+class BurrowRules(Workload):
     def __init__(self, one_in: int | None, queries: int = _QUERIES) -> None:
         super().__init__(one_in, queries)
         self._commits: list[list[deque[tuple[int, float, int]]]] = [

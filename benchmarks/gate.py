@@ -1,7 +1,7 @@
 """What may not grow unnoticed: instructions and memory of the service's usual work.
 
 They are counted and not timed, so that a busy machine has the same figures: the instructions of the
-interpreter and the calls into C of a fixed course of things, and the bytes that are held after it
+interpreter and the calls into C of a fixed workload, and the bytes that are held after it
 (`tracemalloc`). Each is a ratio to a yardstick that is counted in the same run: Burrow's rules for
 as many partitions, and the events' own JSON. Versions of Python differ in both sides alike.
 
@@ -92,7 +92,7 @@ def _burrow(*, one_in: int) -> float:
     rules = BurrowRules(one_in, _QUERIES)
     for _ in range(_PASSES):
         rules.one_pass()
-    rules.go_on()
+    rules.advance()
     return count(rules.judge)
 
 
@@ -100,7 +100,7 @@ def _evaluation(*, one_in: int | None) -> float:
     rules = OurRules(one_in, _QUERIES)
     for _ in range(_PASSES):
         rules.one_pass()
-    rules.go_on()
+    rules.advance()
     return count(rules.judge)
 
 

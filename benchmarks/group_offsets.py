@@ -13,8 +13,8 @@ import socket
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from struct import Struct
@@ -30,7 +30,6 @@ from tests.local_kafka import LocalKafka
 from benchmarks.comparison import Row, ms, print_table, say
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
-from sparklag_kafka.brokers.connection import BrokerConnection
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
@@ -48,14 +47,14 @@ SHARE_BUDGET: Final = 0.01
 KMINION_CPU_MS: Final = 170.0
 """What KMinion takes for one scrape of as many partitions, on 2 cores."""
 
-_GROUPS: Final = 20
-_PARTITIONS: Final = 500
-_ALL: Final = _GROUPS * _PARTITIONS
+GROUPS: Final = 20
+PARTITIONS: Final = 500
+_ALL: Final = GROUPS * PARTITIONS
 _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20
 _INTERVAL_S: Final = GroupSettings().interval_s
-_RECORDS: Final = 4 * (_WARM_UP + _ROUNDS) + _WATCHED_S + 10
+RECORDS: Final = 4 * (_WARM_UP + _ROUNDS) + _WATCHED_S + 10
 _CREATED_S: Final = 600.0
 _FRAME = Struct(">ihhih")
 _CORRELATION: Final = Struct(">ii")
@@ -71,30 +70,36 @@ Step = Callable[[], Awaitable[None]]
 def run() -> list[Row]:
     """Rows for the reading, and for the service as a whole."""
     quiet_client_logs()
-    # An index file for each of so many partitions must not be as long as usual.
-    properties = {"log.index.size.max.bytes": "65536"}
-    # LocalKafka's own heap is for a handful of partitions; this variable has the last word.
-    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}):
-        with LocalKafka(properties=properties) as broker:
-            servers = broker.bootstrap_servers
-            committer = _Committer(servers)
-            _create(servers)
-            reading = asyncio.run(_reading(servers, committer))
-            environment = {
-                "SPARKLAG_GROUPS__ALLOW": f"{_group(0)[:-2]}.*",
-                # One reading in each refresh: what a scrape is to an exporter.
-                "SPARKLAG_GROUPS__INTERVAL_S": "1",
-            }
-            with service_process(servers, publish_interval_s=1, environment=environment) as service:
-                whole = asyncio.run(_whole_service(committer, service))
+    with room_for_partitions() as broker:
+        servers = broker.bootstrap_servers
+        committer = Committer(servers)
+        create_topics_of_groups(servers)
+        reading = asyncio.run(_reading(servers, committer))
+        environment = {
+            "SPARKLAG_GROUPS__ALLOW": f"{group_name(0)[:-2]}.*",
+            # One reading in each refresh: what a scrape is to an exporter.
+            "SPARKLAG_GROUPS__INTERVAL_S": "1",
+        }
+        with service_process(servers, publish_interval_s=1, environment=environment) as service:
+            whole = asyncio.run(_whole_service(committer, service))
     return [*reading, *whole]
 
 
-async def _reading(servers: str, committer: _Committer) -> list[Row]:
+@contextmanager
+def room_for_partitions() -> Iterator[LocalKafka]:
+    """A broker with room for 10,000 partitions."""
+    # An index file for each of so many partitions must not be as long as usual. LocalKafka's own
+    # heap is for a handful of partitions; this variable has the last word.
+    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}):
+        with LocalKafka(properties={"log.index.size.max.bytes": "65536"}) as broker:
+            yield broker
+
+
+async def _reading(servers: str, committer: Committer) -> list[Row]:
     counter = _Counter()
     settings = GroupSettings(allow=[".*"])
     reader = GroupReader("default", ClusterAccess(servers), settings, counter)
-    bare = _BareFetch(servers, [_group(n) for n in range(_GROUPS)])
+    bare = _BareFetch(servers, [group_name(n) for n in range(GROUPS)])
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     confluent = AdminClient({"bootstrap.servers": servers})
@@ -115,14 +120,14 @@ async def _reading(servers: str, committer: _Committer) -> list[Row]:
 
             async def aiokafka_admin() -> None:
                 found = await asyncio.gather(
-                    *(admin.list_consumer_group_offsets(_group(n)) for n in range(_GROUPS))
+                    *(admin.list_consumer_group_offsets(group_name(n)) for n in range(GROUPS))
                 )
                 _check(sum(map(len, found)))
 
             async def confluent_admin() -> None:
                 _check(await asyncio.to_thread(_confluent_offsets, confluent))
 
-            say(f"group_offsets: {_ALL:,} offsets of {_GROUPS} groups, in turn with bare requests")
+            say(f"group_offsets: {_ALL:,} offsets of {GROUPS} groups, in turn with bare requests")
             still = await _in_turn(ours, bare_fetch, before=None)
             moving = await _in_turn(ours, bare_fetch, before=commit_all)
             theirs = await _in_turn(aiokafka_admin, confluent_admin, before=None)
@@ -164,8 +169,10 @@ def _check(found: int) -> None:
 def _confluent_offsets(admin: AdminClient) -> int:
     # One group in each call is all that it takes.
     asked: list[Any] = [
-        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(_group(n))])[_group(n)]
-        for n in range(_GROUPS)
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_name(n))])[
+            group_name(n)
+        ]
+        for n in range(GROUPS)
     ]
     return sum(len(future.result(60).topic_partitions) for future in asked)
 
@@ -222,62 +229,65 @@ class _Commit:
     """OffsetCommit as one outside the group sends it."""
 
     def __init__(self, number: int, offset: int) -> None:
-        partitions = b"".join(_COMMITTED.pack(p, offset, 0) for p in range(_PARTITIONS))
-        topic = string(_topic(number)) + _LENGTH.pack(_PARTITIONS) + partitions
+        partitions = b"".join(_COMMITTED.pack(p, offset, 0) for p in range(PARTITIONS))
+        topic = string(topic_name(number)) + _LENGTH.pack(PARTITIONS) + partitions
         nobody = _LENGTH.pack(-1) + string("")
-        self._body = string(_group(number)) + nobody + _LENGTH.pack(1) + topic
+        self._body = string(group_name(number)) + nobody + _LENGTH.pack(1) + topic
 
     def prepare(self, versions: Versions) -> PreparedRequest:
         return PreparedRequest(8, 5, self._body, False, bytes)
 
 
-class _Committer:
-    """Commits one further in each partition of every group. No client of Kafka's: those do more."""
+class Committer:
+    """Commits one further in each partition of a group. No client of Kafka's: those do more."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._offset = 0
+        self.offsets = [0] * GROUPS
+        """Committed last, by group."""
 
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[Step]:
         """What commits everywhere, while in here."""
         pool = BrokerPool(ClusterAccess(self._servers), READY_S)
+        self._connection = pool.connections()[0]
 
         async def commit_all() -> None:
-            self._offset += 1
-            for number in range(_GROUPS):
-                await self._commit(pool.connections()[0], number)
+            for number in range(GROUPS):
+                await self.commit(number)
 
         try:
             yield commit_all
         finally:
             await pool.aclose()
 
-    async def _commit(self, connection: BrokerConnection, number: int) -> None:
+    async def commit(self, number: int) -> None:
+        """In one group, while `ready`."""
+        self.offsets[number] += 1
         deadline = time.monotonic() + _CREATED_S
         while True:
-            answer = await connection.send(_Commit(number, self._offset))
+            answer = await self._connection.send(_Commit(number, self.offsets[number]))
             # Behind the throttle time, the topic and the lengths: partitions and error codes.
-            codes = answer[-_COMMIT_ANSWER.size * _PARTITIONS :]
+            codes = answer[-_COMMIT_ANSWER.size * PARTITIONS :]
             if not any(code for _, code in _COMMIT_ANSWER.iter_unpack(codes)):
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"group {_group(number)} cannot commit: {set(codes)}")
+                raise TimeoutError(f"group {group_name(number)} cannot commit: {set(codes)}")
             # The first who asks for a coordinator has the topic of committed offsets made.
-            await connection.send(FindCoordinatorRequest(_group(number), 0))
+            await self._connection.send(FindCoordinatorRequest(group_name(number), 0))
             await asyncio.sleep(0.1)
 
 
-def _create(servers: str) -> None:
+def create_topics_of_groups(servers: str) -> None:
     """The topics, with more than is ever committed in every partition."""
     say(f"group_offsets: creating {_ALL:,} partitions")
-    topics = [TopicSpec(_topic(n), _PARTITIONS, 1, frozenset({"delete"})) for n in range(_GROUPS)]
+    topics = [TopicSpec(topic_name(n), PARTITIONS, 1, frozenset({"delete"})) for n in range(GROUPS)]
     asyncio.run(create_topics(servers, topics))
-    say(f"group_offsets: writing {_ALL * _RECORDS:,} records")
+    say(f"group_offsets: writing {_ALL * RECORDS:,} records")
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
-    for topic in map(_topic, range(_GROUPS)):
-        for partition in range(_PARTITIONS):
-            for _ in range(_RECORDS):
+    for topic in map(topic_name, range(GROUPS)):
+        for partition in range(PARTITIONS):
+            for _ in range(RECORDS):
                 producer.produce(topic, b"", partition=partition)
         if producer.flush(_CREATED_S):
             raise TimeoutError("the records are not written")
@@ -312,8 +322,8 @@ async def _in_turn(one: Step, other: Step, before: Step | None) -> tuple[_Sample
     return samples[one], samples[other]
 
 
-async def _whole_service(committer: _Committer, service: ServiceProcess) -> list[Row]:
-    published = await asyncio.to_thread(wait_for, lambda: _measured(service))
+async def _whole_service(committer: Committer, service: ServiceProcess) -> list[Row]:
+    published = await asyncio.to_thread(wait_for, lambda: measured_partitions(service))
     await asyncio.sleep(5)
     say(f"group_offsets: the whole service, {2 * _WATCHED_S} s")
     still = await _cpu_a_second(service, None)
@@ -356,11 +366,11 @@ async def _cpu_a_second(service: ServiceProcess, step: Step | None) -> list[floa
     return samples
 
 
-def _measured(service: ServiceProcess) -> int | None:
+def measured_partitions(service: ServiceProcess) -> int | None:
     """Partitions in the lag of all groups, once every one of them has a lag."""
     published = 0
-    for number in range(_GROUPS):
-        query_id = urllib.parse.quote(group_query_id("default", _group(number)), safe="")
+    for number in range(GROUPS):
+        query_id = urllib.parse.quote(group_query_id("default", group_name(number)), safe="")
         try:
             with urllib.request.urlopen(f"{service.url}/lag/{query_id}", timeout=5) as answer:
                 event: Any = json.loads(answer.read())
@@ -373,11 +383,11 @@ def _measured(service: ServiceProcess) -> int | None:
     return published
 
 
-def _topic(number: int) -> str:
+def topic_name(number: int) -> str:
     return f"grouped-{number:02d}"
 
 
-def _group(number: int) -> str:
+def group_name(number: int) -> str:
     return f"readers-{number:02d}"
 
 

@@ -47,10 +47,10 @@ MEMORY_BUDGET_MB: Final = 120.0
 PASS_BUDGET: Final = 1.5
 """Times one `end_offsets`, for the measuring alone."""
 
-_TOPICS_EACH: Final = 2
-_PARTITIONS_EACH: Final = 50
-_QUERIES: Final = 100
-_GROWTH: Final = (10, _QUERIES, 400)
+TOPICS_EACH: Final = 2
+PARTITIONS_EACH: Final = 50
+QUERIES: Final = 100
+_GROWTH: Final = (10, QUERIES, 400)
 """Queries, each of 100 partitions."""
 _BROKERS: Final = 4
 _ROUNDS: Final = 20
@@ -66,20 +66,20 @@ Pass = Callable[[], Awaitable[None]]
 def run() -> list[Row]:
     """Rows for the pass, for its growth, and for the service as a whole."""
     quiet_client_logs()
-    with _brokers(1) as servers:
-        asyncio.run(_create_topics(servers, _QUERIES))
+    with brokers(1) as servers:
+        asyncio.run(create_measured_topics(servers, QUERIES))
         small = asyncio.run(_passes(servers, _GROWTH[0]))
-        usual = asyncio.run(_passes(servers, _QUERIES))
+        usual = asyncio.run(_passes(servers, QUERIES))
         with service_process(servers, publish_interval_s=1) as service:
             whole = asyncio.run(_whole_service(servers, service))
-    with _brokers(_BROKERS) as servers:
-        asyncio.run(_create_topics(servers, _GROWTH[-1]))
+    with brokers(_BROKERS) as servers:
+        asyncio.run(create_measured_topics(servers, _GROWTH[-1]))
         large = asyncio.run(_passes(servers, _GROWTH[-1]))
     return [*usual.rows(), *_growth(small, usual, large), *whole]
 
 
 @contextmanager
-def _brokers(count: int) -> Iterator[str]:
+def brokers(count: int) -> Iterator[str]:
     """So many brokers of one cluster, with room for 10,000 partitions each."""
     # An index file for each of so many partitions must not be as long as usual.
     properties = {"log.index.size.max.bytes": "65536"}
@@ -103,12 +103,12 @@ class _Passes:
 
     @property
     def what(self) -> str:
-        return f"pass, {self.queries * _TOPICS_EACH * _PARTITIONS_EACH:,} partitions"
+        return f"pass, {self.queries * TOPICS_EACH * PARTITIONS_EACH:,} partitions"
 
     def rows(self) -> list[Row]:
         """Beside `end_offsets`; the budgets in milliseconds are those of the usual size."""
         against, bare = "end_offsets", self.bare
-        is_usual = self.queries == _QUERIES
+        is_usual = self.queries == QUERIES
         cpu_ms, stall_ms = (CPU_BUDGET_MS, STALL_BUDGET_MS) if is_usual else (None, None)
         return [
             at_most(
@@ -168,8 +168,8 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
     states = _states(queries)
     partitions = [
         TopicPartition(topic, number)
-        for topic in map(_topic, range(queries * _TOPICS_EACH))
-        for number in range(_PARTITIONS_EACH)
+        for topic in map(measured_topic, range(queries * TOPICS_EACH))
+        for number in range(PARTITIONS_EACH)
     ]
     evaluator = Evaluator("service", latest_max_age_s=60.0)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
@@ -300,7 +300,7 @@ async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> lis
     await producer.start()
     try:
         before_mb = service.peak_mb()
-        for observation in map(_observation, range(_QUERIES)):
+        for observation in map(measured_observation, range(QUERIES)):
             await producer.send_and_wait(
                 "processed-offsets",
                 encode(observation),
@@ -313,8 +313,8 @@ async def _whole_service(bootstrap_servers: str, service: ServiceProcess) -> lis
         quiet = await _cpu_a_second(service, lambda: asyncio.sleep(1))
 
         async def write_everywhere() -> None:
-            for query in range(_QUERIES):
-                await producer.send(_topic(query * _TOPICS_EACH), b"order", partition=0)
+            for query in range(QUERIES):
+                await producer.send(measured_topic(query * TOPICS_EACH), b"order", partition=0)
             await asyncio.sleep(1)
 
         moving = await _cpu_a_second(service, write_everywhere)
@@ -353,7 +353,7 @@ def _all_known(service: ServiceProcess) -> bool | None:
     except OSError:
         return None
     text = json.dumps(summaries)
-    return True if all(_query_id(query) in text for query in range(_QUERIES)) else None
+    return True if all(_query_id(query) in text for query in range(QUERIES)) else None
 
 
 def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
@@ -364,25 +364,27 @@ def _alone(what: str, ours: list[float], budget_ms: float | None) -> Row:
 def _states(queries: int) -> list[QueryState]:
     tracker = Tracker()
     for query in range(queries):
-        tracker.observe(_observation(query))
+        tracker.observe(measured_observation(query))
     return list(tracker.queries.values())
 
 
-def _observation(query: int) -> Observation:
-    topics = range(query * _TOPICS_EACH, (query + 1) * _TOPICS_EACH)
+def measured_observation(query: int, processed: int = 0) -> Observation:
+    """As a driver reports that a batch has read so many records of each partition."""
+    topics = range(query * TOPICS_EACH, (query + 1) * TOPICS_EACH)
     return Observation(
         observation_id=str(uuid4()),
         query_id=_query_id(query),
-        run_id=str(uuid4()),
+        run_id=_query_id(query),
         query=f"query-{query}",
         cause="progress",
         observed_at=epoch_ms(),
-        batch_id=1,
+        batch_id=processed,
         sources=[
             SourcePosition(
                 source=0,
                 processed={
-                    _topic(topic): dict.fromkeys(range(_PARTITIONS_EACH), 0) for topic in topics
+                    measured_topic(topic): dict.fromkeys(range(PARTITIONS_EACH), processed)
+                    for topic in topics
                 },
             )
         ],
@@ -393,18 +395,18 @@ def _query_id(query: int) -> str:
     return f"00000000-0000-4000-8000-{query:012d}"
 
 
-def _topic(number: int) -> str:
+def measured_topic(number: int) -> str:
     return f"measured-{number:03d}"
 
 
-async def _create_topics(bootstrap_servers: str, queries: int) -> None:
-    topics = queries * _TOPICS_EACH
-    say(f"measuring_pass: creating {topics * _PARTITIONS_EACH:,} partitions")
+async def create_measured_topics(bootstrap_servers: str, queries: int) -> None:
+    topics = queries * TOPICS_EACH
+    say(f"measuring_pass: creating {topics * PARTITIONS_EACH:,} partitions")
     for start in range(0, topics, _CREATED_AT_ONCE):
         await create_topics(
             bootstrap_servers,
             [
-                TopicSpec(_topic(number), _PARTITIONS_EACH, 1, frozenset({"delete"}))
+                TopicSpec(measured_topic(number), PARTITIONS_EACH, 1, frozenset({"delete"}))
                 for number in range(start, min(start + _CREATED_AT_ONCE, topics))
             ],
         )

@@ -48,10 +48,10 @@ def text_listener(gateway: Any, listener: Any) -> Any:
         is_long, builder.asType(as_object), handles.identity(string).asType(as_object)
     )
     accept = find(load("java.util.function.Consumer"), "accept", method_type(nothing, anything))
-    told = handles.filterReturnValue(
+    deliver = handles.filterReturnValue(
         handles.filterReturnValue(text, passed), accept.bindTo(listener)
     )
-    told = told.asSpreader(takes[2], 1).asType(method_type(anything, takes[2]))
+    deliver = deliver.asSpreader(takes[2], 1).asType(method_type(anything, takes[2]))
 
     equals = find(string, "equals", method_type(boolean, anything)).bindTo("onQueryProgress")
     is_progress = handles.filterReturnValue(
@@ -61,7 +61,7 @@ def text_listener(gateway: Any, listener: Any) -> Any:
     others = find(handler, "invoke", method_type(anything, takes))
     handle = handles.guardWithTest(
         handles.dropArguments(is_progress, 0, [takes[0]]),
-        handles.dropArguments(told, 0, [takes[0], takes[1]]),
+        handles.dropArguments(deliver, 0, [takes[0], takes[1]]),
         others.bindTo(lang.reflect.Proxy.getInvocationHandler(listener)),
     )
     interface = load(f"{_SPARK}PythonStreamingQueryListener")

@@ -12,7 +12,7 @@ import typer
 from sparklag_service.cli.usage import PASS_ON, CommandGroup, write_commands
 
 
-class _Place(NamedTuple):
+class _Entry(NamedTuple):
     module: str
     attribute: str
     """A function, or a typer app."""
@@ -22,50 +22,50 @@ class _Place(NamedTuple):
     """Whether all its arguments go to a program that has options of its own."""
 
 
-_PLACES: Final = {
-    "serve": _Place(
+_COMMANDS: Final[Mapping[str, _Entry]] = {
+    "serve": _Entry(
         *("programs", "serve"),
         "Run the service: read observations, measure lag, publish it, serve it over REST.",
     ),
-    "demo": _Place(
+    "demo": _Entry(
         *("programs", "demo"),
         "Start Kafka, a producer, Spark queries and the service, and watch the lag.",
         passes_on=True,
     ),
-    "report": _Place(
+    "report": _Entry(
         *("programs", "report"),
         "Show what the history of lag tells: within target or not, when, how far behind, the"
         " trend.",
         passes_on=True,
     ),
-    "lag": _Place(
+    "lag": _Entry(
         *("lag", "lag"),
         "Show how far behind a query is, whether that gets better, and why.",
     ),
-    "queries": _Place(
+    "queries": _Entry(
         *("queries", "queries"),
         "List all queries: their lag, its age and trend, and the reason of a status.",
     ),
-    "forget": _Place(
+    "forget": _Entry(
         *("lag", "forget"),
         "Forget a query that no driver speaks of: it leaves every list, metric and alarm.",
     ),
-    "top": _Place(
+    "top": _Entry(
         *("top.command", "top"),
         "Show all queries live, the worst first; the keys are shown at the bottom.",
     ),
-    "tail": _Place("tail", "tail", "Follow lag events as they are published."),
-    "checkpoint": _Place(
+    "tail": _Entry("tail", "tail", "Follow lag events as they are published."),
+    "checkpoint": _Entry(
         *("checkpoint", "checkpoint"),
         "Show the position of a query from its checkpoint, without the query.",
     ),
-    "check": _Place(
+    "check": _Entry(
         *("setup", "check"),
         "Check whether Kafka is reachable, the topics and the rights are there, and what to do.",
     ),
-    "topics": _Place("setup", "topics_app", "sparklag's own topics."),
-    "offsets": _Place("offsets", "app", "Where queries were, from the offset store."),
-    "history": _Place("programs", "history_app", "The history of lag."),
+    "topics": _Entry("setup", "topics_app", "sparklag's own topics."),
+    "offsets": _Entry("offsets", "app", "Where queries were, from the offset store."),
+    "history": _Entry("programs", "history_app", "The history of lag."),
 }
 
 
@@ -74,34 +74,34 @@ class LazyCommands(CommandGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        commands: Any = _Commands()
+        commands: Any = _LoadedCommands()
         self.commands = commands
 
     def list_commands(self, ctx: Any) -> list[str]:
         """See typer."""
-        return list(_PLACES)
+        return list(_COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """See typer."""
-        write_commands(formatter, [(name, place.help) for name, place in _PLACES.items()])
+        write_commands(formatter, [(name, command.help) for name, command in _COMMANDS.items()])
 
 
-class _Commands(Mapping[str, Any]):
+class _LoadedCommands(Mapping[str, Any]):
     """By name, each imported when it is taken out."""
 
     def __getitem__(self, name: str) -> Any:
-        place = _PLACES[name]
-        loaded = getattr(import_module(f"sparklag_service.cli.{place.module}"), place.attribute)
+        command = _COMMANDS[name]
+        loaded = getattr(import_module(f"sparklag_service.cli.{command.module}"), command.attribute)
         # A group of one command, for what it takes from its group.
         group = typer.Typer(rich_markup_mode=None)
         if isinstance(loaded, typer.Typer):
             group.add_typer(loaded, name=name)
         else:
-            group.command(name, context_settings=PASS_ON if place.passes_on else None)(loaded)
+            group.command(name, context_settings=PASS_ON if command.passes_on else None)(loaded)
         return typer.main.get_group(group).commands[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_COMMANDS)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_COMMANDS)

@@ -18,8 +18,8 @@ from tests.listener.java_events import QUERY_ID, RUN_ID, progress_event, started
 pytestmark = pytest.mark.spark
 
 
-class Told:
-    """A listener of the session, and what it was told."""
+class RecordingListener:
+    """A listener of the session, and the events it got."""
 
     def __init__(self, spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
@@ -33,41 +33,41 @@ class Told:
 def test_a_progress_is_passed_as_its_text_short_or_long(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Told(spark)
+    recording = RecordingListener(spark)
     monkeypatch.setattr(Py4jListener, "onQueryProgress", None)
     events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000, 1)]
     for event in events:
-        told.wrapper.onQueryProgress(event)
-    assert told.errors == []
-    assert [each.text for each in told.events if isinstance(each, Progressed)] == [
+        recording.wrapper.onQueryProgress(event)
+    assert recording.errors == []
+    assert [each.text for each in recording.events if isinstance(each, Progressed)] == [
         event.progress().json() for event in events
     ]
 
 
 def test_text_that_is_not_ascii_is_passed_as_it_is(spark: SparkSession) -> None:
-    told = Told(spark)
+    recording = RecordingListener(spark)
     event = progress_event(spark, "progress_cost_1p", name='Bestellungen\n"ü" \\ 注文 🛒')
-    told.wrapper.onQueryProgress(event)
-    (progress,) = told.events
+    recording.wrapper.onQueryProgress(event)
+    (progress,) = recording.events
     assert isinstance(progress, Progressed)
     assert progress.text == event.progress().json()
 
 
 def test_every_other_event_is_passed_as_it_is(spark: SparkSession) -> None:
-    told = Told(spark)
-    told.wrapper.onQueryStarted(started_event(spark))
-    (started,) = told.events
+    recording = RecordingListener(spark)
+    recording.wrapper.onQueryStarted(started_event(spark))
+    (started,) = recording.events
     assert started == Started(QUERY_ID, RUN_ID, "orders", started.at_ms)
 
 
-def test_what_fails_in_python_is_told_and_not_raised_into_spark(spark: SparkSession) -> None:
+def test_an_error_in_python_is_reported_and_not_raised_into_spark(spark: SparkSession) -> None:
     def refuse(event: QueryEvent) -> None:
         raise RuntimeError("Event loop is closed")
 
-    told = Told(spark)
-    told.listener._on_event = refuse
-    told.wrapper.onQueryProgress(progress_event(spark, "progress_cost_1p"))
-    (error,) = told.errors
+    recording = RecordingListener(spark)
+    recording.listener._on_event = refuse
+    recording.wrapper.onQueryProgress(progress_event(spark, "progress_cost_1p"))
+    (error,) = recording.errors
     assert str(error) == "Event loop is closed"
 
 
@@ -79,11 +79,11 @@ def test_where_the_jvm_does_not_allow_it_the_text_is_read_by_commands(
 
     monkeypatch.setattr(session, "text_listener", refuse)
     monkeypatch.setattr(Py4jListener, "accept", None)
-    told = Told(spark)
+    recording = RecordingListener(spark)
     events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000)]
     for event in events:
-        told.wrapper.onQueryProgress(event)
-    assert told.errors == []
-    assert [each.text for each in told.events if isinstance(each, Progressed)] == [
+        recording.wrapper.onQueryProgress(event)
+    assert recording.errors == []
+    assert [each.text for each in recording.events if isinstance(each, Progressed)] == [
         event.progress().json() for event in events
     ]

@@ -1,0 +1,214 @@
+"""The memory of a service of 10,000 partitions while everything changes, all that is optional on.
+
+Every partition gets a record each second, every query completes a batch or every group commits,
+every lag is published; the series have other tools' names too and are scraped each second; a reader
+follows the live stream, and the history fills. `SPARKLAG_BENCH_SOAK_S` is how long each of the two
+runs lasts: 1,800 for a soak, 120 by default. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
+
+from benchmarks import group_offsets
+from benchmarks.comparison import Row, print_table, say
+from benchmarks.live_stream import is_ready
+from benchmarks.measuring_pass import (
+    PARTITIONS_EACH,
+    QUERIES,
+    TOPICS_EACH,
+    Pass,
+    brokers,
+    create_measured_topics,
+    measured_observation,
+    measured_topic,
+)
+from benchmarks.service_process import ServiceProcess, service_process, wait_for
+from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_schemas import encode
+from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.topics import key_of
+
+MEMORY_BUDGET_MB: Final = 120.0
+GROWTH_BUDGET_MB: Final = 5.0
+_SOAK_S: Final = float(os.environ.get("SPARKLAG_BENCH_SOAK_S", "120"))
+_ENVIRONMENT: Final = {"SPARKLAG_METRICS__COMPAT": '["kafka-lag-exporter", "kafka_exporter"]'}
+
+
+def run() -> list[Row]:
+    """Rows for queries and for consumer groups."""
+    quiet_client_logs()
+    with brokers(1) as servers:
+        topics = [measured_topic(number) for number in range(QUERIES * TOPICS_EACH)]
+        asyncio.run(create_measured_topics(servers, QUERIES))
+        rows = _rows("queries", _soak(servers, {}, topics, PARTITIONS_EACH, _batches(servers)))
+    with brokers(1) as servers:
+        group_offsets.create_topics_of_groups(servers)
+        groups = {"SPARKLAG_GROUPS__ALLOW": f"{group_offsets.group_name(0)[:-2]}.*"}
+        topics = [group_offsets.topic_name(number) for number in range(group_offsets.GROUPS)]
+        committer = group_offsets.Committer(servers)
+        rows += _rows(
+            "groups", _soak(servers, groups, topics, group_offsets.PARTITIONS, committer.ready())
+        )
+    return rows
+
+
+@dataclass
+class _Samples:
+    """Of each second; memory in megabytes."""
+
+    before_mb: float
+    held_mb: list[float] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    peak_mb: float = 0.0
+
+
+def _soak(
+    servers: str,
+    environment: dict[str, str],
+    topics: list[str],
+    partitions: int,
+    committing: AbstractAsyncContextManager[Pass],
+) -> _Samples:
+    with service_process(
+        servers, publish_interval_s=1, environment={**_ENVIRONMENT, **environment}
+    ) as service:
+        wait_for(lambda: is_ready(service))
+        samples = _Samples(service.held_mb())
+        with _live_reader(service):
+            asyncio.run(
+                _change_everything(servers, service, samples, topics, partitions, committing)
+            )
+        samples.peak_mb = service.peak_mb()
+    return samples
+
+
+async def _change_everything(
+    servers: str,
+    service: ServiceProcess,
+    samples: _Samples,
+    topics: list[str],
+    partitions: int,
+    committing: AbstractAsyncContextManager[Pass],
+) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+
+    def write() -> None:
+        for topic in topics:
+            for partition in range(partitions):
+                producer.produce(topic, b"order", partition=partition)
+            producer.poll(0)
+        producer.flush(60)
+
+    async with committing as commit_all:
+        await commit_all()
+        expected = len(topics) * partitions
+        await asyncio.to_thread(
+            wait_for, lambda: (_partition_series(service) or 0) >= expected or None
+        )
+        say(f"service_memory: {expected:,} partitions, {_SOAK_S:g} s")
+        began_s = time.monotonic()
+        while (now_s := time.monotonic()) < began_s + _SOAK_S:
+            await asyncio.to_thread(write)
+            await commit_all()
+            await asyncio.to_thread(_partition_series, service)
+            samples.held_mb.append(service.held_mb())
+            samples.descriptors.append(len(os.listdir(f"/proc/{service.pid}/fd")))
+            await asyncio.sleep(max(0.0, now_s + 1 - time.monotonic()))
+
+
+@asynccontextmanager
+async def _batches(servers: str) -> AsyncIterator[Pass]:
+    """Every query completes a batch."""
+    producer = AIOKafkaProducer(bootstrap_servers=servers)
+    await producer.start()
+    processed = 0
+
+    async def complete_all() -> None:
+        nonlocal processed
+        for query in range(QUERIES):
+            observation = measured_observation(query, processed)
+            await producer.send(
+                "processed-offsets",
+                encode(observation),
+                key=key_of(observation.query_id),
+                headers=observation_headers(observation),
+            )
+        await producer.flush()
+        processed += 1
+
+    try:
+        yield complete_all
+    finally:
+        await producer.stop()
+
+
+@contextmanager
+def _live_reader(service: ServiceProcess) -> Iterator[None]:
+    ended = threading.Event()
+
+    def read() -> None:
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"{service.url}/stream", timeout=60) as events,
+        ):
+            while not ended.is_set() and events.read(65_536):
+                pass
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _partition_series(service: ServiceProcess) -> int | None:
+    """How many partitions a scrape shows the lag of."""
+    with suppress(OSError), urllib.request.urlopen(f"{service.url}/metrics", timeout=60) as answer:
+        return int(answer.read().count(b"\nsparklag_partition_lag{"))
+    return None
+
+
+def _rows(what: str, samples: _Samples) -> list[Row]:
+    held = samples.held_mb
+    third = len(held) // 3
+    first, last = median(held[third : 2 * third]), median(held[-third:])
+    descriptors = samples.descriptors
+    return [
+        Row(
+            f"service, 10,000 partitions of {what}, all of them change: peak memory",
+            f"{samples.peak_mb:.0f} MB",
+            f"{samples.before_mb:.0f} MB, before the first",
+            reach=f"≤ {MEMORY_BUDGET_MB:g} MB",
+            reached=samples.peak_mb <= MEMORY_BUDGET_MB,
+        ),
+        Row(
+            f"  its memory in the last third of {_SOAK_S:g} s",
+            f"{last:.0f} MB",
+            f"{first:.0f} MB, in the second third",
+            reach=f"≤ +{GROWTH_BUDGET_MB:g} MB",
+            reached=last - first <= GROWTH_BUDGET_MB,
+        ),
+        Row(
+            "  its open files then",
+            f"{median(descriptors[-third:]):.0f}",
+            f"{median(descriptors[third : 2 * third]):.0f}",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    print_table(run())
