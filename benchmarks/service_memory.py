@@ -9,6 +9,7 @@ runs lasts: 1,800 for a soak, 120 by default. Linux only.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import threading
 import time
@@ -176,9 +177,10 @@ def _live_reader(service: ServiceProcess) -> Iterator[None]:
 
 
 def _partition_series(service: ServiceProcess) -> int | None:
-    """How many partitions a scrape shows the lag of."""
-    with suppress(OSError), urllib.request.urlopen(f"{service.url}/metrics", timeout=60) as answer:
-        return int(answer.read().count(b"\nsparklag_partition_lag{"))
+    """How many partitions a scrape shows the lag of. Compressed, as Prometheus has it."""
+    request = urllib.request.Request(f"{service.url}/metrics", headers={"accept-encoding": "gzip"})
+    with suppress(OSError), urllib.request.urlopen(request, timeout=60) as answer:
+        return gzip.decompress(answer.read()).count(b"\nsparklag_partition_lag{")
     return None
 
 

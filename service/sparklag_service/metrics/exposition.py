@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
+from itertools import chain
 from typing import Final, NamedTuple
 
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.metrics.rendering import QuerySeries
+from sparklag_service.metrics.rendering import Blocks, QuerySeries
 from sparklag_service.metrics.service_metrics import ServiceMetrics
 from sparklag_service.view.service_state import ServiceState
 
@@ -48,19 +49,29 @@ class Exposition:
     async def render(self, accept: str, accept_encoding: str) -> ScrapeResponse:
         """In the format and the encoding that these request headers prefer."""
         open_metrics = wants_open_metrics(accept)
-        chunks = await self._chunks(open_metrics=open_metrics)
         headers = {
             "content-type": _OPEN_METRICS_TYPE if open_metrics else _TEXT_TYPE,
             "vary": "accept, accept-encoding",
         }
+        compressor = None
         if wants_gzip(accept_encoding):
-            # zlib works without the interpreter's lock: the loop goes on.
-            chunks = [await asyncio.to_thread(_compressed, chunks)]
+            compressor = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_FORMAT)
             headers["content-encoding"] = "gzip"
+        chunks: list[bytes] = []
+        for chunk in _joined(await self._blocks(open_metrics=open_metrics)):
+            if compressor is None:
+                chunks.append(chunk)
+                await asyncio.sleep(0)
+            else:
+                # zlib works without the interpreter's lock: the loop goes on.
+                chunks.append(await asyncio.to_thread(compressor.compress, chunk))
+        if compressor is not None:
+            chunks.append(compressor.flush())
         headers["content-length"] = str(sum(map(len, chunks)))
         return ScrapeResponse(headers, chunks)
 
-    async def _chunks(self, *, open_metrics: bool) -> list[bytes]:
+    async def _blocks(self, *, open_metrics: bool) -> Iterator[bytes]:
+        """The whole text, for one iteration."""
         state = self._state
         series = await self._series.render(
             [entry.event for entry in state.view],
@@ -68,35 +79,34 @@ class Exposition:
             self._now_ms(),
             state.metadata,
         )
-        blocks = [self._service.render(open_metrics=open_metrics)]
+        of_service = self._service.render(open_metrics=open_metrics)
         # prometheus_client takes its time.
         await asyncio.sleep(0)
-        for family, of_family in series:
-            if any(of_family):
-                blocks += [family.header(open_metrics=open_metrics), *of_family, b"\n"]
-        if open_metrics:
-            blocks.append(b"# EOF\n")
-        return await _joined(blocks)
+        return chain([of_service], _series_blocks(series, open_metrics=open_metrics))
 
 
-async def _joined(blocks: Iterable[bytes]) -> list[bytes]:
-    """Many small blocks as few large chunks; others have the loop after each."""
-    chunks: list[bytes] = []
+def _series_blocks(series: list[Blocks], *, open_metrics: bool) -> Iterator[bytes]:
+    """Empties `series`: a scrape's text is held once."""
+    series.reverse()
+    while series:
+        family, of_family = series.pop()
+        if any(of_family):
+            yield from (family.header(open_metrics=open_metrics), *of_family, b"\n")
+    if open_metrics:
+        yield b"# EOF\n"
+
+
+def _joined(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Many small blocks as few large chunks."""
     pending: list[bytes] = []
     size = 0
     for block in blocks:
         pending.append(block)
         size += len(block)
         if size >= _CHUNK_BYTES:
-            chunks.append(b"".join(pending))
+            yield b"".join(pending)
             pending, size = [], 0
-            await asyncio.sleep(0)
-    return [*chunks, b"".join(pending)]
-
-
-def _compressed(chunks: Iterable[bytes]) -> bytes:
-    compressor = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_FORMAT)
-    return b"".join([*map(compressor.compress, chunks), compressor.flush()])
+    yield b"".join(pending)
 
 
 class _Accepted(NamedTuple):
