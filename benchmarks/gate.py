@@ -154,7 +154,7 @@ class _Service:
         self.rules = OurRules(1, _QUERIES)
         self._pipeline = Pipeline(settings, partial(TopicIntake, settings), "service")
         self._exposition = Exposition(InstanceState(self._pipeline))
-        self._cadence = Cadence(1.0, settings.heartbeat_s, settings.refresh_interval_s)
+        self._cadence = Cadence(settings)
 
     def one_pass(self) -> None:
         """All queries complete a batch, and their lag is published and scraped."""

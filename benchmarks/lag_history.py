@@ -1,9 +1,9 @@
 """How fast the history of lag takes in `consumer-lag`, rolls it up, and reports.
 
-The ingest query against two bare Spark copies of the same topic to Parquet, in the same session
-and in turn: of its values as they are, bytes that nobody has read; and of the rows that are in
-them, by `from_json` and `explode` and no more. `SPARKLAG_BENCH_EVENTS` is how many events there
-are.
+The ingest query against a bare Spark copy of the same topic to Parquet, in the same session and in
+turn: the same rows and columns, by `from_json`, `explode` and a write, and no more. Then the report
+against a start of the same Spark session that reads nothing. `SPARKLAG_BENCH_EVENTS` is how many
+events there are.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from sparklag_schemas.topics import lag_topic
 
 EVENTS: Final = int(os.environ.get("SPARKLAG_BENCH_EVENTS", "200000"))
 PARTITIONS_EACH: Final = 50
-RATIO: Final = 1.5
-REPORT_BUDGET_S: Final = 15.0
+RATIO: Final = 1.2
+REPORT_BUDGET_S: Final = 10.0
 
 _QUERIES: Final = 100
 _ROUNDS: Final = 2
@@ -53,6 +53,13 @@ _START_MS: Final = 1_790_000_000_000
 _HEARTBEAT_MS: Final = 10_000
 _TOPIC: Final = "consumer-lag"
 _WARM_UP_TOPIC: Final = "warm-up"
+_START_ALONE: Final = """
+import sys
+from sparklag_pipeline.history.tables import open_tables
+from sparklag_pipeline.report.lag_report import build_session
+build_session(open_tables("parquet", sys.argv[1])).stop()
+"""
+"""A process that starts the report's session, and ends it."""
 
 
 def run() -> list[Row]:
@@ -77,29 +84,22 @@ def _measured(servers: str, folder: Path) -> list[Row]:
         runs.topic = _WARM_UP_TOPIC
         for _ in range(2):
             runs.ours()
-            runs.values()
-            runs.rows()
+            runs.bare()
         runs.topic = _TOPIC
-        ours_s, values_s = in_turn(_ROUNDS, runs.ours, runs.values)
-        again_s, rows_s = in_turn(_ROUNDS, runs.ours, runs.rows)
+        ours_s, bare_s = in_turn(_ROUNDS, runs.ours, runs.bare)
         rolled = [_rolled(spark, runs.newest, name) for name in STEPS_S]
     finally:
         spark.stop()
-    return [
-        _compared(ours_s, values_s, "a bare copy of the values, unread"),
-        _compared(again_s, rows_s, "a bare copy of the rows in them"),
-        *rolled,
-        _reported(runs.newest),
-    ]
+    return [_compared(ours_s, bare_s), *rolled, _reported(runs.newest)]
 
 
-def _compared(ours_s: Sequence[float], bare_s: Sequence[float], against: str) -> Row:
+def _compared(ours_s: Sequence[float], bare_s: Sequence[float]) -> Row:
     ratio = median(ours_s) / median(bare_s)
     records = EVENTS * PARTITIONS_EACH
     return Row(
         f"lag history, {records:,} partition records: ingest",
         f"{median(ours_s):.1f} s, {records / median(ours_s):,.0f} records/s",
-        f"{median(bare_s):.1f} s, {against}",
+        f"{median(bare_s):.1f} s, from_json and a write of the same rows",
         times(ratio),
         f"≤ {times(RATIO)}",
         ratio <= RATIO,
@@ -107,7 +107,7 @@ def _compared(ours_s: Sequence[float], bare_s: Sequence[float], against: str) ->
 
 
 class _Runs:
-    """All sides, each into a folder of its own every time."""
+    """Both sides, each into a folder of its own every time."""
 
     def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
         self.topic = _TOPIC
@@ -132,16 +132,25 @@ class _Runs:
             )
         ]
 
-    def values(self) -> list[float]:
-        """Seconds of the copy of the values."""
-        return self._copied(self._read().select("value"))
+    def bare(self) -> list[float]:
+        """Seconds of the copy."""
+        folder = self._new_folder()
+        copy = self._rows().writeStream.format("parquet").option("path", str(folder / "copy"))
+        return [_seconds(copy.option("checkpointLocation", str(folder / "checkpoint")))]
 
-    def rows(self) -> list[float]:
-        """Seconds of the copy of the rows in them."""
+    def _rows(self) -> DataFrame:
+        """The rows of the table, with the columns that are read and not computed."""
+        values = (
+            self._spark.readStream.format("kafka")
+            .options(**self._options)
+            .option("subscribe", self.topic)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
         event = from_json(col("value").cast("string"), event_schema())
-        topics = self._read().select(event.alias("event")).select("event.*")
+        topics = values.select(event.alias("event")).select("event.*")
         partitions = topics.select("*", explode("topics").alias("of_topic")).select(
-            *(name for name in EVENT_FIELDS if name != "topics"),
+            *(name for name in EVENT_FIELDS if name not in ("schema_version", "topics")),
             "of_topic.source",
             "of_topic.topic",
             explode("of_topic.partitions").alias("of_partition"),
@@ -149,27 +158,7 @@ class _Runs:
         columns = (
             col(f"of_partition.{name}").alias(f"partition_{name}") for name in PARTITION_FIELDS
         )
-        return self._copied(partitions.select("*", *columns).drop("of_partition"))
-
-    def _read(self) -> DataFrame:
-        return (
-            self._spark.readStream.format("kafka")
-            .options(**self._options)
-            .option("subscribe", self.topic)
-            .option("startingOffsets", "earliest")
-            .load()
-        )
-
-    def _copied(self, rows: DataFrame) -> list[float]:
-        folder = self._new_folder()
-        copy = rows.writeStream.format("parquet")
-        return [
-            _seconds(
-                copy.option("path", str(folder / "copy")).option(
-                    "checkpointLocation", str(folder / "checkpoint")
-                )
-            )
-        ]
+        return partitions.select("*", *columns).drop("of_partition")
 
     def _new_folder(self) -> Path:
         self._number += 1
@@ -190,21 +179,29 @@ def _rolled(spark: SparkSession, tables: Tables, name: str) -> Row:
 
 
 def _reported(tables: Tables) -> Row:
-    command = [sys.executable, "-m", "sparklag_pipeline.report.lag_report", "--format", "json"]
-    command += ["--since", str(_START_MS), "--table", tables.location]
-    samples_s = []
-    for _ in range(_REPORTS):
-        began_s = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        samples_s.append(time.perf_counter() - began_s)
-    took_s = median(samples_s)
+    say("lag history: reporting")
+    report = ["-m", "sparklag_pipeline.report.lag_report", "--format", "json"]
+    report += ["--since", str(_START_MS), "--table", tables.location]
+    ours_s, starts_s = in_turn(
+        _REPORTS,
+        lambda: _process_seconds(report),
+        lambda: _process_seconds(["-c", _START_ALONE, tables.location]),
+    )
+    took_s, start_s = median(ours_s), median(starts_s)
     return Row(
         "lag history: report, Spark's start and all",
         f"{took_s:.1f} s",
-        "",
-        reach=f"≤ {REPORT_BUDGET_S:g} s",
-        reached=took_s <= REPORT_BUDGET_S,
+        f"{start_s:.1f} s, Spark's start alone",
+        times(took_s / start_s),
+        f"≤ {REPORT_BUDGET_S:g} s",
+        took_s <= REPORT_BUDGET_S,
     )
+
+
+def _process_seconds(arguments: Sequence[str]) -> list[float]:
+    began_s = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return [time.perf_counter() - began_s]
 
 
 def _produce(servers: str, topic: str, count: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -14,6 +14,8 @@ from sparklag_schemas.redaction import HIDDEN, redact, redact_location, shown_ur
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+
+_Value = TypeVar("_Value")
 
 
 def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
@@ -25,6 +27,14 @@ def _check_patterns(patterns: Iterable[str], of_what: str) -> None:
             raise ValueError(
                 f"{pattern!r:.200} is not a regular expression of {of_what}: {error}"
             ) from None
+
+
+def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) -> _Value | None:
+    """The value of the first pattern that one of `names` matches as a whole."""
+    for pattern, value in by_pattern.items():
+        if any(name is not None and re.fullmatch(pattern, name) for name in names):
+            return value
+    return None
 
 
 _SERVICE_URL: Final = re.compile(
@@ -436,8 +446,12 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     refresh_interval_s: Seconds = 1.0
     """How often lag is measured again without any event."""
+    refresh_intervals: dict[str, Seconds] = {}
+    """By regular expression of a query's whole name or id (a group's id), the first that fits: how
+    often its lag is measured while it does not change; from `refresh_interval_s` to `heartbeat_s`.
+    """
     publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
-    """A query's refreshed lag is published at most this often."""
+    """A query's refreshed lag is published at most this often, to the nearest refresh."""
     heartbeat_s: Seconds = 10.0
     """Every query is published at least this often, changed or not; a driver reports as often that
     its query runs."""
@@ -493,6 +507,14 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if "" in self.clusters:
             raise ValueError("clusters: an alias is empty")
         _check_patterns(self.thresholds, "queries (thresholds)")
+        _check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
+        for pattern, interval_s in self.refresh_intervals.items():
+            if not self.refresh_interval_s <= interval_s <= self.heartbeat_s:
+                raise ValueError(
+                    f"refresh_intervals.{pattern!r:.200} = {interval_s:g}: takes"
+                    f" refresh_interval_s ({self.refresh_interval_s:g}) to heartbeat_s"
+                    f" ({self.heartbeat_s:g}), at which every query is measured and published"
+                )
         if self.format == "avro" and self.registry.url is None:
             raise ValueError("format = 'avro' needs registry.url, of a schema registry")
         if self.service_url is not None:
@@ -502,10 +524,11 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def thresholds_of(self, *names: str | None) -> Thresholds:
         """The thresholds of a query with these names: its name and its id."""
-        for pattern, thresholds in self.thresholds.items():
-            if any(name is not None and re.fullmatch(pattern, name) for name in names):
-                return thresholds
-        return _USUAL
+        return _first_match(self.thresholds, names) or _USUAL
+
+    def refresh_interval_of(self, *names: str | None) -> float:
+        """How often a query with these names is measured while its lag does not change."""
+        return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
 
     @property
     def checkpoint_patterns(self) -> list[tuple[str, str]]:

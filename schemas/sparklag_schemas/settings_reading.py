@@ -184,7 +184,7 @@ def _split_list(name: str, text: str) -> object:
 
 def _convert(merged: dict[str, Any]) -> Settings:
     _split_lists(merged, Settings)
-    for name, kind in get_type_hints(Settings).items():
+    for name, kind in get_type_hints(Settings, include_extras=True).items():
         if get_origin(kind) is dict and isinstance(merged.get(name), Mapping):
             # Each by itself: msgspec does not name the key of a mapping that is wrong.
             merged[name] = {

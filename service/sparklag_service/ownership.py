@@ -123,7 +123,7 @@ class Ownership:
             self._release_unowned()
             self._forget_tombstoned()
             self._forget_expired()
-            self._enricher.request(*self._tracked.queries.values())
+            self._request_due(time.monotonic())
             # Missed ones are not made up for.
             due_s = max(due_s + self._settings.refresh_interval_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
@@ -148,6 +148,11 @@ class Ownership:
         # All at once, before anything new is published: should this instance die, the next one
         # finds them in the view.
         self._enricher.request(*self._tracked.queries.values())
+
+    def _request_due(self, now_s: float) -> None:
+        queries = self._tracked.queries.values()
+        due = self._publishing.refresh_due
+        self._enricher.request(*(state for state in queries if due(state, now_s)))
 
     def _adopt(self) -> None:
         """Measure queries that nobody else measures."""

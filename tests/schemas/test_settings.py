@@ -126,6 +126,19 @@ def test_what_kubernetes_says_of_a_service_called_sparklag_is_no_setting() -> No
         ({"SPARKLAG_THRESHOLDS__A__WINDOW": "1"}, "setting thresholds.a.window = '1'"),
         ({"SPARKLAG_THRESHOLDS__A__MAXLAG": "1"}, "did you mean SPARKLAG_THRESHOLDS__A__MAX_LAG?"),
         ({"SPARKLAG_THRESHOLDS__(__WINDOW": "2"}, "not a regular expression of queries"),
+        ({"SPARKLAG_REFRESH_INTERVALS__A": "often"}, "setting refresh_intervals.a = 'often'"),
+        ({"SPARKLAG_REFRESH_INTERVALS__A": "0"}, "setting refresh_intervals.a = '0'"),
+        ({"SPARKLAG_REFRESH_INTERVALS__(": "2"}, "not a regular expression of queries"),
+        (
+            {"SPARKLAG_REFRESH_INTERVALS__A": "0.5"},
+            "refresh_intervals.'a' = 0.5: takes refresh_interval_s (1) to heartbeat_s (10)",
+        ),
+        (
+            {"SPARKLAG_REFRESH_INTERVALS__A": "60"},
+            "refresh_intervals.'a' = 60: takes refresh_interval_s (1) to heartbeat_s (10), at which"
+            " every query is measured and published",
+        ),
+        ({"SPARKLAG_REFRESH_INTERVALS": "5"}, "setting refresh_intervals"),
         ({"SPARKLAG_CONFIG": "none.toml"}, "no settings file at none.toml"),
     ],
 )
@@ -153,6 +166,22 @@ def test_the_first_pattern_that_fits_a_query_says_its_thresholds(tmp_path: Path)
     assert found.thresholds_of(None, "1b2c").window == 3
     assert found.thresholds_of("my-payments-eu", "other") == Thresholds(stall_after_s=60)
     assert Settings().thresholds_of("any", "id") == Thresholds()
+
+
+def test_the_first_pattern_that_fits_a_query_sets_its_refresh_interval(tmp_path: Path) -> None:
+    (tmp_path / "sparklag.toml").write_text(
+        """
+        [refresh_intervals]
+        "archive-.*" = 10
+        "1b2c" = 5.5
+        ".*-daily" = 2
+        """
+    )
+    settings = load_settings(environ={})
+    assert settings.refresh_interval_of("archive-daily", "1b2c") == 10
+    assert settings.refresh_interval_of(None, "1b2c") == 5.5
+    assert settings.refresh_interval_of("orders-daily", "id") == 2
+    assert settings.refresh_interval_of("orders", "id") == settings.refresh_interval_s
 
 
 def test_a_file_that_is_not_toml_is_said_to_be_none(tmp_path: Path) -> None:

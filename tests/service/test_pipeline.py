@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import msgspec
 import pytest
@@ -48,6 +49,38 @@ async def test_lag_grows_while_nothing_is_heard_of_the_query(
     assert grown.cause == "refresh"
     assert grown.observed_at == stuck.observed_at
     assert grown.measured_at > stuck.observed_at
+
+
+async def test_an_unchanged_query_is_measured_less_often_where_its_name_matches(
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str
+) -> None:
+    """Until it completes a batch: then at once."""
+    second_client.create(topic_name, 1)
+    settings = settings_for(
+        kafka.bootstrap_servers, heartbeat_s=600, refresh_intervals={"archive-.*": 600}
+    )
+    rare = seen(topic_name, {0: 0}, query="archive-orders")
+    usual = seen(topic_name, {0: 0}, query="orders")
+    async with running(settings, second_client) as service:
+        service.observe(rare, usual)
+        for each in (rare, usual):
+            await service.shows(each.query_id, lambda e: e.total_lag == 0, "no lag")
+        pipeline = service.pipeline
+
+        async def at_rest() -> bool:
+            state = pipeline.tracked.queries[rare.query_id]
+            return not pipeline.publishing.refresh_due(state, time.monotonic())
+
+        await eventually(at_rest, "the query is as it was published")
+        second_client.produce(topic_name, [b"x"] * 30)
+        await service.shows(usual.query_id, lambda e: e.total_lag == 30, "lag 30")
+        entry = pipeline.view.get(rare.query_id)
+        assert entry is not None
+        assert entry.event.total_lag == 0
+        at_ms = epoch_ms()
+        service.observe(msgspec.structs.replace(rare, observed_at=at_ms, batch_id=9))
+        event = await service.shows(rare.query_id, lambda e: e.total_lag == 30, "lag 30")
+        assert event.measured_at >= at_ms
 
 
 async def test_a_topic_that_is_missing_leaves_the_other_queries_and_topics_alone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.errors import TopicUnavailable
+from sparklag_kafka.protocol.error_codes import NONE
+from sparklag_kafka.protocol.metadata import MetadataRequest
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 
@@ -25,11 +27,9 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
     SettingsError as `client_options` does.
     """
     async with _admin(access) as admin:
-        existing = set(await admin.list_topics())
+        specs = list(specs)
+        existing, brokers = await _describe(admin, specs)
         missing = [spec for spec in specs if spec.name not in existing]
-        if not missing:
-            return []
-        brokers = len((await admin.describe_cluster())["brokers"])
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
 
 
@@ -40,7 +40,8 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> li
     SettingsError as `client_options` does.
     """
     async with _admin(access) as admin:
-        existing = set(await admin.list_topics())
+        specs = list(specs)
+        existing, _ = await _describe(admin, specs)
         present = {spec.name: spec for spec in specs if spec.name in existing}
         if not present:
             return []
@@ -64,6 +65,16 @@ async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
         yield admin
     finally:
         await admin.close()
+
+
+async def _describe(admin: Any, specs: Sequence[TopicSpec]) -> tuple[set[str], int]:
+    """The names of those of `specs` that exist, and how many brokers there are.
+
+    aiokafka's `list_topics` reads every partition of the cluster.
+    """
+    response = await admin._send_request(MetadataRequest([spec.name for spec in specs]))
+    brokers, topics = response.read()
+    return {topic.name for topic in topics if topic.error_code == NONE}, len(brokers)
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> bool:

@@ -315,7 +315,8 @@ class WatchedCluster(OffsetsReceiver):
         """Forget queries that were not requested for long, and what only they needed."""
         await asyncio.sleep(_TIDY_S)
         now_s = time.monotonic()
-        since_s = now_s - _FORGET_S - 2 * self._settings.refresh_interval_s
+        interval_s = max(self._settings.refresh_interval_s, self._settings.heartbeat_s)
+        since_s = now_s - _FORGET_S - 2 * interval_s
         self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
         self._table.retain(self._plans.values())
         leaders = {leader for plan in self._plans.values() for leader, _, _ in plan.parts}

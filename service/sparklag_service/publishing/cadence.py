@@ -1,17 +1,18 @@
-"""When an event of a query is due. Pure."""
+"""When a query is measured again, and when an event of it is due. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
 
-from sparklag_schemas import LagEvent, PartitionLag, TopicLag
+from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
 from sparklag_schemas.bounds import facts
 
-_EARLY: Final = 0.1
+_EARLY: Final = 0.5
 """Of a refresh interval."""
 
 
@@ -22,18 +23,30 @@ class _Published:
 
 
 class Cadence:
-    """When an event of a query is due. Pure: `now_s` is any clock that only rises."""
+    """When a query is measured again, and when an event of it is due. Pure: `now_s` is any clock
+    that only rises."""
 
-    def __init__(
-        self, publish_interval_s: float, heartbeat_s: float, refresh_interval_s: float
-    ) -> None:
-        self._publish_interval_s = publish_interval_s
-        self._heartbeat_s = heartbeat_s
-        # No refresh takes exactly as long as the one before: one that comes a moment early does
-        # not leave it to the next.
-        self._early_s = _EARLY * refresh_interval_s
+    def __init__(self, settings: Settings) -> None:
+        self._publish_interval_s = settings.publish_interval_s
+        self._heartbeat_s = settings.heartbeat_s
+        self._refresh_interval_of = lru_cache(4_096)(settings.refresh_interval_of)
+        # On a busy machine one evaluation comes late and the next one in time. What is due within
+        # half a refresh is not left to the next: it would come a whole refresh later.
+        self._early_s = _EARLY * settings.refresh_interval_s
         self._last: dict[str, _Published] = {}
         self._last_observed_s: dict[str, float] = {}
+        self._unchanged_s: dict[str, float] = {}
+        """When a query was evaluated, of those that were as published."""
+
+    def refresh_due(self, query: str | None, query_id: str, now_s: float) -> bool:
+        """Whether to measure a query again: always, or in its interval of `refresh_intervals` and
+        at the heartbeat while it is as published."""
+        unchanged_s = self._unchanged_s.get(query_id)
+        if unchanged_s is None:
+            return True
+        next_s = unchanged_s + self._refresh_interval_of(query, query_id)
+        heartbeat_s = self._last[query_id].at_s + self._heartbeat_s
+        return now_s + self._early_s >= min(next_s, heartbeat_s)
 
     def due(self, event: LagEvent, now_s: float) -> bool:
         """Whether to publish `event` now.
@@ -44,6 +57,11 @@ class Cadence:
         at the heartbeat.
         """
         last = self._last.get(event.query_id)
+        changed = last is None or has_changed(last.event, event)
+        if changed:
+            self._unchanged_s.pop(event.query_id, None)
+        else:
+            self._unchanged_s[event.query_id] = now_s
         if last is None or event.cause in ("started", "terminated", "closed"):
             return True
         since_s = now_s - last.at_s + self._early_s
@@ -51,7 +69,7 @@ class Cadence:
             return True
         if event.cause != "refresh":
             since_s = now_s - self._last_observed_s.get(event.query_id, float("-inf"))
-        return since_s >= self._publish_interval_s and has_changed(last.event, event)
+        return changed and since_s >= self._publish_interval_s
 
     def published(self, event: LagEvent, now_s: float) -> None:
         """`event` is on its way."""
@@ -62,6 +80,7 @@ class Cadence:
     def forget(self, query_id: str) -> None:
         """Whatever comes next of this query is due."""
         self._last.pop(query_id, None)
+        self._unchanged_s.pop(query_id, None)
         self._last_observed_s.pop(query_id, None)
 
 

@@ -42,9 +42,7 @@ class Publishing:
     ) -> None:
         """`owns`: whether this instance publishes a query id; `successor`: the id of the query that
         has taken over the name of an event's; `request` has a query measured."""
-        self._cadence = Cadence(
-            settings.publish_interval_s, settings.heartbeat_s, settings.refresh_interval_s
-        )
+        self._cadence = Cadence(settings)
         topic = settings.lag_topic
         self.writer = TopicWriter(settings, topic, formats.writer(LagEvent, topic))
         """Of lag events and tombstones."""
@@ -71,6 +69,10 @@ class Publishing:
     def is_idle(self, query_id: str) -> bool:
         """Whether nothing of a query is in flight, or waits to be published."""
         return query_id not in self._in_flight and query_id not in self._tracked.pending
+
+    def refresh_due(self, state: QueryState, now_s: float) -> bool:
+        """Whether to measure a query again at `now_s` (`time.monotonic()`)."""
+        return self._cadence.refresh_due(state.query, state.query_id, now_s)
 
     def offer(self, event: LagEvent, state: QueryState, now_s: float) -> None:
         """Publish `event`, measured from `state`, if it is due at `now_s` (`time.monotonic()`)."""

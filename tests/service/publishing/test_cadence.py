@@ -1,4 +1,5 @@
-"""When an event is due: at once for news, once an interval for the clock, at every heartbeat."""
+"""When an event is due: at once for news, once an interval for the clock, at every heartbeat. And
+when a query is measured that is as published."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparklag_schemas import LagEvent
+from sparklag_schemas import LagEvent, Settings
 from sparklag_service.publishing.cadence import Cadence
 from tests.messages import lag_event
 
@@ -23,18 +24,25 @@ def started(cadence: Cadence, event: LagEvent, now_s: float) -> None:
 
 @pytest.fixture
 def cadence() -> Cadence:
-    return Cadence(publish_interval_s=1, heartbeat_s=10, refresh_interval_s=1)
+    return Cadence(Settings())
+
+
+def cadence_of(**intervals: float) -> Cadence:
+    return Cadence(Settings(refresh_intervals=intervals))
+
+
+QUERY = lag_event().query, lag_event().query_id
 
 
 def test_what_did_not_change_is_published_at_the_heartbeat_only(cadence: Cadence) -> None:
     started(cadence, refresh(), 0)
-    assert not cadence.due(refresh(measured_at=2), 9.8)
+    assert not cadence.due(refresh(measured_at=2), 9.4)
     assert cadence.due(refresh(measured_at=2), 10)
 
 
 def test_what_changed_is_published_once_in_the_interval(cadence: Cadence) -> None:
     started(cadence, refresh(topics=[]), 0)
-    assert not cadence.due(refresh(), 0.8)
+    assert not cadence.due(refresh(), 0.4)
     assert cadence.due(refresh(), 1)
 
 
@@ -43,14 +51,14 @@ def test_that_another_query_has_its_name_is_news(cadence: Cadence) -> None:
     assert cadence.due(refresh(status="STOP", superseded_by="newer"), 1)
 
 
-def test_a_refresh_that_comes_a_moment_early_does_not_leave_it_to_the_next(
+def test_a_refresh_that_comes_after_a_late_one_does_not_leave_it_to_the_next(
     cadence: Cadence,
 ) -> None:
-    """With both intervals the same, as they are by default, every second event would be late."""
-    started(cadence, refresh(topics=[]), 0)
-    assert cadence.due(refresh(), 0.999)
-    started(cadence, refresh(measured_at=2), 20)
-    assert cadence.due(refresh(measured_at=3), 29.999)
+    """On a busy machine an evaluation is late by a share of a second, and the next one in time."""
+    started(cadence, refresh(topics=[]), 0.4)
+    assert cadence.due(refresh(), 1)
+    started(cadence, refresh(measured_at=2), 20.4)
+    assert cadence.due(refresh(measured_at=3), 30)
 
 
 def test_that_a_record_grew_older_is_no_news(cadence: Cadence) -> None:
@@ -90,3 +98,54 @@ def test_after_a_failure_whatever_comes_is_due(cadence: Cadence) -> None:
     started(cadence, lag_event(), 0)
     cadence.forget(lag_event().query_id)
     assert cadence.due(lag_event(), 0)
+
+
+def test_without_an_interval_of_its_own_a_query_is_measured_in_each_refresh() -> None:
+    cadence = cadence_of(**{"another-.*": 5})
+    assert cadence.refresh_due(*QUERY, 0)
+    started(cadence, refresh(), 0)
+    assert not cadence.due(refresh(), 1)
+    assert cadence.refresh_due(*QUERY, 2)
+
+
+def test_a_query_with_an_interval_is_measured_less_often_once_it_is_as_published() -> None:
+    cadence = cadence_of(**{".*": 5})
+    started(cadence, refresh(), 0)
+    assert cadence.refresh_due(*QUERY, 1)
+    assert not cadence.due(refresh(), 1)
+    assert not cadence.refresh_due(*QUERY, 2)
+    assert not cadence.refresh_due(*QUERY, 5)
+    assert cadence.refresh_due(*QUERY, 6)
+
+
+def test_a_query_that_changes_is_measured_in_each_refresh_again() -> None:
+    cadence = cadence_of(**{".*": 5})
+    started(cadence, refresh(topics=[]), 0)
+    assert not cadence.due(refresh(topics=[]), 1)
+    started(cadence, refresh(), 6)
+    assert cadence.refresh_due(*QUERY, 7)
+
+
+def test_a_change_that_is_not_yet_published_is_measured_again() -> None:
+    cadence = Cadence(Settings(refresh_intervals={".*": 5}, publish_interval_s=3))
+    started(cadence, refresh(topics=[]), 0)
+    assert not cadence.due(refresh(), 1)
+    assert cadence.refresh_due(*QUERY, 2)
+
+
+def test_at_the_heartbeat_every_query_is_measured() -> None:
+    """It is published there: with what it is then, not with what it was."""
+    cadence = cadence_of(**{".*": 7})
+    started(cadence, refresh(), 0)
+    assert not cadence.due(refresh(), 7)
+    assert not cadence.refresh_due(*QUERY, 9)
+    assert cadence.refresh_due(*QUERY, 10)
+    started(cadence, refresh(), 10)
+
+
+def test_after_a_failure_a_query_is_measured_in_the_next_refresh() -> None:
+    cadence = cadence_of(**{".*": 5})
+    started(cadence, refresh(), 0)
+    assert not cadence.due(refresh(), 1)
+    cadence.forget(QUERY[1])
+    assert cadence.refresh_due(*QUERY, 2)
