@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from sparklag_kafka.brokers.log_bounds import read_partitions
 from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.errors import TopicUnavailable
 from sparklag_schemas.settings import ClusterAccess
@@ -24,12 +25,14 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
     Raises TopicUnavailable where the broker refuses, one of KAFKA_FAILURES where none responds, and
     SettingsError as `client_options` does.
     """
+    specs = list(specs)
+    existing = await read_partitions([spec.name for spec in specs], access)
+    missing = [spec for spec in specs if spec.name not in existing]
+    if not missing:
+        return []
     async with _admin(access) as admin:
-        existing = set(await admin.list_topics())
-        missing = [spec for spec in specs if spec.name not in existing]
-        if not missing:
-            return []
-        brokers = len((await admin.describe_cluster())["brokers"])
+        # Not `describe_cluster`, which reads all topics too.
+        brokers = len(admin._client.cluster.brokers())
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
 
 
@@ -39,11 +42,12 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> li
     Empty also without the right to describe settings. Raises one of KAFKA_FAILURES, and
     SettingsError as `client_options` does.
     """
+    specs = list(specs)
+    existing = await read_partitions([spec.name for spec in specs], access)
+    present = {spec.name: spec for spec in specs if spec.name in existing}
+    if not present:
+        return []
     async with _admin(access) as admin:
-        existing = set(await admin.list_topics())
-        present = {spec.name: spec for spec in specs if spec.name in existing}
-        if not present:
-            return []
         responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
         )
