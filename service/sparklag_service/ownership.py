@@ -12,6 +12,8 @@ from typing import Final
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.query_names import has_ended
+from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
@@ -28,6 +30,8 @@ from sparklag_service.view.view_reader import ViewReader
 _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
 _EVICTED_AT_ONCE: Final = 100
+_QUERIES_PER_PAUSE: Final = 100
+"""After so many queries others have the loop: each takes up to 0.2 ms."""
 
 
 class Assignment:
@@ -119,11 +123,11 @@ class Ownership:
         due_s = time.monotonic()
         while True:
             self._tracked.caught_up(self._intake.caught_up_s)
-            self._adopt()
-            self._release_unowned()
+            await self._adopt()
+            await self._release_unowned()
             self._forget_tombstoned()
             self._forget_expired()
-            self._enricher.request(*self._tracked.queries.values())
+            await self._request_all()
             # Missed ones are not made up for.
             due_s = max(due_s + self._settings.refresh_interval_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
@@ -135,8 +139,10 @@ class Ownership:
         owns = self._assignment.owns
         revoked = [i for i in self._publishing.in_flight if not owns(i)]
         await self._publishing.finish(revoked, _REBALANCE_STEP_S)
-        for query_id in [i for i in self._tracked.queries if not owns(i)]:
-            self._tracked.pending.drop(self._release(query_id))
+        unowned = [i for i in self._tracked.queries if not owns(i)]
+        async for query_id in with_pauses(unowned, _QUERIES_PER_PAUSE):
+            if query_id in self._tracked:
+                self._tracked.pending.drop(self._release(query_id))
 
     async def on_assigned(self) -> None:
         """See RebalanceHandler."""
@@ -144,18 +150,28 @@ class Ownership:
             await asyncio.wait_for(self._view_reader.reach_end(), _REBALANCE_STEP_S)
         except KAFKA_FAILURES:
             _log.warning("queries are taken over from a view that may lack their newest events")
-        self._adopt()
-        # All at once, before anything new is published: should this instance die, the next one
+        await self._adopt()
+        # All of them, before anything new is published: should this instance die, the next one
         # finds them in the view.
-        self._enricher.request(*self._tracked.queries.values())
+        await self._request_all()
 
-    def _adopt(self) -> None:
+    async def _request_all(self) -> None:
+        """Measure every tracked query, in its newest state."""
+        queries = self._tracked.queries
+        for query_ids in by_count(list(queries), _QUERIES_PER_PAUSE):
+            self._enricher.request(*(queries[i] for i in query_ids if i in queries))
+            await asyncio.sleep(0)
+
+    async def _adopt(self) -> None:
         """Measure queries that nobody else measures."""
         silent_before_s = time.monotonic() - self._settings.silent_after_s
-        for entry in self._view:
-            event = entry.event
-            if event.query_id in self._tracked or not self._intake.may_adopt(event.query_id):
+        async for query_id in with_pauses(self._view.query_ids(), _QUERIES_PER_PAUSE):
+            if query_id in self._tracked or not self._intake.may_adopt(query_id):
                 continue
+            entry = self._view.get(query_id)
+            if entry is None:
+                continue  # forgotten meanwhile
+            event = entry.event
             embedded = event.measured_by == "embedded"
             # An embedded service still runs beside its query, unless it has fallen silent.
             if not embedded or entry.received_s < silent_before_s:
@@ -175,10 +191,13 @@ class Ownership:
         self._enricher.resume(event, moment)
         tracked.liveness(event.run_id).adopt(event.query_id, moment.now_s, silent=silent)
 
-    def _release_unowned(self) -> None:
+    async def _release_unowned(self) -> None:
         """Release queries that another instance, or a driver, measures now."""
         pending = self._tracked.pending
-        for query_id, state in list(self._tracked.queries.items()):
+        async for query_id in with_pauses(list(self._tracked.queries), _QUERIES_PER_PAUSE):
+            state = self._tracked.queries.get(query_id)
+            if state is None:
+                continue  # released meanwhile
             newest = self._view.get(query_id)
             if not self._assignment.owns(query_id):
                 pending.drop(self._release(query_id))
