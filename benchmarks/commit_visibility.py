@@ -30,10 +30,9 @@ from benchmarks.group_offsets import (
     PARTITIONS,
     RECORDS,
     Committer,
-    create_topics_of_groups,
     group_name,
+    grouped_cluster,
     measured_partitions,
-    room_for_partitions,
     topic_name,
 )
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
@@ -66,8 +65,7 @@ def run() -> list[Row]:
     quiet_client_logs()
     random.seed(1)
     with ExitStack() as stack:
-        servers = stack.enter_context(room_for_partitions()).bootstrap_servers
-        create_topics_of_groups(servers)
+        servers = stack.enter_context(grouped_cluster())
         committer = Committer(servers)
         asyncio.run(_commit_all(committer))
         tools = [stack.enter_context(_sparklag(servers))]

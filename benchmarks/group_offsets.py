@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import time
 import urllib.parse
@@ -19,26 +18,23 @@ from dataclasses import dataclass, field
 from statistics import median
 from struct import Struct
 from typing import Any, Final
-from unittest.mock import patch
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, ms, print_table, say
+from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import READY_S, ServiceProcess, service_process, wait_for
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_kafka.protocol.encoding import PreparedRequest, Versions, string
 from sparklag_kafka.protocol.offset_fetch import CommittedGroup, OffsetFetchRequest
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import GroupSettings
 from sparklag_schemas.query_message import ConsumerGroup
 from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.topics import TopicSpec
 from sparklag_service.intakes.group_offsets.group_reader import GroupReader
 from sparklag_service.intakes.groups import group_query_id
 
@@ -70,10 +66,8 @@ Step = Callable[[], Awaitable[None]]
 def run() -> list[Row]:
     """Rows for the reading, and for the service as a whole."""
     quiet_client_logs()
-    with room_for_partitions() as broker:
-        servers = broker.bootstrap_servers
+    with grouped_cluster() as servers:
         committer = Committer(servers)
-        create_topics_of_groups(servers)
         reading = asyncio.run(_reading(servers, committer))
         environment = {
             "SPARKLAG_GROUPS__ALLOW": f"{group_name(0)[:-2]}.*",
@@ -86,13 +80,11 @@ def run() -> list[Row]:
 
 
 @contextmanager
-def room_for_partitions() -> Iterator[LocalKafka]:
-    """A broker with room for 10,000 partitions."""
-    # An index file for each of so many partitions must not be as long as usual. LocalKafka's own
-    # heap is for a handful of partitions; this variable has the last word.
-    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}):
-        with LocalKafka(properties={"log.index.size.max.bytes": "65536"}) as broker:
-            yield broker
+def grouped_cluster() -> Iterator[str]:
+    """A broker with the groups' topics."""
+    with large_cluster(_ALL) as cluster:
+        _create_topics(cluster.bootstrap_servers)
+        yield cluster.bootstrap_servers
 
 
 async def _reading(servers: str, committer: Committer) -> list[Row]:
@@ -278,11 +270,10 @@ class Committer:
             await asyncio.sleep(0.1)
 
 
-def create_topics_of_groups(servers: str) -> None:
+def _create_topics(servers: str) -> None:
     """The topics, with more than is ever committed in every partition."""
     say(f"group_offsets: creating {_ALL:,} partitions")
-    topics = [TopicSpec(topic_name(n), PARTITIONS, 1, frozenset({"delete"})) for n in range(GROUPS)]
-    asyncio.run(create_topics(servers, topics))
+    asyncio.run(create_topics(servers, [topic_name(n) for n in range(GROUPS)], PARTITIONS))
     say(f"group_offsets: writing {_ALL * RECORDS:,} records")
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50})
     for topic in map(topic_name, range(GROUPS)):

@@ -2,41 +2,40 @@
 
 First the service's enricher and evaluator in this process, in turn with aiokafka's `end_offsets`;
 then the whole service in a process of its own, as the system accounts for it (Linux only). 40,000
-partitions are more files than one broker may open on most machines: there are four for them.
+partitions are more files than one broker may open on most machines: there are several for them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-import os
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
-from unittest.mock import patch
 from uuid import uuid4
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times, within
+from benchmarks.large_cluster import create_topics, large_cluster
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
-from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import TopicSpec, key_of
+from sparklag_schemas.topics import key_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured
 from sparklag_service.evaluation.evaluator import Evaluator
+from sparklag_service.garbage_collection import SurvivorsFrozen
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker
@@ -52,13 +51,10 @@ PARTITIONS_EACH: Final = 50
 QUERIES: Final = 100
 _GROWTH: Final = (10, QUERIES, 400)
 """Queries, each of 100 partitions."""
-_BROKERS: Final = 4
 _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20.0
 _CREATED_S: Final = 600.0
-_CREATED_AT_ONCE: Final = 100
-"""Topics in one request."""
 
 Pass = Callable[[], Awaitable[None]]
 
@@ -66,29 +62,33 @@ Pass = Callable[[], Awaitable[None]]
 def run() -> list[Row]:
     """Rows for the pass, for its growth, and for the service as a whole."""
     quiet_client_logs()
-    with brokers(1) as servers:
-        asyncio.run(create_measured_topics(servers, QUERIES))
+    # As `sparklag serve` does.
+    collector = SurvivorsFrozen()
+    gc.callbacks.append(collector)
+    try:
+        return _run()
+    finally:
+        gc.callbacks.remove(collector)
+        gc.unfreeze()
+
+
+def _run() -> list[Row]:
+    with measured_cluster(QUERIES) as servers:
         small = asyncio.run(_passes(servers, _GROWTH[0]))
         usual = asyncio.run(_passes(servers, QUERIES))
         with service_process(servers, publish_interval_s=1) as service:
             whole = asyncio.run(_whole_service(servers, service))
-    with brokers(_BROKERS) as servers:
-        asyncio.run(create_measured_topics(servers, _GROWTH[-1]))
+    with measured_cluster(_GROWTH[-1]) as servers:
         large = asyncio.run(_passes(servers, _GROWTH[-1]))
     return [*usual.rows(), *_growth(small, usual, large), *whole]
 
 
 @contextmanager
-def brokers(count: int) -> Iterator[str]:
-    """So many brokers of one cluster, with room for 10,000 partitions each."""
-    # An index file for each of so many partitions must not be as long as usual.
-    properties = {"log.index.size.max.bytes": "65536"}
-    # LocalKafka's own heap is for a handful of partitions; this variable has the last word.
-    with patch.dict(os.environ, {"_JAVA_OPTIONS": "-Xmx1g"}), ExitStack() as stack:
-        first = stack.enter_context(LocalKafka(properties=properties))
-        for node in range(2, count + 1):
-            stack.enter_context(LocalKafka(properties=properties, joins=first, node_id=node))
-        yield first.bootstrap_servers
+def measured_cluster(queries: int) -> Iterator[str]:
+    """Brokers with the topics of so many queries."""
+    with large_cluster(queries * TOPICS_EACH * PARTITIONS_EACH) as cluster:
+        _create_topics(cluster.bootstrap_servers, queries)
+        yield cluster.bootstrap_servers
 
 
 @dataclass(frozen=True)
@@ -399,17 +399,11 @@ def measured_topic(number: int) -> str:
     return f"measured-{number:03d}"
 
 
-async def create_measured_topics(bootstrap_servers: str, queries: int) -> None:
+def _create_topics(bootstrap_servers: str, queries: int) -> None:
     topics = queries * TOPICS_EACH
     say(f"measuring_pass: creating {topics * PARTITIONS_EACH:,} partitions")
-    for start in range(0, topics, _CREATED_AT_ONCE):
-        await create_topics(
-            bootstrap_servers,
-            [
-                TopicSpec(measured_topic(number), PARTITIONS_EACH, 1, frozenset({"delete"}))
-                for number in range(start, min(start + _CREATED_AT_ONCE, topics))
-            ],
-        )
+    names = [measured_topic(number) for number in range(topics)]
+    asyncio.run(create_topics(bootstrap_servers, names, PARTITIONS_EACH))
 
 
 if __name__ == "__main__":

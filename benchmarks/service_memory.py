@@ -31,8 +31,7 @@ from benchmarks.measuring_pass import (
     QUERIES,
     TOPICS_EACH,
     Pass,
-    brokers,
-    create_measured_topics,
+    measured_cluster,
     measured_observation,
     measured_topic,
 )
@@ -51,12 +50,10 @@ _ENVIRONMENT: Final = {"SPARKLAG_METRICS__COMPAT": '["kafka-lag-exporter", "kafk
 def run() -> list[Row]:
     """Rows for queries and for consumer groups."""
     quiet_client_logs()
-    with brokers(1) as servers:
+    with measured_cluster(QUERIES) as servers:
         topics = [measured_topic(number) for number in range(QUERIES * TOPICS_EACH)]
-        asyncio.run(create_measured_topics(servers, QUERIES))
         rows = _rows("queries", _soak(servers, {}, topics, PARTITIONS_EACH, _batches(servers)))
-    with brokers(1) as servers:
-        group_offsets.create_topics_of_groups(servers)
+    with group_offsets.grouped_cluster() as servers:
         groups = {"SPARKLAG_GROUPS__ALLOW": f"{group_offsets.group_name(0)[:-2]}.*"}
         topics = [group_offsets.topic_name(number) for number in range(group_offsets.GROUPS)]
         committer = group_offsets.Committer(servers)

@@ -26,6 +26,8 @@ class ServiceProcess:
 
     pid: int
     url: str
+    stalls: Path | None = None
+    """Written by `watched_service`."""
 
     def cpu_s(self) -> float:
         """CPU seconds it has taken so far."""
@@ -41,6 +43,15 @@ class ServiceProcess:
         """The memory it holds now."""
         return self._memory_mb("VmRSS")
 
+    def longest_stall_ms(self, since: float, until: float) -> tuple[float, float]:
+        """Between two times (epoch seconds), in CPU: the longest stall of its loop, and the longest
+        of Python's garbage collections. Where it is watched."""
+        if self.stalls is None:
+            raise ValueError("this service is not watched")
+        lines = [tuple(map(float, line.split())) for line in self.stalls.read_text().splitlines()]
+        within = [line for line in lines if since < line[0] <= until + 1]
+        return max(line[1] for line in within), max(line[2] for line in within)
+
     def _memory_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(rf"{name}:\s+(\d+) kB", status)
@@ -55,20 +66,28 @@ def service_process(
     *,
     publish_interval_s: float,
     environment: Mapping[str, str] | None = None,
+    watched: bool = False,
 ) -> Iterator[ServiceProcess]:
-    """Start the service on a free port, with more settings in `environment`; end it on exit."""
+    """Start the service on a free port, with more settings in `environment`; end it on exit.
+
+    `watched`: it says how long its loop was held, for a percent of CPU.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        log_path = Path(folder) / "service.log"
+        log_path, stalls = Path(folder) / "service.log", Path(folder) / "stalls"
+        command = ["sparklag_service", "serve"]
+        if watched:
+            command = ["benchmarks.watched_service", str(stalls)]
         process = ChildProcess(
             "the service",
-            [
-                *(sys.executable, "-m", "sparklag_service", "serve"),
-                *("--bootstrap-servers", bootstrap_servers, "--http-port", "0"),
-            ],
+            [sys.executable, "-m", *command],
             log_path=log_path,
             environment={
                 **{k: v for k, v in os.environ.items() if not k.startswith("SPARKLAG_")},
+                "SPARKLAG_BOOTSTRAP_SERVERS": bootstrap_servers,
+                "SPARKLAG_HTTP_PORT": "0",
                 "SPARKLAG_PUBLISH_INTERVAL_S": str(publish_interval_s),
+                # The benchmarks are no package that is installed.
+                "PYTHONPATH": str(Path(__file__).parents[1]),
                 **(environment or {}),
             },
             directory=Path(folder),
@@ -76,20 +95,22 @@ def service_process(
         process.start()
         try:
             url = wait_for(lambda: _address_in(log_path, process))
-            yield ServiceProcess(process.pid, url)
+            yield ServiceProcess(process.pid, url, stalls if watched else None)
         finally:
             process.stop()
 
 
-def wait_for(find: Callable[[], Result | None]) -> Result:
+def wait_for(
+    find: Callable[[], Result | None], *, within_s: float = READY_S, pause_s: float = 0.1
+) -> Result:
     """What `find` returns, once that is not None. Raises TimeoutError."""
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         found = find()
         if found is not None:
             return found
-        time.sleep(0.1)
-    raise TimeoutError(f"not ready after {READY_S:g} s")
+        time.sleep(pause_s)
+    raise TimeoutError(f"not ready after {within_s:g} s")
 
 
 def _address_in(log_path: Path, process: ChildProcess) -> str | None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import LagEvent, MeasuredBy, ResolvedSettings
 from sparklag_schemas.query_names import has_ended
+from sparklag_schemas.runtime.chunks import by_count
+from sparklag_schemas.runtime.tasks import with_pauses
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.counters import Counters
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
@@ -19,6 +21,7 @@ from sparklag_service.enrichment.enricher import Enricher
 from sparklag_service.evaluation.stage import Evaluation
 from sparklag_service.intakes import Delivery, Intake
 from sparklag_service.publishing.stage import Publishing
+from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.stage import Tracking
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 from sparklag_service.view.feed import Arrival
@@ -28,6 +31,8 @@ from sparklag_service.view.view_reader import ViewReader
 _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
 _EVICTED_AT_ONCE: Final = 100
+_QUERIES_PER_PAUSE: Final = 100
+"""After so many queries others have the loop: each takes up to 0.2 ms."""
 
 
 class Assignment:
@@ -119,11 +124,11 @@ class Ownership:
         due_s = time.monotonic()
         while True:
             self._tracked.caught_up(self._intake.caught_up_s)
-            self._adopt()
-            self._release_unowned()
+            await self._adopt()
+            await self._release_unowned()
             self._forget_tombstoned()
             self._forget_expired()
-            self._request_due(time.monotonic())
+            await self._request_tracked(self._publishing.refresh_due)
             # Missed ones are not made up for.
             due_s = max(due_s + self._settings.refresh_interval_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
@@ -135,8 +140,10 @@ class Ownership:
         owns = self._assignment.owns
         revoked = [i for i in self._publishing.in_flight if not owns(i)]
         await self._publishing.finish(revoked, _REBALANCE_STEP_S)
-        for query_id in [i for i in self._tracked.queries if not owns(i)]:
-            self._tracked.pending.drop(self._release(query_id))
+        unowned = [i for i in self._tracked.queries if not owns(i)]
+        async for query_id in with_pauses(unowned, _QUERIES_PER_PAUSE):
+            if query_id in self._tracked:
+                self._tracked.pending.drop(self._release(query_id))
 
     async def on_assigned(self) -> None:
         """See RebalanceHandler."""
@@ -144,23 +151,32 @@ class Ownership:
             await asyncio.wait_for(self._view_reader.reach_end(), _REBALANCE_STEP_S)
         except KAFKA_FAILURES:
             _log.warning("queries are taken over from a view that may lack their newest events")
-        self._adopt()
-        # All at once, before anything new is published: should this instance die, the next one
+        await self._adopt()
+        # All of them, before anything new is published: should this instance die, the next one
         # finds them in the view.
-        self._enricher.request(*self._tracked.queries.values())
+        await self._request_tracked()
 
-    def _request_due(self, now_s: float) -> None:
-        queries = self._tracked.queries.values()
-        due = self._publishing.refresh_due
-        self._enricher.request(*(state for state in queries if due(state, now_s)))
+    async def _request_tracked(
+        self, due: Callable[[QueryState, float], bool] | None = None
+    ) -> None:
+        """Measure the tracked queries, those that are `due` by now, in their newest state."""
+        queries = self._tracked.queries
+        for query_ids in by_count(list(queries), _QUERIES_PER_PAUSE):
+            now_s = time.monotonic()
+            states = [queries[query_id] for query_id in query_ids if query_id in queries]
+            self._enricher.request(*(each for each in states if due is None or due(each, now_s)))
+            await asyncio.sleep(0)
 
-    def _adopt(self) -> None:
+    async def _adopt(self) -> None:
         """Measure queries that nobody else measures."""
         silent_before_s = time.monotonic() - self._settings.silent_after_s
-        for entry in self._view:
-            event = entry.event
-            if event.query_id in self._tracked or not self._intake.may_adopt(event.query_id):
+        async for query_id in with_pauses(self._view.query_ids(), _QUERIES_PER_PAUSE):
+            if query_id in self._tracked or not self._intake.may_adopt(query_id):
                 continue
+            entry = self._view.get(query_id)
+            if entry is None:
+                continue  # forgotten meanwhile
+            event = entry.event
             embedded = event.measured_by == "embedded"
             # An embedded service still runs beside its query, unless it has fallen silent.
             if not embedded or entry.received_s < silent_before_s:
@@ -180,10 +196,13 @@ class Ownership:
         self._enricher.resume(event, moment)
         tracked.liveness(event.run_id).adopt(event.query_id, moment.now_s, silent=silent)
 
-    def _release_unowned(self) -> None:
+    async def _release_unowned(self) -> None:
         """Release queries that another instance, or a driver, measures now."""
         pending = self._tracked.pending
-        for query_id, state in list(self._tracked.queries.items()):
+        async for query_id in with_pauses(list(self._tracked.queries), _QUERIES_PER_PAUSE):
+            state = self._tracked.queries.get(query_id)
+            if state is None:
+                continue  # released meanwhile
             newest = self._view.get(query_id)
             if not self._assignment.owns(query_id):
                 pending.drop(self._release(query_id))

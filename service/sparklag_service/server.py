@@ -17,6 +17,7 @@ from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, 
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
+from sparklag_service.garbage_collection import SurvivorsFrozen
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.intakes.topic import TopicIntake
@@ -41,8 +42,7 @@ async def serve(settings: Settings) -> None:
     listening = bind(settings.http_host, settings.http_port)
     pipeline = Pipeline(resolved, partial(TopicIntake, resolved), "service")
     _log.info("serving http://%s:%d", *listening.getsockname()[:2])
-    # What was imported stays: each time Python's collector looked through it, the loop stood still.
-    gc.freeze()
+    gc.callbacks.append(SurvivorsFrozen())
     await run_until_http_ends(pipeline, listening, until_signal=True)
 
 

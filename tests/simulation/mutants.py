@@ -161,7 +161,7 @@ MUTANTS: Final = (
         ),
         (
             "ownership:Ownership.on_assigned",
-            "self._enricher.request(*self._tracked.queries.values())",
+            "await self._request_all()",
             "pass",
         ),
     ),

@@ -83,6 +83,17 @@ async def read_topic_ids(topics: Collection[str], access: ClusterAccess) -> dict
         return {topic.name: topic.topic_id for topic in described if topic.topic_id is not None}
 
 
+async def read_partitions(topics: Collection[str], access: ClusterAccess) -> dict[str, list[int]]:
+    """The partitions of those topics that exist and may be seen. Raises as `read_bounds` does.
+
+    aiokafka reads all topics of the cluster for that, which holds the loop for seconds where there
+    are 100,000 partitions; or it lets the broker create those that are missing.
+    """
+    async with BrokerPool(access) as pool:
+        described = await _describe(pool, topics, access)
+        return {topic.name: sorted(topic.leaders) for topic in described if topic.leaders}
+
+
 async def _describe(
     pool: BrokerPool, topics: Collection[str], access: ClusterAccess
 ) -> Iterator[TopicMetadata]:

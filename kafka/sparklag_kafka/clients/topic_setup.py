@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from sparklag_kafka.brokers.log_bounds import read_partitions
 from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
 from sparklag_kafka.errors import TopicUnavailable
-from sparklag_kafka.protocol.error_codes import NONE
-from sparklag_kafka.protocol.metadata import MetadataRequest
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import TopicSpec
 
@@ -26,10 +25,14 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
     Raises TopicUnavailable where the broker refuses, one of KAFKA_FAILURES where none responds, and
     SettingsError as `client_options` does.
     """
+    specs = list(specs)
+    existing = await read_partitions([spec.name for spec in specs], access)
+    missing = [spec for spec in specs if spec.name not in existing]
+    if not missing:
+        return []
     async with _admin(access) as admin:
-        specs = list(specs)
-        existing, brokers = await _describe(admin, specs)
-        missing = [spec for spec in specs if spec.name not in existing]
+        # Not `describe_cluster`, which reads all topics too.
+        brokers = len(admin._client.cluster.brokers())
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
 
 
@@ -39,12 +42,12 @@ async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> li
     Empty also without the right to describe settings. Raises one of KAFKA_FAILURES, and
     SettingsError as `client_options` does.
     """
+    specs = list(specs)
+    existing = await read_partitions([spec.name for spec in specs], access)
+    present = {spec.name: spec for spec in specs if spec.name in existing}
+    if not present:
+        return []
     async with _admin(access) as admin:
-        specs = list(specs)
-        existing, _ = await _describe(admin, specs)
-        present = {spec.name: spec for spec in specs if spec.name in existing}
-        if not present:
-            return []
         responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
         )
@@ -65,16 +68,6 @@ async def _admin(access: ClusterAccess) -> AsyncIterator[Any]:
         yield admin
     finally:
         await admin.close()
-
-
-async def _describe(admin: Any, specs: Sequence[TopicSpec]) -> tuple[set[str], int]:
-    """The names of those of `specs` that exist, and how many brokers there are.
-
-    aiokafka's `list_topics` reads every partition of the cluster.
-    """
-    response = await admin._send_request(MetadataRequest([spec.name for spec in specs]))
-    brokers, topics = response.read()
-    return {topic.name for topic in topics if topic.error_code == NONE}, len(brokers)
 
 
 async def _create(admin: AIOKafkaAdminClient, spec: TopicSpec, brokers: int) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from sparklag_kafka.brokers.leader_channel import WaitGroup
@@ -120,7 +121,8 @@ class Enricher:
             self._any_measured.clear()
             await self._any_measured.wait()
         _, first_s = next(iter(self._measured.values()))
-        states = [state for state, requested_s in self._measured.values() if requested_s == first_s]
+        together = takewhile(lambda measured: measured[1] == first_s, self._measured.values())
+        states = [state for state, _ in together]
         for state in states:
             del self._measured[state.query_id]
         self._record_log_ends(states, first_s)

@@ -5,7 +5,7 @@ A failed read leaves the last value; a topic that was recreated starts without a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -63,6 +63,8 @@ class WatchedTopic(TopicOffsets):
 
     def retain(self, numbers: set[int]) -> None:
         """Forget the other partitions."""
+        if not self.unknown and numbers == self.description.numbers:
+            return
         tables: list[dict[int, Any]] = [*self.latest.values(), self.earliest, self.unknown]
         for table in (*tables, self.advances, self.record_times, self.receded_s):
             for number in table.keys() - numbers:
@@ -85,6 +87,8 @@ class OffsetTable:
         self.brokers: dict[int, Address] = {}
         self._alias = alias
         self.topics: dict[str, WatchedTopic] = {}
+        self._planned: set[str] = set()
+        """Topics that were planned since `retain` began."""
 
     def topic(self, name: str) -> WatchedTopic:
         """What is known of a topic; nothing yet, where it is new."""
@@ -138,6 +142,7 @@ class OffsetTable:
                 continue
             for name in source.watched_topics():
                 plan.topics.add(name)
+                self._planned.add(name)
                 topic = self.topic(name)
                 numbers = source.watched_partitions(name, topic.description.partitions)
                 if topic.described_s is None:
@@ -262,8 +267,10 @@ class OffsetTable:
             if all(value is None or value.requested_s <= requested_s for value in values):
                 topic.unknown[number] = reason
 
-    def retain(self, plans: Iterable[ReadPlan]) -> None:
-        """Forget the topics and partitions that no plan needs."""
+    def retain(self, plans: Iterable[ReadPlan]) -> Iterator[None]:
+        """Forget the topics and partitions that no plan needs, in small steps. Topics that are
+        planned between two steps stay as they are."""
+        self._planned.clear()
         wanted: dict[str, set[int]] = {}
         parts: dict[str, dict[tuple[int, ...], TopicPart]] = {}
         for plan in plans:
@@ -273,11 +280,16 @@ class OffsetTable:
             for _, _, part in plan.parts:
                 wanted[part.topic].update(part.numbers)
                 parts.setdefault(part.topic, {})[part.numbers] = part
-        for name in self.topics.keys() - wanted.keys():
-            del self.topics[name]
-        for name, topic in self.topics.items():
-            topic.parts = parts.get(name, {})
-            topic.retain(wanted[name])
+            yield
+        for name in list(self.topics):
+            if name in self._planned:
+                continue
+            if name in wanted:
+                self.topics[name].parts = parts.get(name, {})
+                self.topics[name].retain(wanted[name])
+            else:
+                del self.topics[name]
+            yield
 
 
 def _is_recreated(identity: Topic | None, metadata: TopicMetadata) -> bool:

@@ -18,7 +18,7 @@ from sparklag_kafka.protocol.list_offsets import EARLIEST, LATEST, OffsetSpec, T
 from sparklag_kafka.protocol.metadata import Address, MetadataResponse
 from sparklag_schemas import ClusterAccess, IsolationLevel, Settings
 from sparklag_schemas.runtime.chunks import by_count
-from sparklag_schemas.runtime.tasks import repeat, run_together, until_set
+from sparklag_schemas.runtime.tasks import repeat, run_together, until_set, with_pauses
 from sparklag_service.enrichment.cluster_offsets import ClusterOffsets, TopicOffsets
 from sparklag_service.enrichment.offset_table import OffsetTable, ReadPlan
 from sparklag_service.tracking.query_state import QueryState
@@ -33,6 +33,8 @@ _RETRY_S: Final = 2.0
 """When to read the metadata of what is missing, leaderless, or does not respond again."""
 _STALE_RETRY_S: Final = 0.5
 """How often a topic's metadata may be read because a leader reports it as stale."""
+_PLANS_PER_PAUSE: Final = 100
+"""Others run after so many plans, or topics, are looked through."""
 _NEW_TOPIC_TIMEOUT_S: Final = 2.0
 _FORGET_S: Final = 300.0
 _TIDY_S: Final = 60.0
@@ -70,9 +72,11 @@ class WatchedCluster(OffsetsReceiver):
     @property
     def unreadable(self) -> list[str]:
         """Why topics that may exist cannot be described, in the order of their names."""
-        topics = sorted(self._table.topics.items())
-        descriptions = (topic.description for _, topic in topics)
-        return [each.missing for each in descriptions if each.missing and not each.gone]
+        descriptions = ((name, topic.description) for name, topic in self._table.topics.items())
+        reasons = {
+            name: each.missing for name, each in descriptions if each.missing and not each.gone
+        }
+        return [reason for _, reason in sorted(reasons.items())]
 
     def topic(self, name: str) -> TopicOffsets:
         """The newest offsets of a topic; none yet, where it is new."""
@@ -318,7 +322,9 @@ class WatchedCluster(OffsetsReceiver):
         interval_s = max(self._settings.refresh_interval_s, self._settings.heartbeat_s)
         since_s = now_s - _FORGET_S - 2 * interval_s
         self._plans = {i: plan for i, plan in self._plans.items() if plan.requested_s >= since_s}
-        self._table.retain(self._plans.values())
+        steps = self._table.retain(list(self._plans.values()))
+        async for _ in with_pauses(steps, _PLANS_PER_PAUSE):
+            pass
         leaders = {leader for plan in self._plans.values() for leader, _, _ in plan.parts}
         await self._close_channels([key for key in self._channels if key[0] not in leaders])
 

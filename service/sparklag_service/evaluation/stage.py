@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -20,6 +21,9 @@ from sparklag_service.evaluation.evaluator import EvaluatedQuery, Evaluator, unk
 from sparklag_service.evaluation.query_history import resume_history
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
+
+_PARTITIONS_PER_PAUSE: Final = 100
+"""After so many evaluated partitions others have the loop."""
 
 
 class Evaluation:
@@ -58,6 +62,7 @@ class Evaluation:
 
     async def run(self) -> None:
         """Evaluate until cancelled."""
+        since_pause = 0
         while True:
             measured = await self._enricher.next_measured()
             for state in measured.states:
@@ -65,7 +70,10 @@ class Evaluation:
                     self._evaluate(
                         state, MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
                     )
-                await asyncio.sleep(0)
+                since_pause += 1 + max(0, self._tracked.limits.admitted(state.query_id))
+                if since_pause >= _PARTITIONS_PER_PAUSE:
+                    since_pause = 0
+                    await asyncio.sleep(0)
 
     def last_event(self, query_id: str) -> LagEvent | None:
         """The event that was made last, published or not."""

@@ -56,8 +56,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
     ) -> Response:
         """Sorted by name, then id. The partitions are in `GET /lag/{query}`. While a part of the
         service is `failing`, queries may be missing, and lags old."""
-        events = (entry.event for entry in backend.view)
-        listed = page(events, Filter(status, topic, cluster, superseded), limit, cursor)
+        listed = page(backend.view, Filter(status, topic, cluster, superseded), limit, cursor)
         response = _LagPage(
             queries=listed.queries,
             next_cursor=listed.next_cursor,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import nsmallest
+from itertools import islice
 from typing import Final
 
 from msgspec import Raw
 
 from sparklag_schemas import LagEvent, Status
 from sparklag_service.view.summary import summary
+from sparklag_service.view.view import View
 
 MAX_PAGE: Final = 1_000
 CURSOR: Final = "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2,3})?$"
@@ -46,29 +46,23 @@ class Page:
     next_cursor: str | None
 
 
-def page(events: Iterable[LagEvent], wanted: Filter, limit: int, cursor: str | None) -> Page:
+def page(view: View, wanted: Filter, limit: int, cursor: str | None) -> Page:
     """The first `limit` summaries after `cursor`, which matches CURSOR.
 
     The order does not depend on lag, so that paging misses no query while lags change.
     """
     after = _decode(cursor) if cursor else None
-    matching = {_position(event): event for event in events if wanted.matches(event)}
-    following = (position for position in matching if after is None or position > after)
-    listed = nsmallest(limit + 1, following)
-    shown = listed[:limit]
+    matching = (item for item in view.listed(after) if wanted.matches(item[1]))
+    shown = list(islice(matching, limit))
+    has_more = next(matching, None) is not None
     return Page(
-        [Raw(summary(matching[position])) for position in shown],
-        _encode(shown[-1]) if len(listed) > limit else None,
+        [Raw(summary(event)) for _, event in shown],
+        _encode(shown[-1][0]) if has_more else None,
     )
 
 
 def _clusters(event: LagEvent) -> set[str | None]:
     return {event.cluster, *(topic.cluster for topic in event.topics)}
-
-
-def _position(event: LagEvent) -> bytes:
-    # In the order of UTF-8 bytes are those of code points.
-    return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
 def _encode(position: bytes) -> str:

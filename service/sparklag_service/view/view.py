@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final
 
 from sparklag_schemas import LagEvent
@@ -45,6 +47,8 @@ class View:
         self._ended: dict[str, None] = {}
         self._entries: dict[str, Entry] = {}
         self._ids_by_name: dict[str, set[str]] = {}
+        self._listed: list[tuple[bytes, str]] = []
+        """Position and id of every query, sorted."""
         self._meant: dict[tuple[str, str], LagEvent] = {}
         """By cluster and name, of queries with a driver: what the name means there, until an event
         may change that. Thousands of queries that ended may share a name."""
@@ -54,6 +58,18 @@ class View:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
+
+    def query_ids(self) -> list[str]:
+        """Of all queries."""
+        return list(self._entries)
+
+    def listed(self, after: bytes | None = None) -> Iterator[tuple[bytes, LagEvent]]:
+        """Positions and newest events in the order of positions, from behind `after` on. Not while
+        the view changes."""
+        start = 0 if after is None else bisect_right(self._listed, after, key=itemgetter(0))
+        for index in range(start, len(self._listed)):
+            position, query_id = self._listed[index]
+            yield position, self._entries[query_id].event
 
     def get(self, query_id: str) -> Entry | None:
         """The newest event of a query id."""
@@ -101,6 +117,10 @@ class View:
         if current is not None:
             self._remove_name(current.event)
             self.size_bytes -= len(current.document)
+        if current is None or current.event.query != entry.event.query:
+            if current is not None:
+                self._unlist(current.event)
+            insort(self._listed, (_position(entry.event), query_id))
         self._entries[query_id] = entry
         self.size_bytes += len(entry.document)
         if has_ended(entry.event.status):
@@ -117,6 +137,7 @@ class View:
         current = self._entries.pop(query_id, None)
         if current is not None:
             self._remove_name(current.event)
+            self._unlist(current.event)
             self._ended.pop(query_id, None)
             self.size_bytes -= len(current.document)
 
@@ -162,6 +183,9 @@ class View:
         if not ids:
             del self._ids_by_name[event.query]
 
+    def _unlist(self, event: LagEvent) -> None:
+        del self._listed[bisect_left(self._listed, (_position(event), event.query_id))]
+
     def _meaning(self, cluster: str, name: str) -> LagEvent | None:
         if (cluster, name) not in self._meant:
             meant = name_meaning(
@@ -180,6 +204,11 @@ class View:
             meant.query_id == event.query_id or is_live(event) or _is_newer(event, meant)
         ):
             del self._meant[event.cluster, name]
+
+
+def _position(event: LagEvent) -> bytes:
+    """By name, then id. In the order of UTF-8 bytes are those of code points."""
+    return f"{event.query or ''}\0{event.query_id}".encode("utf-8", "surrogatepass")
 
 
 def _is_newer(event: LagEvent, other: LagEvent) -> bool:

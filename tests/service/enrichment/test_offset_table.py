@@ -192,12 +192,22 @@ def test_what_no_plan_needs_is_forgotten_and_an_answer_under_way_does_not_bring_
     made = table(partitions=2)
     take(made, said(5, 5), 1.0)
     made.take_earliest(said(0, 0), 1.0)
-    made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))])
+    list(made.retain([made.plan(query({"orders": [0]}, assigned={"orders": [0]}))]))
     assert latest(made) == {_ORDERS: 5}
     assert made.topics["orders"].earliest == {0: 0}
-    made.retain([])
+    list(made.retain([]))
     take(made, said(5, 5), 2.5)
     assert made.topics == {}
+
+
+def test_a_topic_that_is_planned_while_others_are_forgotten_stays() -> None:
+    made = table(partitions=2)
+    take(made, said(5, 5), 1.0)
+    steps = made.retain([made.plan(query({"other": [0]}))])
+    next(steps)
+    made.plan(query({"orders": [0]}))
+    list(steps)
+    assert latest(made) == {_ORDERS: 5, TopicPartition("orders", 1): 5}
 
 
 def test_requests_are_what_aiokafka_writes() -> None:

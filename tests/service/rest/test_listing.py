@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklag_schemas import LagEvent
 from sparklag_service.rest import listing
 from sparklag_service.rest.listing import CURSOR, Filter
+from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
 
 EVENTS = [
@@ -34,7 +36,10 @@ def page(
     events: Iterable[LagEvent], wanted: Filter, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Its summaries, and the cursor of the next one."""
-    found = listing.page(events, wanted, limit, cursor)
+    view = View()
+    for event in events:
+        view.put(Entry(event, b"", 0.0, 0, 0))
+    found = listing.page(view, wanted, limit, cursor)
     return [msgspec.json.decode(query) for query in found.queries], found.next_cursor
 
 
@@ -67,6 +72,17 @@ def test_a_summary_names_its_topics_and_leaves_their_partitions_out() -> None:
     ((query,), _) = page(EVENTS[:1], Filter(), 10, None)
     assert query["topics"] == ["orders"]
     assert query["total_lag"] == 65
+
+
+def test_a_query_that_is_named_anew_or_forgotten_is_listed_once_or_not() -> None:
+    view = View()
+    for number, event in enumerate((*EVENTS, *EVENTS)):
+        renamed = replace(event, query="z", measured_at=event.measured_at + 1)
+        view.put(Entry(renamed if number > 6 else event, b"", 0.0, 0, 0))
+    view.remove("id-04")
+    shown = listing.page(view, Filter(), 9, None).queries
+    ids = [msgspec.json.decode(query)["query_id"] for query in shown]
+    assert ids == ["id-01", "id-00", "id-02", "id-03"]
 
 
 @given(st.from_regex(CURSOR, fullmatch=True))
