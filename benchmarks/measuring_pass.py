@@ -30,12 +30,12 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.enrichment.cluster_offsets import MeasureTime
 from sparklag_service.enrichment.enricher import Enricher, Measured
 from sparklag_service.evaluation.evaluator import Evaluator
-from sparklag_service.garbage_collection import SurvivorsFrozen
 from sparklag_service.supervision import QueryFailures
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracker import Tracker

@@ -82,7 +82,7 @@ ROOT = Path(__file__).parent.parent
 SERVICE = ROOT / "service" / "sparklag_service"
 STAGES = ("intakes", "tracking", "enrichment", "evaluation", "publishing", "view")
 AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "recording", "cli")
-FOR_STAGES = {"counters", "errors", "supervision"}
+FOR_STAGES = {"counters", "errors", "supervision", "version"}
 """Modules at the root that every stage may import."""
 FOR_CLI = FOR_STAGES | {"server", "pipeline"}
 WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client|errors|helpers|admin)\b")

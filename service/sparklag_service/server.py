@@ -14,10 +14,10 @@ from typing import Any
 
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, SettingsError
+from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
-from sparklag_service.garbage_collection import SurvivorsFrozen
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.intakes.topic import TopicIntake

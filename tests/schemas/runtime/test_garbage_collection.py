@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklag_service import garbage_collection
-from sparklag_service.garbage_collection import SurvivorsFrozen
+from sparklag_schemas.runtime import garbage_collection
+from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 
 
 class Cycle:
