@@ -30,6 +30,7 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.headers import observation_headers
+from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
@@ -51,6 +52,7 @@ PARTITIONS_EACH: Final = 50
 QUERIES: Final = 100
 _GROWTH: Final = (10, QUERIES, 400)
 """Queries, each of 100 partitions."""
+_QUERIES_PER_PAUSE: Final = 25
 _ROUNDS: Final = 20
 _WARM_UP: Final = 3
 _WATCHED_S: Final = 20.0
@@ -182,12 +184,12 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             await _until_measurable(enricher, states, len(partitions))
 
             async def measuring() -> None:
-                _ask(enricher, states)
+                await _ask(enricher, states)
                 async for _ in _all_measured(enricher, len(states)):
                     pass
 
             async def evaluated() -> None:
-                _ask(enricher, states)
+                await _ask(enricher, states)
                 async for measured in _all_measured(enricher, len(states)):
                     for state in measured.states:
                         moment = MeasureTime(epoch_ms(), time.monotonic(), measured.requested_s)
@@ -221,7 +223,7 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
             await _until_measurable(enricher, states, len(partitions))
             for _ in range(_ROUNDS):
                 async with longest_stall() as stall:
-                    _ask(enricher, states)
+                    await _ask(enricher, states)
                     async for _ in _all_measured(enricher, len(states)):
                         pass
                     await asyncio.sleep(0.2)
@@ -231,8 +233,11 @@ async def _passes(bootstrap_servers: str, queries: int) -> _Passes:
     return _Passes(queries, alone, whole, theirs, busy_s * 1e3)
 
 
-def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
-    enricher.request(*states)
+async def _ask(enricher: Enricher, states: Sequence[QueryState]) -> None:
+    # As the service's refresh does.
+    for chunk in by_count(states, _QUERIES_PER_PAUSE):
+        enricher.request(*chunk)
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -263,7 +268,7 @@ async def _until_measurable(
     deadline = time.monotonic() + _CREATED_S
     offsets = enricher.offsets["default"]
     while True:
-        _ask(enricher, states)
+        await _ask(enricher, states)
         async for _ in _all_measured(enricher, len(states)):
             pass
         latest = sum(len(topic.latest["read_uncommitted"]) for topic in offsets.values())

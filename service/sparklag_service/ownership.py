@@ -31,8 +31,8 @@ from sparklag_service.view.view_reader import ViewReader
 _log = logging.getLogger(__name__)
 _REBALANCE_STEP_S: Final = 5.0
 _EVICTED_AT_ONCE: Final = 100
-_QUERIES_PER_PAUSE: Final = 100
-"""After so many queries others have the loop: each takes up to 0.2 ms."""
+_QUERIES_PER_PAUSE: Final = 25
+"""After so many queries others have the loop: each takes up to 0.2 ms, more with many topics."""
 
 
 class Assignment:
