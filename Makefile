@@ -31,7 +31,7 @@ export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 QUICK := not kafka and not spark and not packaging and not simulation
 REST := not ($(QUICK)) and not long_fault
 # More processes than cores: tests on real parts wait as much as they work.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=20
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
 
 # A test that fails beside others has to pass alone, after all of them.
 ALONE := { [ $$? -eq 1 ] && echo "what failed, once more, alone:" && \
