@@ -90,6 +90,7 @@ def _soak(
                 _change_everything(servers, service, samples, topics, partitions, committing)
             )
         samples.peak_mb = service.peak_mb()
+        say(f"service_memory: {samples.peak_mb:.0f} MB, {len(samples.held_mb)} samples")
     return samples
 
 
