@@ -342,7 +342,7 @@ class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     max_readers: Annotated[int, Meta(ge=0)] = 2_000
     """Streams open at the same time."""
-    resume_mb: Annotated[int, Meta(ge=1)] = 16
+    resume_mb: Annotated[int, Meta(ge=1)] = 8
     """Events kept for readers that come back."""
 
 

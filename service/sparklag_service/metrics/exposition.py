@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from email.message import Message
-from itertools import chain
 from typing import Final, NamedTuple
 
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.metrics.rendering import Blocks, QuerySeries
+from sparklag_service.metrics.rendering import QuerySeries
 from sparklag_service.metrics.service_metrics import ServiceMetrics
 from sparklag_service.view.service_state import ServiceState
 
@@ -58,7 +57,7 @@ class Exposition:
             compressor = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_FORMAT)
             headers["content-encoding"] = "gzip"
         chunks: list[bytes] = []
-        for chunk in _joined(await self._blocks(open_metrics=open_metrics)):
+        async for chunk in _joined(self._blocks(open_metrics=open_metrics)):
             if compressor is None:
                 chunks.append(chunk)
                 await asyncio.sleep(0)
@@ -70,37 +69,32 @@ class Exposition:
         headers["content-length"] = str(sum(map(len, chunks)))
         return ScrapeResponse(headers, chunks)
 
-    async def _blocks(self, *, open_metrics: bool) -> Iterator[bytes]:
-        """The whole text, for one iteration."""
+    async def _blocks(self, *, open_metrics: bool) -> AsyncIterator[bytes]:
+        """The whole text; what is rendered is held until it is taken, and no longer."""
         state = self._state
-        series = await self._series.render(
+        yield self._service.render(open_metrics=open_metrics)
+        # prometheus_client takes its time.
+        await asyncio.sleep(0)
+        async for series in self._series.render(
             [entry.event for entry in state.view],
             state.owned_queries,
             self._now_ms(),
             state.metadata,
-        )
-        of_service = self._service.render(open_metrics=open_metrics)
-        # prometheus_client takes its time.
-        await asyncio.sleep(0)
-        return chain([of_service], _series_blocks(series, open_metrics=open_metrics))
+        ):
+            series.reverse()
+            while series:
+                family, of_family = series.pop()
+                if any(of_family):
+                    yield b"".join([family.header(open_metrics=open_metrics), *of_family, b"\n"])
+        if open_metrics:
+            yield b"# EOF\n"
 
 
-def _series_blocks(series: list[Blocks], *, open_metrics: bool) -> Iterator[bytes]:
-    """Empties `series`: a scrape's text is held once."""
-    series.reverse()
-    while series:
-        family, of_family = series.pop()
-        if any(of_family):
-            yield from (family.header(open_metrics=open_metrics), *of_family, b"\n")
-    if open_metrics:
-        yield b"# EOF\n"
-
-
-def _joined(blocks: Iterable[bytes]) -> Iterator[bytes]:
+async def _joined(blocks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Many small blocks as few large chunks."""
     pending: list[bytes] = []
     size = 0
-    for block in blocks:
+    async for block in blocks:
         pending.append(block)
         size += len(block)
         if size >= _CHUNK_BYTES:

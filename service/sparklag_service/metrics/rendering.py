@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -43,8 +43,9 @@ class QuerySeries:
         owned: Collection[str],
         now_ms: int,
         clusters: Mapping[str, ClusterMetadata],
-    ) -> list[Blocks]:
-        """Each family with its blocks, as of the call: later events are not in it.
+    ) -> AsyncIterator[list[Blocks]]:
+        """Each family with its blocks, as of the call: later events are not in it. One scheme after
+        another: the text of all is not held at once.
 
         `events`: the newest of every query. `owned`: ids of those that this instance measures.
         `clusters`: what is known of each, by alias.
@@ -54,12 +55,11 @@ class QuerySeries:
         native = self._selection.native(queries, owned)
         groups = self._selection.groups(queries, owned) if self._compat else Shown([])
         aged = [(label_set(NATIVE.query_labels(query)), query.event) for query in native.queries]
-        families: list[Blocks] = [(age, [age.block(aged)]) for age in ages(now_ms)]
-        families += await self._native.render(native, clusters, time_slice)
+        yield [(age, [age.block(aged)]) for age in ages(now_ms)]
+        yield await self._native.render(native, clusters, time_slice)
         for scheme in self._compat:
             await time_slice.rest()
-            families += await scheme.render(groups, clusters, time_slice)
-        return families
+            yield await scheme.render(groups, clusters, time_slice)
 
 
 def _compat(settings: Settings) -> Iterator[Scheme]:

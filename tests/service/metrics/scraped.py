@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
-from sparklag_service.metrics.rendering import QuerySeries
+from sparklag_service.metrics.rendering import Blocks, QuerySeries
 
 NOW_MS = 1_790_000_010_000
 
@@ -68,10 +68,14 @@ def text_of(
     """What a scrape of these events says. `owned`: None: all."""
     if owned is None:
         owned = {event.query_id for event in events}
-    found = asyncio.run(series.render(events, owned, NOW_MS, clusters or {}))
+
+    async def render() -> list[Blocks]:
+        rendering = series.render(events, owned, NOW_MS, clusters or {})
+        return [block async for blocks in rendering for block in blocks]
+
     lines = [
         b"".join([family.header(open_metrics=open_metrics), *blocks, b"\n"])
-        for family, blocks in found
+        for family, blocks in asyncio.run(render())
         if any(blocks)
     ]
     return b"".join(lines).decode() + ("# EOF\n" if open_metrics else "")
