@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, print_table, say
 
 NAMES = (
     "listener_cost",
+    "start_times",
     "running_batch",
     "event_latency",
     "measuring_pass",
@@ -18,6 +20,8 @@ NAMES = (
     "record_times",
     "scrape",
     "group_offsets",
+    "commit_visibility",
+    "service_memory",
     "checkpoint_polling",
     "checkpoint_delay",
     "publishing",
@@ -31,6 +35,7 @@ NAMES = (
     "restart",
     "first_event",
 )
+BUSY = "--busy"
 LONG = ("scale",)
 """Run by name only: most of an hour."""
 
@@ -58,4 +63,6 @@ def main(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    with busy_processes(arguments.count(BUSY)):
+        sys.exit(main([each for each in arguments if each != BUSY]))

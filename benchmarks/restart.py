@@ -26,7 +26,7 @@ from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of, own_topics
 
-REACH_S: Final = 5.0
+REACH_S: Final = 4.0
 _QUERIES: Final = 1_000
 _PARTITIONS: Final = 10
 _SECONDS: Final = 60

@@ -12,8 +12,6 @@ import asyncio
 import gc
 import http.client
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +30,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from tests.local_kafka import LocalKafka
 
+from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, ms, print_table, say, within
 from benchmarks.loop_stall import longest_stall
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
@@ -82,7 +81,7 @@ def run() -> list[Row]:
         with _fed_service(broker.bootstrap_servers) as service:
             rows += _over_http(service)
     for beside in (0, 1):
-        with LocalKafka() as broker, _busy_processes(beside):
+        with LocalKafka() as broker, busy_processes(beside):
             rows.append(_freshness(broker.bootstrap_servers, beside))
     return rows
 
@@ -293,18 +292,6 @@ async def _feed(bootstrap_servers: str, topic: str, stopping: threading.Event) -
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
     finally:
         await producer.stop()
-
-
-@contextmanager
-def _busy_processes(count: int) -> Iterator[None]:
-    """So many processes that do nothing but take a core each."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _freshness(bootstrap_servers: str, beside: int) -> Row:

@@ -46,11 +46,17 @@ class ServiceProcess:
     def longest_stall_ms(self, since: float, until: float) -> tuple[float, float]:
         """Between two times (epoch seconds), in CPU: the longest stall of its loop, and the longest
         of Python's garbage collections. Where it is watched."""
+        within = [line for line in self._watched_lines() if since < line[0] <= until + 1]
+        return max(line[1] for line in within), max(line[2] for line in within)
+
+    def tasks(self) -> int:
+        """How many tasks there were last. Where it is watched."""
+        return int(self._watched_lines()[-1][3])
+
+    def _watched_lines(self) -> list[tuple[float, ...]]:
         if self.stalls is None:
             raise ValueError("this service is not watched")
-        lines = [tuple(map(float, line.split())) for line in self.stalls.read_text().splitlines()]
-        within = [line for line in lines if since < line[0] <= until + 1]
-        return max(line[1] for line in within), max(line[2] for line in within)
+        return [tuple(map(float, line.split())) for line in self.stalls.read_text().splitlines()]
 
     def _memory_mb(self, name: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()

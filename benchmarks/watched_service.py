@@ -1,7 +1,7 @@
 """`sparklag serve` that also writes how long its loop was held: `python -m`, with a file's path.
 
 Each line of the file has the end of a second (epoch), the longest stall in it, and the longest of
-Python's garbage collections, both in milliseconds of CPU.
+Python's garbage collections, both in milliseconds of CPU; and how many tasks there are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ async def _watch(path: Path) -> None:
             async with longest_stall(_TICK_S) as stall:
                 await asyncio.sleep(1)
             longest_ms = (stall.longest_s * 1e3, collections.take_longest_s() * 1e3)
-            file.write(f"{time.time():.3f} {longest_ms[0]:.1f} {longest_ms[1]:.1f}\n")
+            tasks = len(asyncio.all_tasks())
+            file.write(f"{time.time():.3f} {longest_ms[0]:.1f} {longest_ms[1]:.1f} {tasks}\n")
             file.flush()
 
 
