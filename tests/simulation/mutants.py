@@ -132,7 +132,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a query that another instance owns is kept",
-        5,
+        2,
         (
             "ownership:Ownership.on_revoked",
             "[i for i in self._tracked.queries if not owns(i)]",
@@ -142,7 +142,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "taken over before the view was read",
-        5,
+        2,
         ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
         ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
     ),
@@ -161,7 +161,7 @@ MUTANTS: Final = (
         ),
         (
             "ownership:Ownership.on_assigned",
-            "await self._request_all()",
+            "await self._request_tracked()",
             "pass",
         ),
     ),
@@ -176,7 +176,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        1,
+        20,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(
@@ -224,7 +224,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        10,
+        20,
         (
             "enrichment.offset_table:OffsetTable.take_latest",
             "and last.offset < _MAX_RATE * (now_s - last.requested_s)",
