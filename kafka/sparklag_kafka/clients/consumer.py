@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from sparklag_kafka.clients.client_options import TrustedBrokers, client_options
@@ -23,6 +25,8 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 """Of record values in one `getmany`."""
 _CHUNK_RECORDS: Final = 8
 _MIN_STEP_TIMEOUT_S: Final = 0.2
+_OFFSETS_GROUP: Final = "offsets"
+"""Of aiokafka's connections to a broker, which have one for the coordinator too."""
 
 
 class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
@@ -47,6 +51,7 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
             **options,
         )
         TrustedBrokers(settings.access).guard(self._client)
+        self._client.send = partial(_send, self._client.send)
         self._max_batch_bytes = settings.limits.batch_mb * 1024 * 1024
         self._on_unreadable = on_unreadable
 
@@ -124,6 +129,16 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
             # From here on it does not wait: what was taken stays this member's.
             timeout_ms = 0
         return taken
+
+
+async def _send(
+    send: Callable[..., Awaitable[Any]], node_id: int, request: Any, **options: Any
+) -> Any:
+    """Offsets are requested on a connection of their own: a broker answers in order, and a fetch at
+    the log end waits for half a second."""
+    if isinstance(request, OffsetRequest):
+        options = {"group": _OFFSETS_GROUP}
+    return await send(node_id, request, **options)
 
 
 def _tasks_of(parts: Iterable[object]) -> Iterator[asyncio.Task[object]]:
