@@ -31,9 +31,10 @@ def run() -> list[Row]:
     """A row for each."""
     quiet_client_logs()
     say("start_times: processes")
-    imported, bare = in_turn(_ROUNDS, _process("import sparklag_listener"), _process(""))
-    own_ms = [one - other for one, other in zip(imported, bare, strict=True)]
-    helped, _ = in_turn(_ROUNDS, _process(_HELP), _process(""))
+    driver = "import pyspark.sql"
+    imported, before = in_turn(_ROUNDS, _process(f"{driver}, sparklag_listener"), _process(driver))
+    own_ms = [one - other for one, other in zip(imported, before, strict=True)]
+    helped, bare = in_turn(_ROUNDS, _process(_HELP), _process(""))
     with LocalKafka() as kafka, quiet_spark() as spark:
         servers = kafka.bootstrap_servers
         say("start_times: observe()")
@@ -42,8 +43,9 @@ def run() -> list[Row]:
         # The topics are there from the second time on.
         ready = [_ready_ms(servers) for _ in range(_ROUNDS)]
     return [
-        within("import sparklag_listener", own_ms, "a bare interpreter", bare, 100),
+        within("import sparklag_listener", own_ms, "PySpark's", before, 100),
         within("sparklag --help, the whole process", helped, "a bare interpreter", bare, 300),
+        within("the first observe() of a process", observed[:1], "PySpark's", added[:1], 150),
         within("observe(), the JVM warm", observed[2:], "PySpark's addListener", added[2:], 150),
         within("service → ready, an empty view", ready[1:], "a bare interpreter", bare, 2_000),
     ]

@@ -64,6 +64,11 @@ def test_importing_the_listener_brings_no_service_into_the_driver() -> None:
     assert not loaded & (WEB | DATABASES)
 
 
+def test_importing_the_listener_imports_no_kafka_client() -> None:
+    # It takes as long as the rest: it is loaded beside the driver, on a thread.
+    assert "aiokafka" not in imported_by("sparklag_listener", every_module=False)
+
+
 def test_no_module_of_the_listener_imports_the_service_before_it_is_asked_to() -> None:
     loaded = imported_by("sparklag_listener", every_module=True)
     assert not loaded & {"sparklag_service", "sparklag_pipeline"}

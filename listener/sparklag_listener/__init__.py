@@ -1,5 +1,9 @@
 """Runs in the Spark driver: observes its queries and publishes their positions."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from sparklag_listener.errors import (
     AlreadyObserved,
     AmbiguousQueryName,
@@ -19,9 +23,11 @@ from sparklag_listener.errors import (
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.lag.lags import Lags
 from sparklag_listener.observe import observe
-from sparklag_listener.starting_offsets import ending_offsets, starting_offsets
 from sparklag_listener.stats import Stats
-from sparklag_listener.transaction import keep_offsets, prepare_store
+
+if TYPE_CHECKING:
+    from sparklag_listener.restored_offsets import ending_offsets, starting_offsets
+    from sparklag_listener.transaction import keep_offsets, prepare_store
 
 __all__ = [
     "AlreadyObserved",
@@ -47,3 +53,16 @@ __all__ = [
     "prepare_store",
     "starting_offsets",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What a driver that only observes does not import: it would take as long as the rest."""
+    if name in ("ending_offsets", "starting_offsets"):
+        from sparklag_listener import restored_offsets
+
+        return getattr(restored_offsets, name)
+    if name in ("keep_offsets", "prepare_store"):
+        from sparklag_listener import transaction
+
+        return getattr(transaction, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

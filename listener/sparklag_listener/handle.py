@@ -12,7 +12,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import NO_BROKERS, DriverPipeline, Record, Sink
 from sparklag_listener.errors import HandleClosed, LagUnavailable, ListenerError, NoListener
@@ -56,7 +55,6 @@ class ObserverHandle:
 
         Raises ListenerError where Spark takes no listener and `method` requires it.
         """
-        quiet_client_logs()
         self._session = session
         self._settings = settings
         self._process_id = os.getpid()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -24,12 +26,13 @@ from sparklag_listener.errors import (
 )
 from sparklag_listener.handle import ObserverHandle
 from sparklag_listener.lag.source import EmbeddedService
-from sparklag_listener.publishing.offset_recorder import record_offsets
-from sparklag_listener.publishing.publisher import publish_offsets
+from sparklag_listener.stats import Stats
+from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.stores import open_store
-from sparklag_schemas import Settings, load_settings
+from sparklag_schemas import Observation, ResolvedSettings, Settings, load_settings
 from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.runtime.queue import NewestQueue
 
 Method = Literal["listener", "connect", "poll"]
 
@@ -104,7 +107,7 @@ def observe(
         record: Record | None = None
         if resolved.store.url is not None:
             opened = open_store(resolved.store.url, create=True)
-            record = partial(record_offsets, opened, resolved)
+            record = partial(_record, opened, resolved)
         if not publish and (embedded or record is None):
             raise ListenerError(
                 "observe(publish=False) only records: it needs store=, and no embedded=True"
@@ -120,7 +123,7 @@ def observe(
             # Raises MissingPackage here, to the user, and not later in the loop.
             MessageFormats(resolved)
             service = _embedded_service() if embedded else None
-            sink = publish_offsets if service is None else service.run
+            sink = _publish if service is None else service.run
         session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
         destination = _destination(resolved, publish=publish, embedded=embedded)
         handle = ObserverHandle(session, resolved, sink, method, record, service, destination)
@@ -128,6 +131,34 @@ def observe(
         _observed[:] = [_Observed(handle, arguments), *others]
     _log.info("sparklag: observing %s, method %s; %s", handle.label, handle.method, destination)
     return handle
+
+
+# Neither is imported before it is needed, and then on a thread of its own: aiokafka alone takes as
+# long as the rest of this package.
+async def _publish(
+    queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
+) -> None:
+    """A Sink."""
+
+    def load() -> Sink:
+        from sparklag_listener.publishing.publisher import publish_offsets
+
+        return publish_offsets
+
+    await (await asyncio.to_thread(load))(queue, settings, stats)
+
+
+async def _record(
+    store: OffsetStore, settings: Settings, queue: NewestQueue[Observation], stats: Stats
+) -> None:
+    """With the first two arguments, a Record."""
+
+    def load() -> Callable[..., Awaitable[None]]:
+        from sparklag_listener.publishing.offset_recorder import record_offsets
+
+        return record_offsets
+
+    await (await asyncio.to_thread(load))(store, settings, queue, stats)
 
 
 def _require_same(before: dict[str, Any], arguments: dict[str, Any]) -> None:

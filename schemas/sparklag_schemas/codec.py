@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -37,7 +38,12 @@ class JsonDecoder(Generic[Message]):
     """Reads messages of one type. Unknown fields are ignored."""
 
     def __init__(self, message_type: type[Message]) -> None:
-        self._decoder = msgspec.json.Decoder(message_type)
+        self._type = message_type
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Message]:
+        # With the first message: the import of this module would take twice as long.
+        return msgspec.json.Decoder(self._type)
 
     def decode(self, data: bytes) -> Message:
         """Raises MalformedMessage, OutOfBounds, or UnsupportedVersion for a newer major version."""

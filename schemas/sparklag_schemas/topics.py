@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
-from aiokafka.partitioner import murmur2
-
 from sparklag_schemas.settings import Settings
 
 _log = logging.getLogger("sparklag")
@@ -134,6 +132,9 @@ def partition_of(query_id: str, partitions: int) -> int:
 @lru_cache(maxsize=100_000)  # needed for every query every second, and hashed in Python
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Java's default partitioner: murmur2 of the key."""
+    # Here, as all of aiokafka comes with it, and a driver's import goes without.
+    from aiokafka.partitioner import murmur2
+
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from aiokafka.structs import ConsumerRecord
 
-from sparklag_kafka.clients.client_options import explain_error
+from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords
 from sparklag_kafka.clients.recent_records import RecentRecords, read_to
@@ -27,9 +27,10 @@ _log = logging.getLogger("sparklag")
 
 
 class TopicSource:
-    """Each call connects, reads the last minute before the log end, and disconnects."""
+    """Each call connects, reads the last half minute before the log end, and disconnects."""
 
     def __init__(self, settings: ResolvedSettings) -> None:
+        quiet_client_logs()
         self._settings = settings
         self._refusals = _LoggedOnce()
         self._shown = f"topic {settings.lag_topic} on {shown_url(settings.bootstrap_servers)}"

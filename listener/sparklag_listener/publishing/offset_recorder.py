@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener.stats import Stats
 from sparklag_offsets.store.offset_store import OffsetStore
 from sparklag_offsets.store.writer import StoreWriter
@@ -18,6 +19,7 @@ async def record_offsets(
 ) -> None:
     """Record until cancelled: all waiting observations at once. While the store is away the queue
     retains the newest of each query; the dropped batches are recorded as one with the next."""
+    quiet_client_logs()
     writer = StoreWriter(store, settings, stats.fail)
     pruning = asyncio.create_task(writer.prune_regularly())
     try:

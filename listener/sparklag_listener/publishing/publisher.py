@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from sparklag_kafka.clients.client_options import explain_error
+from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.producer import AcknowledgedProducer
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
@@ -29,6 +29,7 @@ async def publish_offsets(
     queue: NewestQueue[Observation], settings: ResolvedSettings, stats: Stats
 ) -> None:
     """Publish until cancelled. See OffsetsPublisher."""
+    quiet_client_logs()
     await OffsetsPublisher(queue, settings, stats).run()
 
 
