@@ -29,7 +29,7 @@ class MessageLimits:
 
         Raises OutOfBounds; FutureTime where a time in it is more than `limits.clock_ahead_s` later.
         """
-        numbers: Iterator[Iterable[int]]
+        numbers: Iterator[Collection[int]]
         times: tuple[int | None, ...]
         if isinstance(message, Observation):
             _check_sources([source.source for source in message.sources])
@@ -38,7 +38,7 @@ class MessageLimits:
         elif isinstance(message, LagEvent):
             _check_sources({topic.source for topic in message.topics})
             _check_distinct([(topic.source, topic.topic) for topic in message.topics], "a topic")
-            numbers = iter([[p.partition for p in topic.partitions] for topic in message.topics])
+            numbers = ([p.partition for p in topic.partitions] for topic in message.topics)
             times = (
                 message.observed_at,
                 message.measured_at,
@@ -57,13 +57,12 @@ class MessageLimits:
                 f" at most {self._ahead_ms / 1000:g} (limits.clock_ahead_s); which clock is wrong?"
             )
 
-    def _check_partitions(self, numbers: Iterable[Iterable[int]]) -> None:
+    def _check_partitions(self, numbers: Iterable[Collection[int]]) -> None:
         count, highest = 0, -1
         for of_topic in numbers:
-            listed = list(of_topic)
-            _check_distinct(listed, "a partition")
-            count += max(1, len(listed))
-            highest = max(highest, max(listed, default=-1))
+            _check_distinct(of_topic, "a partition")
+            count += max(1, len(of_topic))
+            highest = max((highest, *of_topic))
         if count > self._partitions:
             raise OutOfBounds(
                 f"{count:,} topics and partitions: of one query at most {self._partitions:,} are"
@@ -88,7 +87,7 @@ def _check_distinct(named: Collection[object], what: str) -> None:
         raise OutOfBounds(f"{what} is named twice")
 
 
-def _observed_partitions(observation: Observation) -> Iterator[Iterable[int]]:
+def _observed_partitions(observation: Observation) -> Iterator[Collection[int]]:
     """The partitions of each topic of each source, once: its positions name the same ones."""
     for source in observation.sources:
         named: dict[str, set[int]] = {topic: set() for topic in source.topics or ()}

@@ -25,6 +25,7 @@ from sparklag_schemas.topics import partition_of_key
 from tests.simulation.clock import current_process
 from tests.simulation.kafka import Member, SimulatedKafka
 
+_ONE_POLL_MS: Final = 1_000
 _FETCH_RETRY_S: Final = 0.5
 _PORT: Final = 9_000
 _VERSIONS: Final = dict.fromkeys(range(80), (0, 20))
@@ -134,6 +135,13 @@ class SimulatedConsumer:
                     await asyncio.sleep(remaining_s)
                 return {}
             await self._until_appended(wanted, remaining_s)
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+        while True:
+            for records in (
+                await self.getmany(*partitions, timeout_ms=_ONE_POLL_MS, max_records=1)
+            ).values():
+                return records[0]
 
     async def leave_group(self, timeout_s: float, *first: Callable[[], Awaitable[None]]) -> None:
         for step in (*first, self.stop):

@@ -1,6 +1,6 @@
-"""Reads the end of `consumer-lag`: the last minute before the log end, however old that is.
+"""Reads the end of `consumer-lag`: the last half minute before the log end, however old that is.
 
-Every query is published again at each heartbeat, so that minute holds them all.
+Every query is published again at each heartbeat, so that holds them all.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from math import inf
 
 from aiokafka import AIOKafkaConsumer
@@ -16,8 +17,8 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from sparklag_schemas.timestamps import epoch_ms
 
 _POLL_MS = 500
-_LAST_RECORD_TIMEOUT_MS = 5_000
-_HEARTBEATS_READ_BACK = 6
+_LAST_RECORD_TIMEOUT_S = 5.0
+_HEARTBEATS_READ_BACK = 3
 _STEPS_BACK = 26
 """At most, of a heartbeat each: there may be outages between them, with few events after each."""
 
@@ -38,7 +39,7 @@ class RecentRecords:
         consumer = self._consumer
         begins = await consumer.beginning_offsets(list(ends))
         filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
-        back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._heartbeat_s) * 1000)
+        back_ms = int(max(30.0, _HEARTBEATS_READ_BACK * self._heartbeat_s) * 1000)
         step_ms = back_ms // _HEARTBEATS_READ_BACK
         starts, published_ms = dict(ends), dict.fromkeys(filled, 0)
         starts_ms: dict[TopicPartition, int] = {}
@@ -72,13 +73,18 @@ class RecentRecords:
         for partition, offset in offsets.items():
             self._consumer.seek(partition, offset)
         times: dict[TopicPartition, int] = {}
-        now_ms, loop = epoch_ms(), asyncio.get_running_loop()
-        deadline = loop.time() + _LAST_RECORD_TIMEOUT_MS / 1000
-        while len(times) < len(offsets) and loop.time() < deadline:
-            batches = await self._consumer.getmany(*offsets, timeout_ms=_POLL_MS)
-            for partition, records in batches.items():
+        now_ms = epoch_ms()
+
+        async def read() -> None:
+            while missing := offsets.keys() - times.keys():
+                # One each: `getmany` would decompress all that was fetched.
+                record = await self._consumer.getone(*missing)
                 # A producer may write any timestamp: one in the future would hide all before it.
-                times[partition] = min(records[0].timestamp, now_ms)
+                at_ms = min(record.timestamp, now_ms)
+                times[TopicPartition(record.topic, record.partition)] = at_ms
+
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), _LAST_RECORD_TIMEOUT_S)
         return times
 
 

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from math import ceil, isnan, log2, nan
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from msgspec import Struct, field
 
@@ -28,6 +28,7 @@ _STARTED: Final = 1 << 15
 """Beside the bits of the statuses."""
 _ROW: Final = struct.Struct("<qqqfffHBffffH")
 _UNKNOWN_LAG: Final = -1
+_Number = TypeVar("_Number", int, float)
 _NO_BATCH: Final = (nan, nan, nan, nan)
 _NO_RUN: Final = 0
 
@@ -83,15 +84,18 @@ class Row(NamedTuple):
 
     def joined(self, later: Row) -> Row:
         """Both in one."""
-        lags = [lag for lag in (self.max_total_lag, later.max_total_lag) if lag is not None]
-        ages_s = [age for age in (self.max_time_lag_s, later.max_time_lag_s) if age is not None]
-        return later._replace(
-            max_total_lag=max(lags, default=None),
-            max_time_lag_s=max(ages_s, default=None),
-            status_bits=self.status_bits | later.status_bits,
-            batch=later.batch or self.batch,
-            run=later.run or self.run,
-            started=self.started or later.begins_run(self.run),
+        return Row(
+            later.measured_at_ms,
+            later.total_lag,
+            _higher(self.max_total_lag, later.max_total_lag),
+            _higher(self.max_time_lag_s, later.max_time_lag_s),
+            later.input_rate,
+            later.processed_rate,
+            later.status,
+            self.status_bits | later.status_bits,
+            later.batch or self.batch,
+            later.run or self.run,
+            self.started or later.begins_run(self.run),
         )
 
     def begins_run(self, last_run: int) -> bool:
@@ -102,6 +106,12 @@ class Row(NamedTuple):
     def statuses(self) -> list[Status]:
         """All that it had."""
         return [s for number, s in enumerate(_STATUSES) if self.status_bits >> number & 1]
+
+
+def _higher(one: _Number | None, other: _Number | None) -> _Number | None:
+    if one is None or (other is not None and other > one):
+        return other
+    return one
 
 
 class BatchTotals(Struct, frozen=True, kw_only=True, gc=False):

@@ -213,7 +213,7 @@ class LiveHub:
                 if held:
                     yield held
                 held = sse.lag(summary(entry.event) if selection.summaries else entry.document)
-        yield sse.with_id(after, held or b"\n")
+        yield sse.with_id(sse.id_parts(after), held or b"\n")
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:

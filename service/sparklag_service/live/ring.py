@@ -34,7 +34,7 @@ class Frame(NamedTuple):
     def of_query(self) -> bytes:
         """As readers of its query alone get it."""
         body = self.of_all.partition(b"\n")[2]
-        return sse.with_id({self.partition: self.offset}, body)
+        return sse.with_id(sse.id_parts({self.partition: self.offset}), body)
 
     @property
     def of_summaries(self) -> bytes:
@@ -66,6 +66,8 @@ class Ring:
         self._max_bytes = max_bytes
         self._frames: deque[Frame] = deque()
         self._partitions: dict[int, _Partition] = {}
+        self._id_parts: dict[int, bytes] = {}
+        """Of a reader that has seen everything."""
         self._end = 0
         self.held_bytes = 0
 
@@ -83,6 +85,7 @@ class Ring:
         """Reading of these partitions starts over: no reader can resume from before."""
         for partition, start in restarted.items():
             self._partitions[partition] = _Partition(self._end, start - 1, start - 1)
+        self._id_parts = sse.id_parts(self.offsets)
 
     def put(
         self, query_id: str, partition: int, offset: int, body: bytes, *, is_last: bool
@@ -91,7 +94,11 @@ class Ring:
         if partition not in self._partitions:
             self.begin({partition: offset})
         self._partitions[partition].last = offset
-        of_all = sse.with_id(self.offsets, body)
+        if partition in self._id_parts:
+            self._id_parts[partition] = sse.id_part(partition, offset)
+        else:
+            self._id_parts = sse.id_parts(self.offsets)
+        of_all = sse.with_id(self._id_parts, body)
         frame = Frame(self._end, query_id, partition, offset, of_all, is_last)
         self._end += 1
         self._frames.append(frame)

@@ -22,21 +22,30 @@ KEEP_ALIVE: Final = b":\n\n"
 OPENING: Final = b"retry: 2000\n\n"
 """How long a reader that lost its connection waits before it comes back, milliseconds."""
 
-_NO_OFFSETS: Final = "-"
+_NO_OFFSETS: Final = b"-"
 """Not empty: an empty id is none to a reader, who would come back without one."""
 _ID: Final = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
 _MAX_ID: Final = 64 * 1024
 
 
-def format_id(offsets: Mapping[int, int]) -> bytes:
-    """The id of a reader that has seen so much: partition, last offset."""
-    seen = [f"{partition}:{offset}" for partition, offset in sorted(offsets.items()) if offset >= 0]
-    return (",".join(seen) or _NO_OFFSETS).encode()
+def id_parts(offsets: Mapping[int, int]) -> dict[int, bytes]:
+    """The parts of an id, by partition, in order."""
+    return {p: id_part(p, offset) for p, offset in sorted(offsets.items()) if offset >= 0}
+
+
+def id_part(partition: int, offset: int) -> bytes:
+    """Of one partition, that of a reader that has seen this offset last."""
+    return b"%d:%d" % (partition, offset)
+
+
+def format_id(parts: Mapping[int, bytes]) -> bytes:
+    """The id of a reader that has seen so much."""
+    return b",".join(parts.values()) or _NO_OFFSETS
 
 
 def parse_id(text: str) -> dict[int, int] | None:
     """The offsets in an id. None: it is no id of this stream."""
-    if text == _NO_OFFSETS:
+    if text == _NO_OFFSETS.decode():
         return {}
     if len(text) > _MAX_ID or not _ID.fullmatch(text):
         return None
@@ -69,6 +78,6 @@ def gap(since: str, reason: str) -> bytes:
     return b"event: gap\ndata: " + data + b"\n\n"
 
 
-def with_id(offsets: Mapping[int, int], frame: bytes) -> bytes:
+def with_id(parts: Mapping[int, bytes], frame: bytes) -> bytes:
     """The frame, with the id of a reader that has seen so much then."""
-    return b"id: " + format_id(offsets) + b"\n" + frame
+    return b"id: " + format_id(parts) + b"\n" + frame

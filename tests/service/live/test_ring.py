@@ -14,7 +14,7 @@ from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, Selection, SharedChunks, Wire
 from sparklag_service.live.ring import Frame, Ring
-from sparklag_service.live.sse import format_id, parse_id
+from sparklag_service.live.sse import format_id, id_parts, parse_id
 from sparklag_service.view.feed import Arrival, Feed
 from sparklag_service.view.view import Entry, View
 from tests.messages import lag_event
@@ -24,9 +24,9 @@ PARTITIONS = 3
 
 def test_an_id_is_the_offsets_in_it() -> None:
     offsets = {3: 1207, 0: 88}
-    assert format_id(offsets) == b"0:88,3:1207"
+    assert format_id(id_parts(offsets)) == b"0:88,3:1207"
     assert parse_id("0:88,3:1207") == offsets
-    assert format_id({0: -1}) == b"-"
+    assert format_id(id_parts({0: -1})) == b"-"
     assert parse_id("-") == {}
 
 
