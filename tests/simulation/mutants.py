@@ -86,7 +86,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a revocation drops counts as done",
-        6,
+        2,
         (
             "tracking.pending_observations:PendingObservations.drop",
             "self._queue.task_done()",
@@ -132,7 +132,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a query that another instance owns is kept",
-        7,
+        4,
         (
             "ownership:Ownership.on_revoked",
             "[i for i in self._tracked.queries if not owns(i)]",
@@ -142,13 +142,13 @@ MUTANTS: Final = (
     ),
     _mutant(
         "taken over before the view was read",
-        1,
+        8,
         ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
         ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
     ),
     _mutant(
         "only the last minutes are read, though an outage was before them",
-        1,
+        4,
         (
             "sparklag_kafka.clients.recent_records:RecentRecords.seek",
             "range(_STEPS_BACK)",
@@ -176,7 +176,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what is read again is tracked again",
-        22,
+        20,
         ("tracking.tracker:_is_old", "offset <= current.observation_offset", "False"),
     ),
     _mutant(
@@ -224,7 +224,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "that a topic was created anew is not asked",
-        2,
+        69,
         (
             "enrichment.offset_table:OffsetTable.take_latest",
             "and last.offset < _MAX_RATE * (now_s - last.requested_s)",

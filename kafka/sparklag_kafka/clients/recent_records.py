@@ -1,6 +1,6 @@
-"""Reads the end of `consumer-lag`: the last half minute before the log end, however old that is.
+"""Reads the end of `consumer-lag`: the last minute before the log end, however old that is.
 
-Every query is published again at each heartbeat, so that holds them all.
+Every query is published again at each heartbeat, so that minute holds them all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from sparklag_schemas.timestamps import epoch_ms
 
 _POLL_MS = 500
 _LAST_RECORD_TIMEOUT_S = 5.0
-_HEARTBEATS_READ_BACK = 3
+_HEARTBEATS_READ_BACK = 6
+"""Three are too few, as the simulation shows: a killed instance's queries are published again after
+up to 35 s, and others may write into the same partition meanwhile."""
 _STEPS_BACK = 26
 """At most, of a heartbeat each: there may be outages between them, with few events after each."""
 
@@ -39,7 +41,7 @@ class RecentRecords:
         consumer = self._consumer
         begins = await consumer.beginning_offsets(list(ends))
         filled = {partition: end for partition, end in ends.items() if end > begins[partition]}
-        back_ms = int(max(30.0, _HEARTBEATS_READ_BACK * self._heartbeat_s) * 1000)
+        back_ms = int(max(60.0, _HEARTBEATS_READ_BACK * self._heartbeat_s) * 1000)
         step_ms = back_ms // _HEARTBEATS_READ_BACK
         starts, published_ms = dict(ends), dict.fromkeys(filled, 0)
         starts_ms: dict[TopicPartition, int] = {}

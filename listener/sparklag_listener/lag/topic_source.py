@@ -27,7 +27,7 @@ _log = logging.getLogger("sparklag")
 
 
 class TopicSource:
-    """Each call connects, reads the last half minute before the log end, and disconnects."""
+    """Each call connects, reads the last minute before the log end, and disconnects."""
 
     def __init__(self, settings: ResolvedSettings) -> None:
         quiet_client_logs()

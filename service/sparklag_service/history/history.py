@@ -38,7 +38,7 @@ class History:
         """By partition."""
         self.ends: dict[int, int] = {}
         """Where the topic ended when the feed began: the refill reads up to there. The feed has
-        only the last half minute of that, and perhaps not the time before an outage."""
+        only the last minute of that, and perhaps not the time before an outage."""
         self.forgotten_ms: dict[str, int] = {}
         """By query: the time of its tombstone."""
         self.refill_needed = asyncio.Event()

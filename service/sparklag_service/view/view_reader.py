@@ -1,5 +1,5 @@
 """Reads `consumer-lag` into the view: every instance reads every partition, without a group,
-from the last half minute before its end on (see RecentRecords)."""
+from the last minute before its end on (see RecentRecords)."""
 
 from __future__ import annotations
 
