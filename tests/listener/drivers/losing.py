@@ -144,6 +144,8 @@ def loses_its_jvm(driver: Driver) -> None:
     gateway: Any = driver.spark.sparkContext._gateway
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
+    # A callback that was under way fails too.
+    time.sleep(HEARTBEAT_S)
     before = driver.handle.stats()
     time.sleep(6 * HEARTBEAT_S)
     after = driver.handle.stats()
