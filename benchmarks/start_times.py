@@ -1,7 +1,7 @@
 """How soon everything answers: an import, `--help`, `observe()`, and a service with an empty view.
 
 `restart` has a service with 1,000 queries. Each is beside the same without sparklag where there is
-one: a bare interpreter, PySpark's own `addListener`.
+one: PySpark's import, a bare interpreter, PySpark's own `addListener`.
 """
 
 from __future__ import annotations
