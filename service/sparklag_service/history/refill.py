@@ -26,7 +26,7 @@ from sparklag_service.intakes.reading import read_with_retry
 from sparklag_service.view.view import View
 
 _log = logging.getLogger(__name__)
-_WINDOWS_S: Final = (900, 3_600, 10_800, 21_600, 43_200)
+_WINDOWS_S: Final = (60, 900, 3_600, 10_800, 21_600, 43_200)
 _POLL_MS: Final = 500
 _MAX_RECORDS: Final = 200
 _FETCH_BYTES: Final = 2 * 1024 * 1024

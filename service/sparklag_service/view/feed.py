@@ -68,7 +68,8 @@ class Feed:
                 self._failed(follower)
 
     def dispatch(self, arrival: Arrival) -> None:
-        """Hand a record on that the view has taken, unless it was read before."""
+        """Hand a record on that the view has taken, unless it was read before, or is from before
+        the start."""
         if arrival.offset <= self._last.get(arrival.partition, -1):
             return
         self._last[arrival.partition] = arrival.offset

@@ -1,10 +1,13 @@
 """Reads `consumer-lag` into the view: every instance reads every partition, without a group,
-from the last minute before its end on (see RecentRecords)."""
+from the last minute before its end on (see RecentRecords). At the start that minute is read for the
+newest event of each query; only its last records go to the feed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
+from operator import attrgetter
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
@@ -20,11 +23,17 @@ from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
 from sparklag_service.intakes.reading import read_with_retry
 from sparklag_service.view.feed import Arrival, Feed
+from sparklag_service.view.newest_records import NewestRecords
 from sparklag_service.view.view import Entry, View
 
 _POLL_MS = 500
 _MOST_RECORDS = 1_000
+_MOST_RECORDS_AT_START = 4_000
+_FEED_RECORDS_AT_START = 300
+"""Of each partition: about as many as the live stream has room for. The history reads the others
+again."""
 _POLL_POSITION_S = 0.02
+_offset = attrgetter("offset")
 
 
 class ViewReader:
@@ -42,6 +51,7 @@ class ViewReader:
         self._records = ContractRecords(
             LagEvent, settings.lag_topic, settings, formats, counters.refusals
         )
+        self._newest = NewestRecords(settings, formats, counters.refusals)
         self._view = view
         self._counters = counters
         self.feed = feed
@@ -91,19 +101,28 @@ class ViewReader:
             await consumer.start()
             ends = await consumer.end_offsets(consumer.assignment())
             missing = await RecentRecords(consumer, self._settings.heartbeat_s).seek(ends)
+            starts = {p: await consumer.position(p) for p in ends}
+            if not self.caught_up.is_set():
+                # Later, whoever reads the live stream must get every event.
+                starts = {p: max(at, ends[p] - _FEED_RECORDS_AT_START) for p, at in starts.items()}
             self.feed.begin(
-                {p.partition: await consumer.position(p) for p in ends},
+                {p.partition: start for p, start in starts.items()},
                 {p.partition: end for p, end in ends.items()},
             )
             self._consumer = consumer
             # The assignment is empty once the topic was deleted, also when it is created again.
             while consumer.assignment():
                 self._catch_up(missing)
-                batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_MOST_RECORDS)
+                batches = await consumer.getmany(
+                    timeout_ms=_POLL_MS,
+                    max_records=_MOST_RECORDS if self.ready is None else _MOST_RECORDS_AT_START,
+                )
                 self._failed = False
                 self._taking = True
-                for records in batches.values():
-                    await self._take_all(records)
+                for partition, records in batches.items():
+                    newer = bisect_left(records, starts.get(partition, 0), key=_offset)
+                    await self._take_all(await self._newest.of(records[:newer]))
+                    await self._take_all(records[newer:])
                 for partition in list(missing):
                     # By position: the log may end with records that are not delivered.
                     if await consumer.position(partition) >= missing[partition]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -13,7 +13,7 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
-from sparklag_service.view.feed import Feed
+from sparklag_service.view.feed import Arrival, Feed, Follower
 from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
@@ -25,7 +25,7 @@ MINUTE_MS = 60_000
 
 
 @asynccontextmanager
-async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
+async def read(settings: Settings, *followers: Follower) -> AsyncIterator[tuple[View, Counters]]:
     """The view of a new instance, once it is caught up."""
     view, counters = View(), Counters()
     assert settings.bootstrap_servers is not None
@@ -34,7 +34,7 @@ async def read(settings: Settings) -> AsyncIterator[tuple[View, Counters]]:
         view,
         counters,
         MessageFormats(settings),
-        Feed(counters),
+        Feed(counters, *followers),
     )
     reading = asyncio.create_task(reader.run())
     try:
@@ -92,6 +92,49 @@ async def test_an_outage_in_the_last_minute_does_not_count(
     write(second_client, service_settings, "alive", now_ms - 1_000)
     async with read(service_settings) as (view, _):
         assert {entry.event.query_id for entry in view} == {"dead", "alive"}
+
+
+class Followed:
+    """What the feed hands on."""
+
+    def __init__(self) -> None:
+        self.restarted: dict[int, int] = {}
+        self.offsets: list[int] = []
+
+    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self.restarted.update(restarted)
+
+    def arrived(self, arrival: Arrival) -> None:
+        self.offsets.append(arrival.offset)
+
+
+async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
+    service_settings: Settings, second_client: SecondClient
+) -> None:
+    topic = service_settings.lag_topic
+    second_client.create(topic)
+    now_ms = epoch_ms()
+    write(second_client, service_settings, "early", now_ms - 30_000)
+    write(second_client, service_settings, "forgotten", now_ms - 30_000)
+    second_client.produce(topic, [None], key=key_of("forgotten"), at_ms=now_ms - 20_000)
+    events = [lag_event(query_id="busy", observed_at=at, measured_at=at) for at in range(1, 1_001)]
+    second_client.produce(topic, [encode(e) for e in events], key=key_of("busy"), at_ms=now_ms)
+    followed = Followed()
+    async with read(service_settings, followed) as (view, counters):
+        assert {entry.event.query_id: entry.event.observed_at for entry in view} == {
+            "early": now_ms - 30_000,
+            "busy": 1_000,
+        }
+        start, end = followed.restarted[0], 1_003
+        assert 0 < end - start < 1_000
+        assert followed.offsets == list(range(start, end))
+        assert counters.outdated_events == 0
+        write(second_client, service_settings, "busy", now_ms)
+
+        async def followed_too() -> bool:
+            return followed.offsets[-1] == end
+
+        await eventually(followed_too, "what is written later is handed on")
 
 
 async def test_an_empty_topic_is_read_at_once(
