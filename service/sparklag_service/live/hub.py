@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final
@@ -153,7 +153,7 @@ class LiveHub:
         if last_id is None:
             # It has seen no query that could be forgotten. If it loses this on the way, it comes
             # back as a reader that has, and has seen nothing to the end.
-            return chain([sse.with_id({}, b"\n")], self._state(selection, {}, []))
+            return chain([sse.with_id({}, b"\n")], self._state(reader, {}, []))
         since = sse.parse_id(last_id)
         if since is not None:
             partition = self._partition_of(query_id)
@@ -171,49 +171,62 @@ class LiveHub:
             newest = self._ring.offsets
             # A reader that has seen more read another topic, or an instance ahead of this one.
             since = {p: o for p, o in since.items() if o <= newest.get(p, sse.NOTHING_SEEN)}
-        forgotten: list[str] = []
-        if query_id is None:
-            forgotten = [i for i, place in self._tombstones.items() if _is_later(*place, since)]
-        return chain([sse.gap(last_id, reason)], self._state(selection, since, forgotten))
+        forgotten = self._forgotten(selection, since)
+        return chain([sse.gap(last_id, reason)], self._state(reader, since, forgotten))
 
     def _partition_of(self, query_id: str | None) -> int | None:
         entry = self._view.get(query_id) if query_id is not None else None
         return entry.partition if entry is not None else None
 
     def _state(
-        self, selection: Selection, since: Mapping[int, int], forgotten: list[str]
+        self, reader: Reader, since: Mapping[int, int], forgotten: Iterable[str]
     ) -> Iterator[bytes]:
-        """The newest event of every query that changed after those offsets. The last one carries
-        the id: a reader that loses its connection before begins again."""
-        query_id = selection.query_id
-        if query_id is not None:
+        """The newest event of every query that changed after those offsets; then of those that
+        changed meanwhile, until the ring has what came since. The last one carries the id: a reader
+        that loses its connection before begins again."""
+        held = b""
+        while True:
+            after = self._read_by_now(reader.selection.query_id)
+            reader.catch_up()
+            for frame in self._changed(reader.selection, since, forgotten):
+                if held:
+                    yield held
+                held = frame
+            if not reader.overtaken:
+                break
+            since, forgotten = after, self._forgotten(reader.selection, after)
+        reader.is_catching_up = False
+        yield sse.with_id(sse.id_parts(after), held or b"\n")
+
+    def _changed(
+        self, selection: Selection, since: Mapping[int, int], forgotten: Iterable[str]
+    ) -> Iterator[bytes]:
+        """The frames of one round of that."""
+        changed = [selection.query_id] if selection.query_id is not None else self._later(since)
+        for query_id in forgotten:
+            yield sse.forgotten(query_id)
+        for query_id in changed:
             entry = self._view.get(query_id)
-            after = {} if entry is None else {entry.partition: entry.offset}
-            return self._state_frames(selection, forgotten, [query_id], after)
-        changed = [
+            if entry is not None:
+                yield sse.lag(summary(entry.event) if selection.summaries else entry.document)
+
+    def _later(self, since: Mapping[int, int]) -> list[str]:
+        return [
             entry.event.query_id
             for entry in self._view
             if _is_later(entry.partition, entry.offset, since)
         ]
-        return self._state_frames(selection, forgotten, changed, self._ring.offsets)
 
-    def _state_frames(
-        self,
-        selection: Selection,
-        forgotten: list[str],
-        changed: list[str],
-        after: Mapping[int, int],
-    ) -> Iterator[bytes]:
-        for query_id in forgotten:
-            yield sse.forgotten(query_id)
-        held = b""
-        for query_id in changed:
-            entry = self._view.get(query_id)
-            if entry is not None:
-                if held:
-                    yield held
-                held = sse.lag(summary(entry.event) if selection.summaries else entry.document)
-        yield sse.with_id(sse.id_parts(after), held or b"\n")
+    def _forgotten(self, selection: Selection, since: Mapping[int, int]) -> list[str]:
+        if selection.query_id is not None:
+            return []
+        return [i for i, place in self._tombstones.items() if _is_later(*place, since)]
+
+    def _read_by_now(self, query_id: str | None) -> Mapping[int, int]:
+        if query_id is None:
+            return self._ring.offsets
+        entry = self._view.get(query_id)
+        return {} if entry is None else {entry.partition: entry.offset}
 
 
 def _is_later(partition: int, offset: int, since: Mapping[int, int]) -> bool:

@@ -107,6 +107,10 @@ class Reader:
         self._writing_since_s: float | None = None
         self._wrote_s = time.monotonic()
         self._keep_alive = False
+        self.is_catching_up = False
+        """The newest events are written to it."""
+        self.overtaken = False
+        """Meanwhile, frames came and were gone again."""
         self.ended = False
         """Nothing more is written to it."""
         self.too_slow = False
@@ -117,11 +121,21 @@ class Reader:
         """Whether no write is under way."""
         return self._writing_since_s is None
 
+    def catch_up(self) -> None:
+        """From here on the newest events are written to it."""
+        self.pending.clear()
+        self.is_catching_up, self.overtaken = True, False
+
     def add(self, frame: Frame, first_kept: int) -> None:
-        """It gets this frame too. It is too slow where its next one is older than `first_kept`."""
+        """It gets this frame too. It is too slow where its next one is older than `first_kept`, and
+        overtaken while it catches up."""
         self.pending.append(frame)
         if self.pending[0].number < first_kept and not self.ended:
-            self.cut_off()
+            if self.is_catching_up:
+                self.pending.clear()
+                self.overtaken = True
+            else:
+                self.cut_off()
 
     def wake(self) -> None:
         """There may be something to write."""

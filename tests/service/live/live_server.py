@@ -37,7 +37,8 @@ class StreamReader:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._lines: deque[str] = deque()
+        self._lines: deque[bytes] = deque()
+        self._unfinished = b""
         self.head = ""
         self.last_id = ""
         self.comments = 0
@@ -84,8 +85,9 @@ class StreamReader:
             if not size:
                 return None
             chunk = await self._reader.readexactly(size + 2)
-            self._lines += chunk[:-2].decode().split("\n")[:-1]
-        return self._lines.popleft()
+            *lines, self._unfinished = (self._unfinished + chunk[:-2]).split(b"\n")
+            self._lines += lines
+        return self._lines.popleft().decode()
 
 
 class LiveServer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
 import pytest
@@ -90,6 +91,41 @@ async def test_one_who_falls_behind_what_is_kept_is_cut_off() -> None:
                 await read_all(slow)
             await holds(lambda: live.hub.reading == 0, "it is cut off")
             assert live.pipeline.counters.stream_cut_off == 1
+
+
+@pytest.mark.parametrize("path", ["/stream", "/stream?summary=true"])
+async def test_what_changes_while_thousands_of_events_are_written_to_one_comes_after_them(
+    path: str,
+) -> None:
+    """More than is kept: it is not too slow for what nobody could have read yet."""
+    async with live_server(live=LiveSettings(resume_mb=1)) as live:
+        live.hub.write_timeout_s = LONG_S
+        for query in range(600):
+            live.show(lag_event(query_id=f"q{query}", reason=WIDE[:10_000], total_lag=0))
+        async with live.reading(path) as reader:
+            (connection,) = live.http.server_state.connections
+            transport = connection.transport
+            await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
+            for lag in range(1, 101):
+                for query_id in ("q0", "new"):
+                    live.show(lag_event(query_id=query_id, reason=WIDE[:10_000], total_lag=lag))
+            live.forget("q1")
+            shown: dict[str, int | None] = {}
+            while shown.get("new") != 100 or "q1" in shown or len(shown) < 600:
+                event = await reader.next()
+                assert event is not None
+                message = json.loads(event.data)
+                if event.kind == "forgotten":
+                    shown.pop(message["query_id"], None)
+                else:
+                    shown[message["query_id"]] = message["total_lag"]
+            live.show(lag_event(query_id="q2", reason=WIDE[:10_000], total_lag=7))
+            last = await reader.next()
+            assert last is not None
+            assert (json.loads(last.data)["query_id"], last.id) == ("q2", "0:801")
+        assert shown.pop("q0") == shown.pop("new") == 100
+        assert set(shown.values()) == {0}
+        assert live.pipeline.counters.stream_cut_off == 0
 
 
 async def test_one_who_does_not_read_does_not_hold_up_the_end(live: LiveServer) -> None:
