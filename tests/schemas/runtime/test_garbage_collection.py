@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -22,11 +22,13 @@ class Cycle:
 @pytest.fixture
 def frozen() -> Iterator[None]:
     """Installed as in the service, and taken away."""
+    thresholds = gc.get_threshold()
     callback = SurvivorsFrozen()
     gc.callbacks.append(callback)
     yield
     gc.callbacks.remove(callback)
     gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.usefixtures("frozen")
@@ -39,21 +41,39 @@ def test_survivors_are_not_looked_through_again() -> None:
     assert seen() is not None
 
 
-def test_twice_as_many_objects_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage_collection, "_CHECK_S", 0.0)
-    callback = SurvivorsFrozen()
-    gc.callbacks.append(callback)
+@pytest.mark.usefixtures("frozen")
+def test_a_full_collection_looks_through_little() -> None:
+    """However much there is, and is made."""
+    gc.collect()
+    looked_through = []
+
+    def look(phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            looked_through.append(len(gc.get_objects()))
+
+    gc.callbacks.append(look)
     try:
-        cycle = Cycle()
-        gc.collect()
-        seen = weakref.ref(cycle)
-        del cycle
-        held = [[number] for number in range(2 * gc.get_freeze_count())]
-        # The first counts, the second looks.
-        gc.collect()
-        gc.collect()
-        assert seen() is None
-        assert held
+        held = [[number] for number in range(200_000)]
     finally:
-        gc.callbacks.remove(callback)
-        gc.unfreeze()
+        gc.callbacks.remove(look)
+    assert len(looked_through) >= 5
+    assert max(looked_through) < 40_000 < len(held)
+
+
+@pytest.fixture
+def checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage_collection, "_CHECK_S", 0.0)
+
+
+@pytest.mark.usefixtures("checked_at_once", "frozen")
+def test_twice_as_many_objects_are_looked_through() -> None:
+    cycle = Cycle()
+    gc.collect()
+    seen = weakref.ref(cycle)
+    del cycle
+    held = [[number] for number in range(2 * gc.get_freeze_count())]
+    # The first counts, the second looks.
+    gc.collect()
+    gc.collect()
+    assert seen() is None
+    assert held
