@@ -44,7 +44,7 @@ _SETTLED_S: Final = 15.0
 _WATCHED_S: Final = HEARTBEAT_S
 _REFRESH_S: Final = 5.0
 """As the sizing guide recommends for so many queries, like the heartbeat."""
-_SHOWN_S: Final = 300.0
+_SHOWN_S: Final = 900.0
 _REQUESTS: Final = 5
 _OWN_PARTITIONS: Final = 200
 
