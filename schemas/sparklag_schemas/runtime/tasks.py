@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
@@ -103,6 +104,21 @@ async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item
         yield item
         if number % every == 0:
             await asyncio.sleep(0)
+
+
+class TimeSlice:
+    """How long a piece of work has held the loop."""
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._began_s = time.perf_counter()
+
+    async def rest(self, sharing: int = 1) -> None:
+        """Let others have the loop, if this has held it for its part of `most_s`, which so many
+        share."""
+        if time.perf_counter() - self._began_s > self._most_s / sharing:
+            await asyncio.sleep(0)
+            self._began_s = time.perf_counter()
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:

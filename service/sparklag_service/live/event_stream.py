@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sparklag_schemas.runtime.tasks import cancel_and_wait
+from sparklag_schemas.runtime.tasks import TimeSlice, cancel_and_wait
 from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, Selection, Wire, opening_chunks
+
+_SLICE_S: Final = 0.005
+"""Of a turn of the loop, for all readers that get the newest events first."""
 
 
 class EventStream(Response):
@@ -46,7 +50,7 @@ class EventStream(Response):
                         "headers": self.raw_headers,
                     }
                 )
-                await _write_opening(reader, opening, send)
+                await _write_opening(self._hub, reader, opening, send)
                 async for chunk in reader.chunks():
                     await _send(reader, chunk, send)
                 if not wire.is_cut:
@@ -58,14 +62,19 @@ class EventStream(Response):
                 await cancel_and_wait(disconnected)
 
 
-async def _write_opening(reader: Reader, opening: Iterable[bytes], send: Send) -> None:
+async def _write_opening(
+    hub: LiveHub, reader: Reader, opening: Iterable[bytes], send: Send
+) -> None:
     # A function of its own, so that its last chunk is not held for as long as the stream lasts.
-    for chunk in opening_chunks(chain([sse.OPENING], opening)):
-        if reader.ended:
-            return
-        await _send(reader, chunk, send)
-        # uvicorn waits for no reader as long as there is room: let others have the loop.
-        await asyncio.sleep(0)
+    with hub.opening_written():
+        time_slice = TimeSlice(_SLICE_S)
+        for chunk in opening_chunks(chain([sse.OPENING], opening)):
+            if reader.ended:
+                return
+            await _send(reader, chunk, send)
+            # uvicorn waits for no reader as long as there is room: let others have the loop. Not
+            # after each chunk: thousands of queries would wait for thousands of turns of it.
+            await time_slice.rest(hub.openings)
 
 
 async def _send(reader: Reader, chunk: bytes, send: Send) -> None:

@@ -57,6 +57,8 @@ class LiveHub:
         self._closed = False
         self.reading = 0
         """How many readers there are."""
+        self.openings = 0
+        """How many of them get what comes first."""
 
     def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """See Follower."""
@@ -107,6 +109,15 @@ class LiveHub:
             readers.discard(reader)
             if not readers:
                 del self._readers[query_id]
+
+    @contextmanager
+    def opening_written(self) -> Iterator[None]:
+        """Count a reader that gets what comes first."""
+        self.openings += 1
+        try:
+            yield
+        finally:
+            self.openings -= 1
 
     async def run(self) -> None:
         """Wake and check readers, until cancelled."""
@@ -181,9 +192,9 @@ class LiveHub:
     def _state(
         self, reader: Reader, since: Mapping[int, int], forgotten: Iterable[str]
     ) -> Iterator[bytes]:
-        """The newest event of every query that changed after those offsets; then of those that
-        changed meanwhile, until the ring has what came since. The last one carries the id: a reader
-        that loses its connection before begins again."""
+        """The newest event of every query that changed after those offsets; again of those that
+        changed meanwhile, until the ring still has all that came since. The last one carries the
+        id: a reader that loses its connection before begins again."""
         held = b""
         while True:
             after = self._read_by_now(reader.selection.query_id)

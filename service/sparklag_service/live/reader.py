@@ -122,9 +122,11 @@ class Reader:
         return self._writing_since_s is None
 
     def catch_up(self) -> None:
-        """From here on the newest events are written to it."""
+        """From here on the newest events are written to it. One of a query alone gets each frame
+        since: the last one ends its stream."""
         self.pending.clear()
-        self.is_catching_up, self.overtaken = True, False
+        self.is_catching_up = self.selection.query_id is None
+        self.overtaken = False
 
     def add(self, frame: Frame, first_kept: int) -> None:
         """It gets this frame too. It is too slow where its next one is older than `first_kept`, and

@@ -6,13 +6,12 @@ are cached. Two scrapes may render at once: what is cached is replaced whole.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sparklag_schemas import LagEvent, Settings, TopicLag
+from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.compat import KAFKA_LAG_EXPORTER, kafka_exporter
 from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs, label_set
@@ -50,7 +49,7 @@ class QuerySeries:
         `events`: the newest of every query. `owned`: ids of those that this instance measures.
         `clusters`: what is known of each, by alias.
         """
-        time_slice = TimeSlice()
+        time_slice = TimeSlice(_SLICE_S)
         queries = self._selection.all_queries(events)
         native = self._selection.native(queries, owned)
         groups = self._selection.groups(queries, owned) if self._compat else Shown([])
@@ -67,19 +66,6 @@ def _compat(settings: Settings) -> Iterator[Scheme]:
         yield KAFKA_LAG_EXPORTER
     if "kafka_exporter" in settings.metrics.compat:
         yield kafka_exporter(None if settings.clusters else settings.cluster)
-
-
-class TimeSlice:
-    """How long a piece of work has held the loop."""
-
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
-
-    async def rest(self) -> None:
-        """Let others have the loop, if this has held it long enough."""
-        if time.perf_counter() - self._began_s > _SLICE_S:
-            await asyncio.sleep(0)
-            self._began_s = time.perf_counter()
 
 
 class TopicPartitions(NamedTuple):
