@@ -11,6 +11,7 @@ from sparklag_service.counters import Counters
 from sparklag_service.view.feed import Arrival, Feed
 from tests.logged import logged
 from tests.messages import lag_event
+from tests.service.view.recorder import Recorder
 
 
 class Broken:
@@ -21,20 +22,6 @@ class Broken:
 
     def arrived(self, arrival: Arrival) -> None:
         raise RuntimeError(f"at {arrival.offset}")
-
-
-class Recorder:
-    """One that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.restarted: Mapping[int, int] = {}
-        self.offsets: list[int] = []
-
-    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        self.restarted = restarted
-
-    def arrived(self, arrival: Arrival) -> None:
-        self.offsets.append(arrival.offset)
 
 
 def test_a_follower_that_fails_is_counted_and_logged_once_and_keeps_nothing_from_the_others(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -13,11 +13,12 @@ from sparklag_schemas.formats import MessageFormats
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.counters import Counters
-from sparklag_service.view.feed import Arrival, Feed, Follower
+from sparklag_service.view.feed import Feed, Follower
 from sparklag_service.view.view import View
 from sparklag_service.view.view_reader import ViewReader
 from tests.messages import lag_event
 from tests.second_client import SecondClient
+from tests.service.view.recorder import Recorder
 from tests.waiting import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.kafka
@@ -94,20 +95,6 @@ async def test_an_outage_in_the_last_minute_does_not_count(
         assert {entry.event.query_id for entry in view} == {"dead", "alive"}
 
 
-class Followed:
-    """What the feed hands on."""
-
-    def __init__(self) -> None:
-        self.restarted: dict[int, int] = {}
-        self.offsets: list[int] = []
-
-    def began(self, restarted: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        self.restarted.update(restarted)
-
-    def arrived(self, arrival: Arrival) -> None:
-        self.offsets.append(arrival.offset)
-
-
 async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
     service_settings: Settings, second_client: SecondClient
 ) -> None:
@@ -119,7 +106,7 @@ async def test_of_a_long_minute_the_feed_gets_the_last_records_alone(
     second_client.produce(topic, [None], key=key_of("forgotten"), at_ms=now_ms - 20_000)
     events = [lag_event(query_id="busy", observed_at=at, measured_at=at) for at in range(1, 1_001)]
     second_client.produce(topic, [encode(e) for e in events], key=key_of("busy"), at_ms=now_ms)
-    followed = Followed()
+    followed = Recorder()
     async with read(service_settings, followed) as (view, counters):
         assert {entry.event.query_id: entry.event.observed_at for entry in view} == {
             "early": now_ms - 30_000,
