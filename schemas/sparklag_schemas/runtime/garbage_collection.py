@@ -1,8 +1,8 @@
 """Python's garbage collector, for a process that holds much and makes little garbage of cycles.
 
 A full collection looks through every object and holds the loop meanwhile: for hundreds of
-milliseconds with thousands of queries, every few seconds. Here it looks through what was made since
-the one before; collections are frequent, so that this is little.
+milliseconds with thousands of queries, every few seconds. Here what has survived a few young ones
+is not looked through again, and each collection looks through little.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from typing import Final
 
 _CHECK_S: Final = 600.0
 _GROWTH: Final = 2.0
-_COLLECTIONS_PER_FULL: Final = 1
-"""Of the middle generation, beyond which one is full. Python's 10 are for what is not frozen."""
+_YOUNG_PER_MIDDLE: Final = 2
+"""Collections of the young generation, beyond which one is of the middle too. Python's 10 are for a
+process that frees few old objects: each that is freed puts off a young collection by a new one."""
 
 
 class SurvivorsFrozen:
-    """A callback of `gc.callbacks`: what has survived a full collection is not looked through
-    again, until twice as many objects are held, cycles that became garbage since among them."""
+    """A callback of `gc.callbacks`: what has survived a collection of the middle generation is not
+    looked through again, until twice as many objects are held, cycles that became garbage since
+    among them."""
 
     def __init__(self) -> None:
-        gc.set_threshold(*gc.get_threshold()[:2], _COLLECTIONS_PER_FULL)
+        self._full_due = False
+        gc.set_threshold(gc.get_threshold()[0], _YOUNG_PER_MIDDLE)
         gc.freeze()
         self._held = gc.get_freeze_count()
         self._check_due_s = time.monotonic() + _CHECK_S
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
-        if phase != "stop" or info["generation"] < 2:
+        if phase != "stop" or info["generation"] < (2 if self._full_due else 1):
             return
+        self._full_due = False
         gc.freeze()
         # Counting takes some milliseconds.
         now_s = time.monotonic()
@@ -39,6 +43,5 @@ class SurvivorsFrozen:
         self._check_due_s = now_s + _CHECK_S
         held = gc.get_freeze_count()
         if held > _GROWTH * self._held:
-            # The next full collection looks through all of them.
-            self._held = held
+            self._held, self._full_due = held, True
             gc.unfreeze()

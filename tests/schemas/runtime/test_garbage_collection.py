@@ -1,4 +1,4 @@
-"""What survives a full collection is looked through again only once there is twice as much."""
+"""What survives a collection is looked through again only once there is twice as much."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_survivors_are_not_looked_through_again() -> None:
 
 
 @pytest.mark.usefixtures("frozen")
-def test_a_full_collection_looks_through_little() -> None:
+def test_a_collection_looks_through_little() -> None:
     """However much there is, and is made."""
     gc.collect()
     looked_through = []
 
     def look(phase: str, info: Mapping[str, int]) -> None:
-        if phase == "start" and info["generation"] == 2:
+        if phase == "start":
             looked_through.append(len(gc.get_objects()))
 
     gc.callbacks.append(look)
@@ -57,7 +57,7 @@ def test_a_full_collection_looks_through_little() -> None:
     finally:
         gc.callbacks.remove(look)
     assert len(looked_through) >= 5
-    assert max(looked_through) < 40_000 < len(held)
+    assert max(looked_through) < 20_000 < len(held)
 
 
 @pytest.fixture
