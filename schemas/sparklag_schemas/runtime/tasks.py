@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
+_SLICE_S: Final = 0.005
 _CANCEL_AGAIN_S: Final = 3.0
 """Longer than the clean-up of a cancelled task takes."""
 
@@ -109,16 +110,21 @@ async def with_pauses(items: Iterable[_Item], every: int) -> AsyncIterator[_Item
 class TimeSlice:
     """How long a piece of work has held the loop."""
 
-    def __init__(self, most_s: float) -> None:
-        self._most_s = most_s
+    def __init__(self) -> None:
         self._began_s = time.perf_counter()
 
     async def rest(self, sharing: int = 1) -> None:
-        """Let others have the loop, if this has held it for its part of `most_s`, which so many
+        """Let others have the loop, if this has held it for its part of the slice, which so many
         share."""
-        if time.perf_counter() - self._began_s > self._most_s / sharing:
+        if time.perf_counter() - self._began_s > _SLICE_S / sharing:
             await asyncio.sleep(0)
             self._began_s = time.perf_counter()
+
+    async def over(self, items: Iterable[_Item]) -> AsyncIterator[_Item]:
+        """The items, with such rests between them."""
+        for item in items:
+            yield item
+            await self.rest()
 
 
 async def until_set(event: asyncio.Event, timeout_s: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
-from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,7 +14,6 @@ from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, Selection, Wire, opening_chunks
 
-_SLICE_S: Final = 0.005
 """Of a turn of the loop, for all readers that get the newest events first."""
 
 
@@ -67,7 +65,7 @@ async def _write_opening(
 ) -> None:
     # A function of its own, so that its last chunk is not held for as long as the stream lasts.
     with hub.opening_written():
-        time_slice = TimeSlice(_SLICE_S)
+        time_slice = TimeSlice()
         for chunk in opening_chunks(chain([sse.OPENING], opening)):
             if reader.ended:
                 return

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.redaction import redact, shown_url
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
-from sparklag_schemas.runtime.tasks import repeat
+from sparklag_schemas.runtime.tasks import TimeSlice, repeat
 from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
 from sparklag_service.view.service_state import ServiceState
 
@@ -74,9 +74,10 @@ class OtlpPush:
 
     async def _push(self) -> None:
         events = [entry.event for entry in self._state.view]
-        queries, owned = self._selection.all_queries(events), self._state.owned_queries
+        time_slice, owned = TimeSlice(), self._state.owned_queries
+        queries = await self._selection.all_queries(events, time_slice)
         measured = [query for query in queries if query.event.query_id in owned]
-        groups = self._selection.groups(queries, owned)
+        groups = await self._selection.groups(queries, owned, time_slice)
         loop = asyncio.get_running_loop()
         failure = await loop.run_in_executor(self._threads, self._export, measured, groups)
         if failure is not None:

@@ -18,7 +18,6 @@ from sparklag_service.metrics.families import Family, Gauge, Number, label_pairs
 from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.scheme import Scheme, Selection, Shown, is_at_risk
 
-_SLICE_S = 0.001
 _CHUNK_PARTITIONS = 2_000
 _NAME = "\0"
 """In templates, for the family's: labels have no control characters."""
@@ -49,15 +48,14 @@ class QuerySeries:
         `events`: the newest of every query. `owned`: ids of those that this instance measures.
         `clusters`: what is known of each, by alias.
         """
-        time_slice = TimeSlice(_SLICE_S)
-        queries = self._selection.all_queries(events)
+        time_slice = TimeSlice()
+        queries = await self._selection.all_queries(events, time_slice)
         native = self._selection.native(queries, owned)
-        groups = self._selection.groups(queries, owned) if self._compat else Shown([])
-        aged = [(label_set(NATIVE.query_labels(query)), query.event) for query in native.queries]
-        yield [(age, [age.block(aged)]) for age in ages(now_ms)]
-        yield await self._native.render(native, clusters, time_slice)
+        yield await self._native.render(native, clusters, time_slice, ages(now_ms))
+        if not self._compat:
+            return
+        groups = await self._selection.groups(queries, owned, time_slice)
         for scheme in self._compat:
-            await time_slice.rest()
             yield await scheme.render(groups, clusters, time_slice)
 
 
@@ -96,13 +94,14 @@ class SchemeText:
         shown: Shown,
         clusters: Mapping[str, ClusterMetadata],
         time_slice: TimeSlice,
+        ages: Iterable[Gauge[LagEvent]] = (),
     ) -> list[Blocks]:
-        """Each family with its blocks."""
+        """Each family with its blocks. `ages`: families of queries, beside the scheme's."""
         scheme, takes_topic = self._scheme, self._selection.takes_topic
         queries: list[tuple[str, LagEvent]] = []
         topics: list[tuple[str, TopicLag]] = []
         at_risk: list[tuple[str, TopicLag]] = []
-        for query in shown.queries:
+        async for query in time_slice.over(shown.queries):
             queries.append((label_set(scheme.query_labels(query)), query.event))
             of_query = [
                 (label_pairs(labels), topic)
@@ -112,11 +111,10 @@ class SchemeText:
             topics += of_query
             if is_at_risk(query.event):
                 at_risk += of_query
-            await time_slice.rest()
-        families: list[Blocks] = []
-        for family in scheme.query:
-            families.append((family, [family.block(queries)]))
-            await time_slice.rest()
+        families: list[Blocks] = [
+            (family, [family.block(queries)])
+            async for family in time_slice.over([*ages, *scheme.query])
+        ]
         labelled = [
             (label_set(labels), metadata)
             for alias, metadata in clusters.items()
@@ -129,7 +127,7 @@ class SchemeText:
             return families
         logs: list[tuple[str, TopicLag]] = []
         replicas: list[TopicPartitions] = []
-        for cluster, log in shown.logs:
+        async for cluster, log in time_slice.over(shown.logs):
             labels = scheme.log_labels(cluster, log.topic)
             if labels is None:
                 continue
@@ -140,7 +138,6 @@ class SchemeText:
                 numbers = sorted(described.replicas)
                 subjects = [described.replicas[number] for number in numbers]
                 replicas.append(TopicPartitions(pairs, numbers, subjects))
-            await time_slice.rest()
         families += await self._of_topics(logs, scheme.log_topic, self._log_lines, time_slice)
         return families + await self._replica_lines.blocks(replicas, time_slice)
 
@@ -152,11 +149,10 @@ class SchemeText:
         time_slice: TimeSlice,
     ) -> list[Blocks]:
         """The families of topics with their label pairs, and those of their partitions."""
-        families: list[Blocks] = []
         labelled = [(f"{{{pairs}}}", topic) for pairs, topic in topics]
-        for family in of_topic:
-            families.append((family, [family.block(labelled)]))
-            await time_slice.rest()
+        families: list[Blocks] = [
+            (family, [family.block(labelled)]) async for family in time_slice.over(of_topic)
+        ]
         partitions = (
             TopicPartitions(pairs, list(map(_partition_number, topic.partitions)), topic.partitions)
             for pairs, topic in topics

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from sparklag_kafka.protocol.metadata import PartitionReplicas
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.name_patterns import NamePatterns
+from sparklag_schemas.runtime.tasks import TimeSlice
 from sparklag_schemas.settings import MetricsSettings
 from sparklag_service.enrichment.cluster_offsets import ClusterMetadata
 from sparklag_service.metrics.families import Gauge, LabelledGauge
@@ -85,26 +86,31 @@ class Selection:
         self.topics = settings.granularity != "query"
         self.partitions = settings.granularity == "partition"
 
-    def all_queries(self, events: Iterable[LagEvent]) -> list[NamedQuery]:
+    async def all_queries(
+        self, events: Iterable[LagEvent], time_slice: TimeSlice
+    ) -> list[NamedQuery]:
         """Those of every instance. `events`: the newest of every query."""
-        return group_names(
+        selected = [
             event
-            for event in events
+            async for event in time_slice.over(events)
             if _is_current(event) and self._takes_names(event.query, event.query_id)
-        )
+        ]
+        return await _named(selected, time_slice)
 
     def native(self, queries: list[NamedQuery], owned: Collection[str]) -> Shown:
         """Under sparklag's own names. `owned`: ids of the queries that this instance measures."""
         return Shown(queries if self._shows_all else _owned(queries, owned))
 
-    def groups(self, queries: Iterable[NamedQuery], owned: Collection[str]) -> Shown:
+    async def groups(
+        self, queries: Iterable[NamedQuery], owned: Collection[str], time_slice: TimeSlice
+    ) -> Shown:
         """Under other tools' names, whose sums count each series: a query by the instance that
         measures it, a topic and a cluster by the one that measures their first reader. A query that
         has ended is no group any more."""
         groups = [query for query in queries if query.event.status not in _ENDED]
         logs: dict[tuple[str, str], list[tuple[LagEvent, TopicLag]]] = {}
         readers: dict[str, list[LagEvent]] = {}
-        for query in groups:
+        async for query in time_slice.over(groups):
             for topic in query.event.topics:
                 if topic.cluster is None:
                     # The logs of a cluster that is not configured are unknown.
@@ -116,7 +122,7 @@ class Selection:
             _owned(groups, owned),
             [
                 (cluster, newest_log(of_topic))
-                for (cluster, _), of_topic in logs.items()
+                async for (cluster, _), of_topic in time_slice.over(logs.items())
                 if _first_reader(event for event, _ in of_topic) in owned
             ],
             frozenset(alias for alias, events in readers.items() if _first_reader(events) in owned),
@@ -139,24 +145,30 @@ def _is_current(event: LagEvent) -> bool:
     return event.superseded_by is None and event.driver_end != "closed"
 
 
-def group_names(events: Iterable[LagEvent]) -> list[NamedQuery]:
+async def _named(events: Iterable[LagEvent], time_slice: TimeSlice) -> list[NamedQuery]:
     """Each query with its name, or its id where it has none or another query of its clusters, that
     has not ended, has it too: in a cluster, a consumer group's id is unique."""
     placed = [
-        (event, {event.cluster, *(topic.cluster for topic in event.topics)}) for event in events
+        (event, {event.cluster, *(topic.cluster for topic in event.topics)})
+        async for event in time_slice.over(events)
     ]
     bearers = Counter(
-        (cluster, event.query)
-        for event, clusters in placed
-        if event.status not in _ENDED
-        for cluster in clusters
+        [
+            (cluster, event.query)
+            async for event, clusters in time_slice.over(placed)
+            if event.status not in _ENDED
+            for cluster in clusters
+        ]
     )
 
     def group(event: LagEvent, clusters: set[str | None]) -> str:
         is_alone = all(bearers[cluster, event.query] <= 1 for cluster in clusters)
         return event.query if event.query and is_alone else event.query_id
 
-    return [NamedQuery(event, group(event, clusters)) for event, clusters in placed]
+    return [
+        NamedQuery(event, group(event, clusters))
+        async for event, clusters in time_slice.over(placed)
+    ]
 
 
 def is_at_risk(event: LagEvent) -> bool:
