@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -156,7 +157,7 @@ def _watch(
     services: list[ServiceProcess],
 ) -> None:
     """Watch them for a while."""
-    began, began_s = time.time(), time.monotonic()
+    began, began_s, ticks = time.time(), time.monotonic(), _machine_ticks()
     cpu_s, size = [service.cpu_s() for service in services], cluster.log_bytes(lag_topic)
     time.sleep(_WATCHED_S)
     took_s = time.monotonic() - began_s
@@ -166,6 +167,8 @@ def _watch(
     ]
     figures.add(f"{what}: CPU of all", sum(shares), "%")
     figures.add(f"{what}: CPU of one, at most", max(shares), "%")
+    busy, total = (after - before for after, before in zip(_machine_ticks(), ticks, strict=True))
+    figures.add(f"{what}: all cores, brokers and drivers too", 100 * busy / total, "%")
     figures.add(
         f"{what}: consumer-lag", (cluster.log_bytes(lag_topic) - size) / took_s / 1e3, "KB/s"
     )
@@ -174,6 +177,15 @@ def _watch(
     stalls = [service.longest_stall_ms(began, time.time()) for service in services]
     figures.stalls[what] = (max(stall for stall, _ in stalls), max(gc for _, gc in stalls))
     say(f"scale: {what}: stall, of it collections {figures.stalls[what]} ms")
+
+
+def _machine_ticks() -> tuple[int, int]:
+    """Of all cores since the machine began: busy ones, and all."""
+    user, nice, system, idle, waiting, *rest = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    busy = sum([user, nice, system, *rest])
+    return busy, busy + idle + waiting
 
 
 def _request(figures: _Figures, service: ServiceProcess, queries: int) -> None:
