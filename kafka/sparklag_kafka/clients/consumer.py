@@ -60,16 +60,6 @@ class ContractConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has 
         with reading_untrusted(self._max_batch_bytes, self._on_unreadable):
             await super().start()
 
-    async def assign_topic(self, topic: str) -> list[TopicPartition]:
-        """Assign every partition that a topic has now; none where it does not exist: the broker
-        must not create it."""
-        metadata = await self._client.fetch_all_metadata()
-        numbers = sorted(metadata.partitions_for_topic(topic) or ())
-        partitions = [TopicPartition(topic, number) for number in numbers]
-        if partitions:
-            self.assign(partitions)
-        return partitions
-
     async def leave_group(self, timeout_s: float, *first: Callable[[], Awaitable[None]]) -> None:
         """Take the steps in `first`, then stop: together in `timeout_s`, though each gets a short
         time at least. Failures are logged."""

@@ -74,7 +74,7 @@ class AcknowledgedProducer:
             raise MessageTooLarge(
                 f"{size} bytes are more than the {_MAX_MESSAGE_BYTES} of a message"
             )
-        outbox = self._outbox or await self._start()
+        outbox = self._outbox or await self._start(topic)
         try:
             partitions = await outbox.partitions_of(topic)
             choose = partitioner or partial(partition_of_key, key)
@@ -92,7 +92,7 @@ class AcknowledgedProducer:
         if self._outbox is not None:
             await self._replace(self._outbox, "the producer was closed")
 
-    async def _start(self) -> Outbox:
+    async def _start(self, topic: str) -> Outbox:
         async with self._starting:
             if self._outbox is None:
                 producer = AIOKafkaProducer(
@@ -103,6 +103,8 @@ class AcknowledgedProducer:
                     max_batch_size=_BATCH_BYTES,
                 )
                 self._trusted.guard(producer.client)
+                # Without one it begins with the metadata of every topic of the cluster.
+                producer.client.add_topic(topic)
                 try:
                     await producer.start()
                 except BaseException:

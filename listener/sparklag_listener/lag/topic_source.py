@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from aiokafka.structs import ConsumerRecord
+from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from sparklag_kafka.brokers.log_bounds import read_partitions
 from sparklag_kafka.clients.client_options import explain_error, quiet_client_logs
 from sparklag_kafka.clients.consumer import ContractConsumer
 from sparklag_kafka.clients.contract_records import ContractRecords
@@ -72,13 +73,16 @@ class TopicSource:
         )
         consumer = ContractConsumer(settings, records.refuse_batch)
         try:
-            await consumer.start()
-            partitions = await consumer.assign_topic(settings.lag_topic)
-            if not partitions:
+            topic = settings.lag_topic
+            numbers = (await read_partitions([topic], settings.access)).get(topic)
+            if not numbers:
                 raise LagUnavailable(
                     f"{self._shown} does not exist, or this user may not see it: a service writes"
                     " it (`sparklag serve`)"
                 )
+            await consumer.start()
+            partitions = [TopicPartition(topic, number) for number in numbers]
+            consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             filled = await RecentRecords(consumer, settings.heartbeat_s).seek(ends)
             async for batch in read_to(consumer, filled):
