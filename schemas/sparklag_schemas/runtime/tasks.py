@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
 _SLICE_S: Final = 0.005
+"""Of a turn of the loop."""
 _CANCEL_AGAIN_S: Final = 3.0
 """Longer than the clean-up of a cancelled task takes."""
 

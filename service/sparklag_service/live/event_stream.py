@@ -14,8 +14,6 @@ from sparklag_service.live import sse
 from sparklag_service.live.hub import LiveHub
 from sparklag_service.live.reader import Reader, Selection, Wire, opening_chunks
 
-"""Of a turn of the loop, for all readers that get the newest events first."""
-
 
 class EventStream(Response):
     """Server-Sent Events of one query, or of all, until the reader leaves or is cut off.
