@@ -45,7 +45,9 @@ class InstanceState:
     @property
     def limit_shares(self) -> dict[str, tuple[int, int]]:
         """How much of each limit is used: its setting, used, limit."""
-        return {**self._pipeline.tracked.limits.shares, **self.view.shares}
+        tracked, shown = self._pipeline.tracked.limits.shares, self.view.shares
+        # A query is tracked before its first event is in the view.
+        return {**tracked, **shown, "queries": max(tracked["queries"], shown["queries"])}
 
     def not_ready(self) -> dict[str, str]:
         """The parts that are not ready, and why. Empty when all are.
