@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from hatch_build import PageNotBuilt, npm
-
 from sparklag_service.rest.openapi import message_schemas
 
 WEB: Final = Path(__file__).parents[1] / "web"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import typer
-from scripts.markdown_tables import row
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from scripts.markdown_tables import row
 from sparklag_service.cli import app
 from sparklag_service.cli.usage import PASS_ON
 

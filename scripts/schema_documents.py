@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.message_examples import MessageType, example_headers, example_value, file_stem
-
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.codec import AVRO, JSON
 from sparklag_schemas.enumerations import SCHEMA_VERSION

@@ -18,10 +18,10 @@ from typing import Final, Literal
 from playwright.async_api import Browser
 from rich.console import Console
 from rich.text import Text
-from tests.terminal import Terminal
-from tests.web.chromium import running_chromium
 
 from sparklag_pipeline.broker.child_process import free_port
+from tests.terminal import Terminal
+from tests.web.chromium import running_chromium
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 _COLUMNS: Final = 110

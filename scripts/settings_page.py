@@ -6,13 +6,13 @@ import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
-from scripts.markdown_tables import code, row
 
-from sparklag_schemas import settings as settings_module
+from scripts.markdown_tables import code, row
 from sparklag_schemas.settings import ClusterSettings, Section, Settings
 
 Schema = Mapping[str, Any]
@@ -28,19 +28,24 @@ _BOUNDS: Final = {
 _FORMS: Final = {"type", "anyOf", "enum", "items", "additionalProperties", "default", "$ref"}
 _INTRODUCTION: Final = """\
 # Settings
-sparklag reads its settings from four places. A later place overrides an earlier one:
+sparklag reads its settings from five places. A later place overrides an earlier one:
 
 1. the file `sparklag.toml` in the working directory, or the file that `--config` or
    `SPARKLAG_CONFIG` names;
 2. environment variables;
 3. secret files: a file in `/run/secrets`, or in `SPARKLAG_SECRETS_DIR`, has the name of a variable,
    and its content is the value;
-4. options of the command line, or arguments of `observe`.
+4. in a driver, Spark's own configuration: `spark.sparklag.kafka.saslUsername`, in
+   `spark-defaults.conf`, with `--conf`, or in the session's builder;
+5. options of the command line, or arguments of `observe`.
 
 A key with dots is a table in TOML: `kafka.sasl_username` is `sasl_username` under `[kafka]`. In a
 variable two underscores stand for the dot. A list in a variable has commas between its items, or is
 a JSON array. Names in variables are read in lower case; an alias or a pattern with characters that
-a variable cannot have is set in the file. Durations (`_s`) are seconds. A wrong value is one line
+a variable cannot have is set in the file. In Spark's configuration names are written as Spark
+writes its own, `bootstrapServers` for `bootstrap_servers`; Spark's page shows the values of all
+whose names contain neither `password` nor `secret` nor `token`, so `signing_key` is better set
+elsewhere, and the service does not read it. Durations (`_s`) are seconds. A wrong value is one line
 that names the setting, the value and what is expected, and exit code 2."""
 
 
@@ -118,10 +123,11 @@ def _schemas() -> dict[str, Schema]:
 def _docstrings(section: type[Struct]) -> dict[str, str]:
     """The strings below the fields of a section and of those that it extends."""
     texts: dict[str, str] = {}
-    classes = {kind.__name__ for kind in section.__mro__}
-    for node in ast.parse(inspect.getsource(settings_module)).body:
-        if isinstance(node, ast.ClassDef) and node.name in classes:
-            for field, below in zip(node.body, node.body[1:], strict=False):
+    for kind in reversed(section.__mro__):
+        if issubclass(kind, Section):
+            (node,) = ast.parse(inspect.getsource(kind)).body
+            body = node.body if isinstance(node, ast.ClassDef) else []
+            for field, below in pairwise(body):
                 match field, below:
                     case (
                         ast.AnnAssign(target=ast.Name(id=name)),

@@ -56,5 +56,5 @@ from sparklag_schemas.settings import (
     StoreSettings as StoreSettings,
     Thresholds as Thresholds,
     TimeLagSettings as TimeLagSettings,
+    load_settings as load_settings,
 )
-from sparklag_schemas.settings_reading import load_settings as load_settings

@@ -7,8 +7,8 @@ import json
 from typing import Any, TypeVar
 
 from msgspec import inspect
-from scripts.message_examples import MessageType, example_value
 
+from scripts.message_examples import MessageType, example_value
 from sparklag_schemas.bounds import MAX_DURATION_S, MAX_EPOCH_MS
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from scripts.message_examples import MessageType
 
+from scripts.message_examples import MessageType
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.timestamps import epoch_ms

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripts.message_examples import MessageType, example_value
 
+from scripts.message_examples import MessageType, example_value
 from sparklag_schemas import LagEvent, Observation, encode
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.redaction import redacted

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from scripts.message_examples import MessageType, example_value
 
+from scripts.message_examples import MessageType, example_value
 from sparklag_kafka.errors import ResponseUnreadable
 from sparklag_kafka.protocol.list_offsets import read_offsets
 from sparklag_kafka.protocol.metadata import MetadataResponse
@@ -27,7 +27,7 @@ from sparklag_schemas.avro import codec as avro_codec
 from sparklag_schemas.avro.schema import parse_schema, schema_of
 from sparklag_schemas.codec import JsonDecoder
 from sparklag_schemas.errors import ContractError, MalformedMessage, SettingsError
-from sparklag_schemas.settings_reading import load_settings
+from sparklag_schemas.settings import load_settings
 from tests import samples
 from tests.fuzz.edits import as_json, changed, edited
 from tests.kafka.test_untrusted_batches import Reading, batch, checksum_of

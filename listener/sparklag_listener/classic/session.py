@@ -20,12 +20,13 @@ from sparklag_listener.errors import (
     UnsupportedSession,
     UnsupportedSpark,
 )
-from sparklag_listener.events.session import OnError, OnEvent
+from sparklag_listener.events.session import OnError, OnEvent, own_settings
 from sparklag_schemas import Origin
 
 _log = logging.getLogger("sparklag")
 _OLDEST_SPARK = (3, 3)
 _OLDEST_WITH_LISTENER = (3, 4)
+_BETWEEN = "\x1e"
 
 
 class ClassicSession:
@@ -54,6 +55,13 @@ class ClassicSession:
             return bool(spark._jsparkSession.equals(self._spark._jsparkSession))
         except (Py4JError, OSError, AttributeError):
             return False
+
+    def configuration(self) -> dict[str, str]:
+        """The settings in Spark's configuration of this session, without their prefix."""
+        # As one text: three requests to the JVM, where a Java map takes two for each property.
+        text = str(self._spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
+        properties = (entry.partition(" -> ") for entry in text.split(_BETWEEN))
+        return own_settings((name, value) for name, _, value in properties)
 
     def listen(self, on_event: OnEvent, on_error: OnError) -> None:
         if _version(self._spark) < _OLDEST_WITH_LISTENER:

@@ -30,6 +30,7 @@ class ConnectClient:
 
         self._spark = spark
         self._make_command: Any = proto.Command
+        self._make_operation: Any = proto.ConfigRequest.Operation
         # Others: the channel is closed, or the response has another form.
         others = (OSError, ValueError, AttributeError, TypeError, LookupError)
         self._failures: tuple[type[Exception], ...] = (RpcError, PySparkException, *others)
@@ -61,6 +62,13 @@ class ConnectClient:
         with self.errors_translated():
             results = self._client.execute_command(command)[1]
             return results[result] if result is not None else None
+
+    def properties(self, prefix: str) -> dict[str, str]:
+        """Spark's properties in this session whose names begin so. Raises as `send`."""
+        operation = self._make_operation()
+        operation.get_all.prefix = prefix
+        with self.errors_translated():
+            return {prefix + name: value for name, value in self._client.config(operation).pairs}
 
     @contextmanager
     def errors_translated(self) -> Iterator[None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparklag_listener.events.kafka_source import QueryDescription
 from sparklag_listener.events.query_events import Progressed, QueryEvent, Terminated
 from sparklag_schemas import Activity, Origin, RunningBatch, SparklagError
+from sparklag_schemas.settings.reading import SPARK_PREFIX
 
 OnEvent = Callable[[QueryEvent], None]
 """Must not block."""
@@ -120,6 +121,15 @@ class ObservedSession(Protocol):
 
     def stop_listening(self, timeout_s: float) -> None:
         """Unregister, if registered. Blocks until Spark answers. Raises nothing."""
+
+
+def own_settings(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Those of Spark's properties that are sparklag's, without their prefix."""
+    return {
+        name.removeprefix(SPARK_PREFIX): value
+        for name, value in properties
+        if name.startswith(SPARK_PREFIX)
+    }
 
 
 def activity_of(

@@ -1,0 +1,119 @@
+"""How lag is judged, shown and bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from sparklag_schemas.redaction import redact, shown_url
+from sparklag_schemas.settings.section import Seconds, Section, check_patterns
+
+
+class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a query needs attention."""
+
+    allowed_lag: Annotated[int, Meta(ge=0)] = 0
+    """A partition that lags by no more is neither stalled nor behind."""
+    max_lag: Annotated[int, Meta(ge=0)] | None = None
+    """WARN where a query lags by more. None: only where its lag grows."""
+    max_time_lag_s: Seconds | None = None
+    """WARN where the oldest unprocessed record is older."""
+    stall_factor: Annotated[float, Meta(ge=1)] = 3.0
+    """STALL after so many times the usual duration of a batch, or the usual time between two."""
+    stall_after_s: Seconds = 300.0
+    """And not earlier than after so long."""
+    window: Annotated[int, Meta(ge=2, le=100)] = 10
+    """Batches (of a group: commits) that the rules look at."""
+    min_headroom_s: Annotated[float, Meta(ge=0)] = 3600.0
+    """WARN where retention deletes unread records within that time."""
+
+
+class TimeLagSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the age of the first unprocessed record is measured."""
+
+    sample: bool = True
+    """Read its timestamp from the log, where the topic may be read; else it is computed from when
+    the log grew."""
+    sample_interval_s: Seconds = 10.0
+    """How often at most for each query."""
+
+
+class MetricsSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `/metrics` shows. Patterns are regular expressions of the whole name or id."""
+
+    granularity: Literal["partition", "topic", "query"] = "partition"
+    """The finest level of the series."""
+    queries: Literal["all", "owned"] = "all"
+    """Queries of every instance, or only those that this one measures."""
+    include: list[str] = []
+    """Queries to show. Empty: all."""
+    exclude: list[str] = []
+    """Queries that are not shown."""
+    include_topics: list[str] = []
+    """Topics to show. Empty: all. A topic that is not shown still counts in its query's sums."""
+    exclude_topics: list[str] = []
+    """Topics that are not shown."""
+    compat: list[Literal["kafka-lag-exporter", "kafka_exporter"]] = []
+    """Tools whose names and labels are shown too."""
+
+    def __post_init__(self) -> None:
+        check_patterns((*self.include, *self.exclude), "queries")
+        check_patterns((*self.include_topics, *self.exclude_topics), "topics")
+
+
+class HistorySettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Past lag, kept in memory for `GET /lag/{query}/history`."""
+
+    memory_mb: Annotated[int, Meta(ge=1)] = 64
+    """Memory for all queries together. Older samples are merged, then dropped."""
+    keep_s: Seconds = 86_400.0
+    """How far back the history goes."""
+
+
+class LimitSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much foreign input is accepted; the rest is refused, counted and logged."""
+
+    queries: Annotated[int, Meta(ge=1)] = 5_000
+    """Queries that one instance measures, and queries in its view."""
+    watched_partitions: Annotated[int, Meta(ge=1)] = 50_000
+    """Partitions of all queries that one instance measures."""
+    view_mb: Annotated[int, Meta(ge=1)] = 64
+    """Size of the newest lag events of all queries, as JSON."""
+    partitions: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
+    """Partitions of one query, and one more than the highest partition number."""
+    batch_mb: Annotated[int, Meta(ge=1, le=1024)] = 16
+    """Decompressed size of messages that were compressed together."""
+    connections: Annotated[int, Meta(ge=10)] = 4_000
+    """HTTP connections, live streams among them."""
+    connections_per_address: Annotated[int, Meta(ge=1)] = 2_500
+    """HTTP connections from one address. Behind a proxy all come from one."""
+    request_s: Seconds = 10.0
+    """How long a request may take to arrive."""
+    clock_ahead_s: Seconds = 300.0
+    """How much later than its record was written a time in a message may be."""
+
+
+class LiveSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`GET /stream` and `GET /lag/{query}/stream`."""
+
+    max_readers: Annotated[int, Meta(ge=0)] = 2_000
+    """Streams open at the same time."""
+    resume_mb: Annotated[int, Meta(ge=1)] = 8
+    """Events kept for readers that come back."""
+
+
+class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics pushed to an OpenTelemetry collector; needs `sparklag[otel]`."""
+
+    endpoint: str | None = None
+    """Address of OTLP over HTTP: `http://collector:4318/v1/metrics`. None: nothing is pushed."""
+    interval_s: Seconds = 30.0
+    """How often metrics are pushed."""
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise ValueError(
+                f"otlp.endpoint = {redact(shown_url(self.endpoint))!r}: takes the address of OTLP"
+                " over HTTP, like http://collector:4318/v1/metrics"
+            )

@@ -1,0 +1,188 @@
+"""The settings, from `sparklag.toml`, the environment, secret files, Spark's configuration and the
+caller: one object.
+
+In rising order: `sparklag.toml`, the environment (`SPARKLAG_HTTP_PORT`, nested with two
+underscores: `SPARKLAG_KAFKA__SASL_USERNAME`, `SPARKLAG_CLUSTERS__EAST__BOOTSTRAP_SERVERS` for the
+cluster with alias `east`), files of a secrets folder (named like the variable,
+the content is the value), Spark's configuration (`spark.sparklag.kafka.saslUsername`), and what the
+caller passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.printable import printable
+from sparklag_schemas.settings.conversion import convert_settings, sections_in
+from sparklag_schemas.settings.settings import Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SPARK_PREFIX: Final = "spark.sparklag."
+"""Of a setting in Spark's configuration."""
+_PREFIX: Final = "SPARKLAG_"
+_NOT_SETTINGS: Final = {
+    "SPARKLAG_AUTO",
+    "SPARKLAG_CONFIG",
+    "SPARKLAG_SECRETS_DIR",
+    "SPARKLAG_URL",
+}
+"""Variables that are read elsewhere, and are not settings."""
+
+# Kubernetes puts the address of each Service into the environment of every container: for a Service
+# `sparklag` these are SPARKLAG_SERVICE_HOST, SPARKLAG_PORT, SPARKLAG_PORT_8085_TCP_ADDR and so on.
+_SERVICE_LINK: Final = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)=|_PORT=\w+://"
+)
+
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
+
+
+def load_settings(
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    spark_configuration: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings from all these sources; None values of `overrides` are ignored.
+
+    `config`: the TOML file; without it SPARKLAG_CONFIG, else `sparklag.toml` here if it is there.
+    `spark_configuration`: properties of Spark by their names without `SPARK_PREFIX`.
+    Raises SettingsError with one line naming the setting, what it got and what it takes.
+    """
+    environ = os.environ if environ is None else environ
+    merged: dict[str, Any] = {}
+    path = config or (Path(environ["SPARKLAG_CONFIG"]) if "SPARKLAG_CONFIG" in environ else None)
+    if path is not None or Path("sparklag.toml").is_file():
+        merged = _read_toml(path or Path("sparklag.toml"))
+    _merge(merged, _from_variables(environ, "environment"))
+    _merge(merged, _from_variables(_secret_files(environ), "secret file"))
+    _merge(merged, _from_spark(spark_configuration or {}))
+    passed = {name: value for name, value in (overrides or {}).items() if value is not None}
+    _refuse_unknown(passed, Settings, "arguments")
+    _merge(merged, passed)
+    return convert_settings(merged)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"no settings file at {path}") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    # ValueError: neither TOML nor UTF-8, or a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    _refuse_unknown(values, Settings, str(path))
+    return values
+
+
+def _from_variables(variables: Mapping[str, str], origin: str) -> dict[str, Any]:
+    steps = {
+        variable: variable[len(_PREFIX) :].lower().split("__")
+        for variable, value in variables.items()
+        if variable.startswith(_PREFIX)
+        and variable not in _NOT_SETTINGS
+        and not _SERVICE_LINK.search(f"{variable}={value}")
+    }
+    values = _nested(((steps[name], variables[name]) for name in steps), origin, _variable)
+    _refuse_unknown(values, Settings, origin, _variable)
+    return values
+
+
+def _from_spark(configuration: Mapping[str, str]) -> dict[str, Any]:
+    origin = "Spark's configuration"
+    properties = ((_spark_steps(name), value) for name, value in configuration.items())
+    values = _nested(properties, origin, _spark_property)
+    _refuse_unknown(values, Settings, origin, _spark_property)
+    return values
+
+
+def _spark_steps(name: str) -> list[str]:
+    """`kafka.saslUsername` as the names of settings. An alias of the user's stays as it is."""
+    kind: Any = Settings
+    steps = []
+    for step in name.split("."):
+        if get_origin(kind) is dict:
+            steps.append(step)
+            kind = get_args(kind)[1]
+        else:
+            steps.append(_CAPITAL.sub(r"_\1", step).lower())
+            kind = get_type_hints(kind).get(steps[-1]) if isinstance(kind, type) else None
+    return steps
+
+
+def _nested(
+    values: Iterable[tuple[list[str], str]], origin: str, spelled: Callable[[str], str]
+) -> dict[str, Any]:
+    """Values by their steps. Raises SettingsError where one setting is a section of another."""
+    nested: dict[str, Any] = {}
+    for steps, value in values:
+        *parents, leaf = steps
+        section = nested
+        for depth, parent in enumerate(parents, start=1):
+            section = section.setdefault(parent, {})
+            if not isinstance(section, dict):
+                both = spelled(".".join(steps)), spelled(".".join(parents[:depth]))
+                raise SettingsError(printable(f"{origin}: {both[0]} and {both[1]} clash", 500))
+        section[leaf] = value
+    return nested
+
+
+def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    folder = Path(environ.get("SPARKLAG_SECRETS_DIR", "/run/secrets"))
+    if not folder.is_dir():
+        return {}
+    return {
+        file.name.upper(): file.read_text(encoding="utf-8").strip()
+        for file in folder.iterdir()
+        if file.name.upper().startswith(_PREFIX) and file.is_file()
+    }
+
+
+def _refuse_unknown(
+    values: Mapping[str, Any],
+    into: type[Struct],
+    origin: str,
+    spelled: Callable[[str], str] = str,
+    path: str = "",
+) -> None:
+    """`spelled` writes the dotted name of a setting as that origin does."""
+    for name, value in values.items():
+        if name not in into.__struct_fields__:
+            near = difflib.get_close_matches(name, into.__struct_fields__, n=1)
+            hint = f", did you mean {spelled(path + near[0])}?" if near else ""
+            unknown = printable(spelled(path + name), 200)
+            raise SettingsError(f"{origin}: unknown setting {unknown}{hint}")
+        for below, inside, section in sections_in(into, name, value):
+            _refuse_unknown(inside, section, origin, spelled, f"{path}{below}.")
+
+
+def _variable(dotted: str) -> str:
+    return _PREFIX + dotted.replace(".", "__").upper()
+
+
+def _spark_property(dotted: str) -> str:
+    return SPARK_PREFIX + re.sub(r"_(\w)", lambda match: match[1].upper(), dotted)
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,54 @@
+"""What every section of the settings is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from sparklag_schemas.redaction import HIDDEN, redact_location, shown_url
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+def check_patterns(patterns: Iterable[str], of_what: str) -> None:
+    """Raises ValueError for the first that is no regular expression."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(
+                f"{pattern!r:.200} is not a regular expression of {of_what}: {error}"
+            ) from None
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings under one name."""
+
+    def __repr__(self) -> str:
+        """The values that are set, without secrets."""
+        shown = ", ".join(
+            f"{name}={shown_setting(name, value)!r}"
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def shown_setting(name: str, value: Any) -> Any:
+    """The value of a setting without secrets. `name` is the last part of the setting's name."""
+    if not value:
+        return value
+    if name.endswith(("password", "signing_key", "signing_keys")):
+        return HIDDEN
+    if name == "storage":
+        # fsspec's options: most of them are secrets.
+        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
+    if name in ("url", "endpoint", "bootstrap_servers", "service_url") and isinstance(value, str):
+        return shown_url(value)
+    if name in ("locations", "follow", "checkpoints") and isinstance(value, list):
+        return [redact_location(v) if isinstance(v, str) else HIDDEN for v in value]
+    return value

@@ -1,0 +1,252 @@
+"""All settings, as one frozen object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, Literal, TypeVar
+
+from msgspec import Meta
+
+from sparklag_schemas.errors import SettingsError
+from sparklag_schemas.redaction import shown_url
+from sparklag_schemas.settings.connections import ClusterAccess, KafkaSettings, RegistrySettings
+from sparklag_schemas.settings.measuring import (
+    HistorySettings,
+    LimitSettings,
+    LiveSettings,
+    MetricsSettings,
+    OtlpSettings,
+    Thresholds,
+    TimeLagSettings,
+)
+from sparklag_schemas.settings.positions import (
+    CheckpointSettings,
+    ClusterSettings,
+    GroupSettings,
+    MirrorSettings,
+    StoreSettings,
+)
+from sparklag_schemas.settings.section import Port, Seconds, Section, check_patterns
+
+_Value = TypeVar("_Value")
+
+
+def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) -> _Value | None:
+    """The value of the first pattern that one of `names` matches as a whole."""
+    for pattern, value in by_pattern.items():
+        if any(name is not None and re.fullmatch(pattern, name) for name in names):
+            return value
+    return None
+
+
+_SERVICE_URL: Final = re.compile(
+    r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:/[!\"$->A-~]*)?", re.ASCII
+)
+"""No user, and no `?` or `#`."""
+
+
+def _check_service_url(url: str) -> None:
+    """Raises ValueError, without what may be a password."""
+    match = _SERVICE_URL.fullmatch(url)
+    if match is None or int(match[1] or 1) not in range(1, 65_536):
+        raise ValueError(
+            f"service_url = {shown_url(url)!r}: takes http(s)://host:port, with a path where a"
+            " proxy has one, and no more"
+        )
+
+
+class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings. Durations are seconds."""
+
+    bootstrap_servers: str | None = None
+    """Brokers that carry sparklag's topics. In a driver, None takes those the query reads from."""
+    kafka: KafkaSettings = KafkaSettings()
+    addresses: str = ""
+    """Other names of those brokers, host:port with commas: as drivers see them, behind a proxy."""
+    cluster: str = "default"
+    """Alias of that Kafka cluster in every message."""
+    clusters: dict[str, ClusterSettings] = {}
+    """By alias: clusters that queries read from besides that one, each with its own security."""
+
+    offsets_topic: str = "processed-offsets"
+    """Topic of the observations that drivers publish."""
+    lag_topic: str = "consumer-lag"
+    """Topic of the lag events."""
+    format: Literal["json", "avro"] = "json"
+    """Format of the messages that are written. Both are read."""
+    registry: RegistrySettings = RegistrySettings()
+
+    own_partitions: list[str] = []
+    """Names or ids of queries that have a partition of `lag_topic` to themselves: its last ones."""
+    partition_records: bool = False
+    """Publish each partition's lag by itself too, flat, to `partition_topic`."""
+    partition_topic: str = "consumer-lag-partitions"
+    """Topic of the partition records."""
+    partition_heartbeat_s: Seconds = 60.0
+    """A partition record is published at least this often, changed or not."""
+
+    publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
+    """What leaves the driver of an exception that ended a query: its first line without what may be
+    a secret, its type, or nothing."""
+    publish_locations: bool = True
+    """Publish the locations of checkpoints, without user and query of a URL."""
+
+    signing_key: str | None = None
+    """Shared by drivers and service: every message is signed with it, and others are refused. None:
+    every message is accepted from anyone who may write to the topics."""
+    accepted_signing_keys: list[str] = []
+    """Also accepted, while `signing_key` is changed."""
+    limits: LimitSettings = LimitSettings()
+
+    create_topics: bool = True
+    """Create missing topics where the rights allow it."""
+    topic_partitions: Annotated[int, Meta(ge=1)] = 12
+    """Partitions of a topic that is created: at most so many instances have work."""
+    topic_replication_factor: Annotated[int, Meta(ge=1)] | None = None
+    """Replicas of a topic that is created. None: 3, or as many as there are brokers."""
+
+    group_id: str = "sparklag"
+    """Consumer group of the instances that share the work."""
+    queue_size: Annotated[int, Meta(ge=1)] = 10_000
+    """Observations held, in a driver or the service, before older ones of a query are dropped."""
+
+    refresh_interval_s: Seconds = 1.0
+    """How often lag is measured again without any event."""
+    refresh_intervals: dict[str, Seconds] = {}
+    """By regular expression of a query's whole name or id (a group's id), the first that fits: how
+    often its lag is measured while it does not change; from `refresh_interval_s` to `heartbeat_s`.
+    """
+    publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
+    """A query's refreshed lag is published at most this often, to the nearest refresh."""
+    heartbeat_s: Seconds = 10.0
+    """Every query is published at least this often, changed or not; a driver reports as often that
+    its query runs."""
+    earliest_interval_s: Seconds = 10.0
+    """How often the log start offsets are read."""
+    metadata_interval_s: Seconds = 10.0
+    """How often partitions and leaders are read."""
+    measure_timeout_s: Seconds = 5.0
+    """Deadline of a response, and how long a query waits for a broker that was quick before."""
+    latest_max_age_s: Seconds = 60.0
+    """How long a latest offset that cannot be read again still counts; then it is unknown."""
+    keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
+    """How long a query that was terminated is still measured and shown."""
+    shutdown_timeout_s: Seconds = 10.0
+    """Time to publish, commit and leave the group after SIGTERM."""
+
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    groups: GroupSettings = GroupSettings()
+    """Of the home cluster."""
+
+    store: StoreSettings = StoreSettings()
+    mirror: MirrorSettings = MirrorSettings()
+
+    time_lag: TimeLagSettings = TimeLagSettings()
+    thresholds: dict[str, Thresholds] = {}
+    """By regular expression of a query's whole name or id (a group's id); the first that fits."""
+    metrics: MetricsSettings = MetricsSettings()
+    otlp: OtlpSettings = OtlpSettings()
+    history: HistorySettings = HistorySettings()
+    live: LiveSettings = LiveSettings()
+
+    service_url: str | None = None
+    """In a driver: the service that its handle requests lag from, `http(s)://host:port`, with the
+    path under which a proxy serves it. None: lag is read from `lag_topic`."""
+    http_host: str = "127.0.0.1"
+    """Address that the service listens on."""
+    http_port: Port = 8085
+    """Port that the service listens on. 0: any free port."""
+    http_hosts: list[str] = []
+    """Names with a dot under which it is reached, `*` for any part. Requests with another Host are
+    refused, since a foreign page could send them. Addresses and local names need no entry."""
+    http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
+    """From where `DELETE /lag/{query}` is taken."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe messages that are logged. Libraries log nothing below INFO."""
+
+    def __post_init__(self) -> None:
+        if self.cluster in self.clusters:
+            raise ValueError(
+                f"clusters.{self.cluster} has the alias of the cluster that carries sparklag's"
+                f" topics (cluster = {self.cluster!r}): one of them needs another"
+            )
+        if "" in self.clusters:
+            raise ValueError("clusters: an alias is empty")
+        check_patterns(self.thresholds, "queries (thresholds)")
+        check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
+        for pattern, interval_s in self.refresh_intervals.items():
+            if not self.refresh_interval_s <= interval_s <= self.heartbeat_s:
+                raise ValueError(
+                    f"refresh_intervals.{pattern!r:.200} = {interval_s:g}: takes"
+                    f" refresh_interval_s ({self.refresh_interval_s:g}) to heartbeat_s"
+                    f" ({self.heartbeat_s:g}), at which every query is measured and published"
+                )
+        if self.format == "avro" and self.registry.url is None:
+            raise ValueError("format = 'avro' needs registry.url, of a schema registry")
+        if self.service_url is not None:
+            _check_service_url(self.service_url)
+        if len(set(self.own_partitions)) < len(self.own_partitions):
+            raise ValueError("own_partitions names a query twice")
+
+    def thresholds_of(self, *names: str | None) -> Thresholds:
+        """The thresholds of a query with these names: its name and its id."""
+        return _first_match(self.thresholds, names) or _USUAL
+
+    def refresh_interval_of(self, *names: str | None) -> float:
+        """How often a query with these names is measured while its lag does not change."""
+        return _first_match(self.refresh_intervals, names) or self.refresh_interval_s
+
+    @property
+    def checkpoint_patterns(self) -> list[tuple[str, str]]:
+        """Locations or patterns to watch, each with the alias of its queries' cluster."""
+        return [
+            *((pattern, self.cluster) for pattern in self.checkpoints.locations),
+            *((p, alias) for alias, cluster in self.clusters.items() for p in cluster.checkpoints),
+        ]
+
+    @property
+    def silent_after_s(self) -> float:
+        """A query without a message for so long is dead, or nobody measures it."""
+        return _SILENT_HEARTBEATS * self.heartbeat_s
+
+    def resolved(self, bootstrap_servers: str | None = None) -> ResolvedSettings:
+        """These settings with the home cluster's brokers: `bootstrap_servers`, else their own.
+
+        Raises SettingsError where neither is set.
+        """
+        bootstrap_servers = bootstrap_servers or self.bootstrap_servers
+        if not bootstrap_servers:
+            raise SettingsError(
+                "setting bootstrap_servers is not set: where Kafka is, as host:port"
+                " (--bootstrap-servers, SPARKLAG_BOOTSTRAP_SERVERS or sparklag.toml)"
+            )
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return ResolvedSettings(**{**values, "bootstrap_servers": bootstrap_servers})
+
+
+class ResolvedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings with the address of Kafka, for all that connects to it."""
+
+    bootstrap_servers: str
+
+    @property
+    def access(self) -> ClusterAccess:
+        """How the cluster that carries sparklag's topics is reached."""
+        return ClusterAccess(self.bootstrap_servers, self.kafka)
+
+    @property
+    def every_cluster(self) -> dict[str, ClusterSettings]:
+        """By alias; the cluster that carries sparklag's topics is the first."""
+        home = ClusterSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            kafka=self.kafka,
+            addresses=self.addresses,
+            checkpoints=self.checkpoints.locations,
+            groups=self.groups,
+        )
+        return {self.cluster: home, **self.clusters}
+
+
+_SILENT_HEARTBEATS = 3
+_USUAL = Thresholds()
