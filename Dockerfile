@@ -18,6 +18,7 @@ COPY offsets offsets
 COPY listener listener
 COPY service service
 COPY pipeline pipeline
+COPY sparklag sparklag
 COPY web web
 RUN --mount=type=cache,target=/var/cache/uv \
     /opt/tools/bin/uv build --wheel --out-dir /wheel \

@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tests.s3_server import S3Server
-
 from benchmarks.comparison import Row, print_table, say
 from sparklag_schemas import CheckpointSettings, Settings
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
 from sparklag_service.intakes import Delivery, SourceContext, delivery_queue
 from sparklag_service.intakes.checkpoints import CheckpointIntake
+from tests.s3_server import S3Server
 
 _CHECKPOINTS: Final = 500
 _INTERVAL_S: Final = 5.0

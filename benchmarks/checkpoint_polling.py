@@ -16,10 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tests.s3_server import RequestCounter, S3Server
-
 from benchmarks.comparison import Row, ms, print_table, say, times
 from sparklag_offsets.checkpoints import CheckpointReader, CheckpointStore
+from tests.s3_server import RequestCounter, S3Server
 
 INTERVAL_S: Final = 5.0
 SHARE_REACH: Final = 0.05

@@ -17,8 +17,6 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
-from tests.listener.fakes import session_without_jvm
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, in_turn, print_table, say
 from benchmarks.service_process import service_process, wait_for
@@ -34,6 +32,8 @@ from sparklag_schemas.headers import lag_event_headers
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.server import EmbeddedService
+from tests.listener.fakes import session_without_jvm
+from tests.local_kafka import LocalKafka
 
 REACH_EMBEDDED: Final = 2.0
 REACH_STANDALONE: Final = 3.0

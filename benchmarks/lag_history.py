@@ -26,7 +26,6 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, explode, from_json
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, in_turn, print_table, say, times
 from sparklag_pipeline.demo.topics import create_topics
@@ -39,6 +38,7 @@ from sparklag_pipeline.history.tables import Tables, open_tables
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.topics import lag_topic
+from tests.local_kafka import LocalKafka
 
 EVENTS: Final = int(os.environ.get("SPARKLAG_BENCH_EVENTS", "200000"))
 PARTITIONS_EACH: Final = 50

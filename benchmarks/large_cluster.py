@@ -18,12 +18,12 @@ from typing import Final
 from unittest.mock import patch
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from tests.local_kafka import LocalKafka
 
 from sparklag_kafka.brokers.log_bounds import read_bounds
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ClusterAccess
 from sparklag_schemas.runtime.chunks import by_count
+from tests.local_kafka import LocalKafka
 
 PARTITIONS_PER_BROKER: Final = 17_000
 """An open file and two memory maps each: of files, most systems allow some 20,000."""

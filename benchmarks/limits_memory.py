@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import msgspec
 from aiokafka import AIOKafkaProducer
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
@@ -25,6 +24,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import Observation, Settings, SourcePosition, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec, key_of, own_topics
+from tests.local_kafka import LocalKafka
 
 _MANIFEST: Final = Path(__file__).parents[1] / "deploy" / "kubernetes" / "sparklag.yaml"
 _TOPIC: Final = "orders"

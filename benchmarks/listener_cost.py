@@ -22,7 +22,6 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
-from tests.local_kafka import LocalKafka
 
 from benchmarks.callback_clock import CallbackClock
 from benchmarks.comparison import Row, cheaper, in_turn, print_table, say
@@ -32,6 +31,7 @@ from sparklag_listener.classic.session import wrapped
 from sparklag_listener.events.query_events import QueryEvent
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas.topics import TopicSpec
+from tests.local_kafka import LocalKafka
 
 REACH: Final = {1: 50.0, 100: 50.0, 2_000: 20.0}
 """Partitions, and how many times cheaper."""

@@ -22,7 +22,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import ServiceProcess, service_process, wait_for
@@ -30,6 +29,7 @@ from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
+from tests.local_kafka import LocalKafka
 
 READERS: Final = 1_000
 P99_BUDGET_MS: Final = 250.0

@@ -20,9 +20,6 @@ from typing import Any, Final
 import msgspec
 from aiokafka import AIOKafkaProducer
 from playwright.async_api import Browser, CDPSession, Page
-from tests.local_kafka import LocalKafka
-from tests.waiting import eventually
-from tests.web.chromium import running_chromium
 
 from benchmarks.comparison import Row, ms, print_table, say
 from benchmarks.live_stream import is_ready, lag_event
@@ -30,6 +27,9 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import LagEvent, PartitionLag, encode
 from sparklag_schemas.topics import key_of
+from tests.local_kafka import LocalKafka
+from tests.waiting import eventually
+from tests.web.chromium import running_chromium
 
 USABLE_BUDGET_MS: Final = 1_000.0
 VISIBLE_BUDGET_MS: Final = 300.0

@@ -20,11 +20,9 @@ from typing import Any, Final
 import fastavro
 import msgspec
 from aiokafka import AIOKafkaProducer
-from scripts.message_examples import example
-from tests.local_kafka import LocalKafka
-from tests.schema_registry import SchemaRegistryServer
 
 from benchmarks.comparison import Row, Sampler, at_most, in_turn, print_table, say, times
+from scripts.message_examples import example
 from sparklag_kafka.clients.client_options import client_options
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, RegistrySettings, Settings
@@ -37,6 +35,8 @@ from sparklag_service.counters import Counters
 from sparklag_service.intakes import delivery_queue
 from sparklag_service.publishing.stage import Publishing
 from sparklag_service.tracking.tracked_queries import TrackedQueries
+from tests.local_kafka import LocalKafka
+from tests.schema_registry import SchemaRegistryServer
 
 ENCODING_REACH: Final = 1.3
 AVRO_REACH: Final = 5_000

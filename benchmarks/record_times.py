@@ -19,7 +19,6 @@ from unittest.mock import patch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, at_most, ms, print_table, say, times
 from benchmarks.loop_stall import longest_stall
@@ -37,6 +36,7 @@ from sparklag_service.enrichment.record_times.earlier_ends import look_up
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import ByteBudget, Postponed
 from sparklag_service.enrichment.record_times.sampler import RecordTimeCounts, Sampler
+from tests.local_kafka import LocalKafka
 
 REACH: Final = 0.5
 """Times what the consumer takes."""

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.service_process import service_process
@@ -25,6 +24,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, PartitionLag, Settings, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of, own_topics
+from tests.local_kafka import LocalKafka
 
 REACH_S: Final = 4.0
 _QUERIES: Final = 1_000

@@ -28,7 +28,6 @@ from aiokafka import AIOKafkaProducer
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from tests.local_kafka import LocalKafka
 
 from benchmarks.busy_processes import busy_processes
 from benchmarks.comparison import Row, ms, print_table, say, within
@@ -54,6 +53,7 @@ from sparklag_service.metrics.exposition import Exposition
 from sparklag_service.metrics.native import NATIVE
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
+from tests.local_kafka import LocalKafka
 
 TIME_BUDGET_MS: Final = 25.0
 CPU_BUDGET_MS: Final = 15.0

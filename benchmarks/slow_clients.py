@@ -22,7 +22,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiokafka import AIOKafkaProducer
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say, times
 from benchmarks.live_stream import is_ready, lag_event
@@ -30,6 +29,7 @@ from benchmarks.service_process import ServiceProcess, service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of
+from tests.local_kafka import LocalKafka
 
 SLOW: Final = 500
 IDLE: Final = 2_000

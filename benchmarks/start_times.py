@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, in_turn, print_table, say, within
 from benchmarks.listener_cost import StockListener
@@ -22,6 +21,7 @@ from benchmarks.quiet_spark import quiet_spark
 from benchmarks.service_process import service_process, wait_for
 from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_listener import observe
+from tests.local_kafka import LocalKafka
 
 _ROUNDS = 9
 _HELP = "from sparklag_service.cli import run; import sys; sys.argv[1:] = ['--help']; run()"

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
-from tests.databases.mariadb import MariaDBServer
-from tests.databases.postgresql import PostgreSQLServer
 
 from benchmarks import kept_batches
 from sparklag_offsets.store.stores import open_store
+from tests.databases.mariadb import MariaDBServer
+from tests.databases.postgresql import PostgreSQLServer
 
 
 class Database(Protocol):

@@ -21,7 +21,6 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 from pyspark.sql import SparkSession
-from tests.local_kafka import LocalKafka
 
 from benchmarks.comparison import Row, print_table, say
 from benchmarks.quiet_spark import quiet_spark
@@ -31,6 +30,7 @@ from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, TimeLagMethod, decode_lag_event
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import TopicSpec
+from tests.local_kafka import LocalKafka
 
 TOPIC: Final = "orders"
 REFRESH_S: Final = 1.0

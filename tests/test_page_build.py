@@ -7,8 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-import hatch_build
 import pytest
+
+import hatch_build
 from hatch_build import BUILT, SOURCE, PageBuildHook, PageNotBuilt, npm
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparklag_listener.background_loop import BackgroundLoop
 from sparklag_listener.driver_pipeline import NO_BROKERS, DriverPipeline, Record, Sink
-from sparklag_listener.errors import HandleClosed, LagUnavailable, ListenerError, NoListener
+from sparklag_listener.errors import HandleClosed, LagUnavailable, NoListener
 from sparklag_listener.events.session import ObservedSession
 from sparklag_listener.lag.lags import Lags
+from sparklag_listener.lag.source import LAG_TIMEOUT_S, require_name
 from sparklag_listener.process_exit import CLOSE_TIMEOUT_S, process_exit, unhandled_error
 from sparklag_listener.stats import Stats
 from sparklag_schemas import DriverEnd, LagEvent, Origin, Settings
@@ -33,7 +34,6 @@ _log = logging.getLogger("sparklag")
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 0.1
 _MIN_CLOSE_S = 0.5
-_LAG_TIMEOUT_S = 10.0
 
 
 class ObserverHandle:
@@ -105,7 +105,7 @@ class ObserverHandle:
         """Counts since `observe`."""
         return self._pipeline.stats()
 
-    def lag(self, query: str, *, timeout_s: float = _LAG_TIMEOUT_S) -> LagEvent:
+    def lag(self, query: str, *, timeout_s: float = LAG_TIMEOUT_S) -> LagEvent:
         """The newest lag of a query, by its name, its id or the first characters of the id.
 
         A name means its one live query, else its newest. It may also be a query of another driver.
@@ -113,11 +113,10 @@ class ObserverHandle:
         `consumer-lag`, which a service writes. Blocks, for at most `timeout_s`.
         Raises QueryNotFound, AmbiguousQueryName, LagUnavailable, HandleClosed.
         """
-        if not _is_name(query):
-            raise ListenerError("lag() takes the name or id of a query, as text")
+        require_name(query)
         return self._source().find(query, timeout_s)
 
-    def lags(self, *, timeout_s: float = _LAG_TIMEOUT_S) -> Lags:
+    def lags(self, *, timeout_s: float = LAG_TIMEOUT_S) -> Lags:
         """The newest lag of each query that this handle observes, or has observed until it ended
         (the last 200), sorted by name. Queries without a lag yet are left out.
 
@@ -283,14 +282,6 @@ class ObserverHandle:
             _share(deadline_s, 0.9), asyncio.gather(self._running, return_exceptions=True)
         )
         self._pipeline.drop_remaining()
-
-
-def _is_name(query: object) -> bool:
-    """Whether it may be the name or id of a query. Half of a surrogate pair is not encoded."""
-    try:
-        return isinstance(query, str) and bool(query.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _share(deadline_s: float, share: float) -> float:

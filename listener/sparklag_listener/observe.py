@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
@@ -39,10 +41,29 @@ Method = Literal["listener", "connect", "poll"]
 _log = logging.getLogger("sparklag")
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """Those of `observe`, but the session."""
+
+    bootstrap_servers: str | None = None
+    embedded: bool = False
+    store: str | None = None
+    publish: bool = True
+    method: Method | None = None
+    config: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def names_of_others(self, other: _Arguments) -> list[str]:
+        """Names of the arguments that `other` has another value of."""
+        ours, theirs = ({**vars(each), "settings": None, **each.settings} for each in (self, other))
+        return sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
+
+
 class _Observed(NamedTuple):
     handle: ObserverHandle
-    arguments: dict[str, Any]
-    """Those of `observe`, but the session."""
+    arguments: _Arguments
+    is_automatic: bool
+    """Whether `observe_automatically` made it."""
 
 
 # A session has one handle: the JVM would hold a listener for each registration.
@@ -72,63 +93,93 @@ def observe(
     `method`: "listener" receives each event from the JVM's listener bus, "connect" from Spark
     Connect's client, "poll" polls each query's last progress every `refresh_interval_s`, and so
     sees the newest batch only. None: by the kind of session, "poll" where there is no listener.
-    `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
+    `settings`: any field of `Settings`, over `config` (a TOML file), the environment and Spark's
+    configuration (`spark.sparklag.*`).
 
     Under Spark Connect `bootstrap_servers` is required: the client cannot read a query's options.
     Returns at once, also without Kafka; from then on nothing is raised into the driver. For an
-    observed session it returns the existing handle.
-    Raises AlreadyObserved where that has other arguments, ListenerError for a session that cannot
-    be observed, SettingsError for a wrong setting, StoreError for an unusable store, MissingPackage
-    for Avro without its packages.
+    observed session it returns the existing handle; where the session is observed automatically,
+    and the arguments are others, that handle is closed and a new one made.
+    Raises AlreadyObserved where `observe` had other arguments, ListenerError for a session that
+    cannot be observed, SettingsError for a wrong setting, StoreError for an unusable store,
+    MissingPackage for Avro without its packages.
     """
-    _require_observable(spark, method)
-    arguments = {
-        "bootstrap_servers": bootstrap_servers,
-        "embedded": embedded,
-        "store": store,
-        "publish": publish,
-        "method": method,
-        "config": str(config) if config is not None else None,
-        **settings,
-    }
+    path = Path(config) if config is not None else None
+    arguments = _Arguments(
+        bootstrap_servers, embedded, store, publish, method, path, MappingProxyType(settings)
+    )
     with _handles_lock:
-        existing = next((each for each in _observed if each.handle.observes(spark)), None)
+        _require_observable(spark, method)
+        existing = _existing(spark)
         if existing is not None:
-            _require_same(existing.arguments, arguments)
-            return existing.handle
-        resolved = load_settings(
-            config=Path(config) if config is not None else None,
-            overrides={
-                "bootstrap_servers": bootstrap_servers,
-                "store": {"url": store} if store is not None else None,
-                **settings,
-            },
+            others = existing.arguments.names_of_others(arguments)
+            if others and not existing.is_automatic:
+                # Without the values: they may hold secrets.
+                raise AlreadyObserved(
+                    "observe() was called before for this session with another"
+                    f" {', '.join(others)}: close() its handle first, or pass the same arguments"
+                )
+            if not others:
+                return existing.handle
+            existing.handle.close()
+        return _observe_anew(spark, arguments)
+
+
+def observe_automatically(spark: Any) -> None:
+    """`observe(spark)`, unless it is observed already. Raises as `observe` does."""
+    with _handles_lock:
+        _require_observable(spark, None)
+        if _existing(spark) is None:
+            _observe_anew(spark, _Arguments(), is_automatic=True)
+
+
+def newest_handle() -> ObserverHandle | None:
+    """The open handle that was made last in this process."""
+    handles = (observed.handle for observed in tuple(_observed))
+    return next((handle for handle in handles if not handle.closed), None)
+
+
+def _existing(spark: Any) -> _Observed | None:
+    return next((each for each in _observed if each.handle.observes(spark)), None)
+
+
+def _observe_anew(
+    spark: Any, arguments: _Arguments, *, is_automatic: bool = False
+) -> ObserverHandle:
+    publish, embedded = arguments.publish, arguments.embedded
+    session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
+    settings = load_settings(
+        config=arguments.config,
+        spark_configuration=session.configuration(),
+        overrides={
+            "bootstrap_servers": arguments.bootstrap_servers,
+            "store": {"url": arguments.store} if arguments.store is not None else None,
+            **arguments.settings,
+        },
+    )
+    record: Record | None = None
+    if settings.store.url is not None:
+        record = partial(_record, open_store(settings.store.url, create=True), settings)
+    if not publish and (embedded or record is None):
+        raise ListenerError(
+            "observe(publish=False) only records: it needs store=, and no embedded=True"
         )
-        record: Record | None = None
-        if resolved.store.url is not None:
-            opened = open_store(resolved.store.url, create=True)
-            record = partial(_record, opened, resolved)
-        if not publish and (embedded or record is None):
-            raise ListenerError(
-                "observe(publish=False) only records: it needs store=, and no embedded=True"
-            )
-        if publish and is_connect_session(spark) and not resolved.bootstrap_servers:
-            raise NoBrokers(
-                "observe() of a Spark Connect session needs bootstrap_servers: its client cannot"
-                " read the brokers of a query"
-            )
-        service: EmbeddedService | None = None
-        sink: Sink | None = None
-        if publish:
-            # Raises MissingPackage here, to the user, and not later in the loop.
-            MessageFormats(resolved)
-            service = _embedded_service() if embedded else None
-            sink = _publish if service is None else service.run
-        session = ConnectSession(spark) if is_connect_session(spark) else ClassicSession(spark)
-        destination = _destination(resolved, publish=publish, embedded=embedded)
-        handle = ObserverHandle(session, resolved, sink, method, record, service, destination)
-        others = (other for other in _observed if not other.handle.closed)
-        _observed[:] = [_Observed(handle, arguments), *others]
+    if publish and is_connect_session(spark) and not settings.bootstrap_servers:
+        raise NoBrokers(
+            "observe() of a Spark Connect session needs bootstrap_servers: its client cannot"
+            " read the brokers of a query"
+        )
+    service: EmbeddedService | None = None
+    sink: Sink | None = None
+    if publish:
+        # Raises MissingPackage here, to the user, and not later in the loop.
+        MessageFormats(settings)
+        service = _embedded_service() if embedded else None
+        sink = _publish if service is None else service.run
+    destination = _destination(settings, publish=publish, embedded=embedded)
+    handle = ObserverHandle(session, settings, sink, arguments.method, record, service, destination)
+    others = (other for other in _observed if not other.handle.closed)
+    _observed[:] = [_Observed(handle, arguments, is_automatic), *others]
     _log.info("sparklag: observing %s, method %s; %s", handle.label, handle.method, destination)
     return handle
 
@@ -159,17 +210,6 @@ async def _record(
         return record_offsets
 
     await (await asyncio.to_thread(load))(store, settings, queue, stats)
-
-
-def _require_same(before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise AlreadyObserved, without the values: they may hold secrets."""
-    names = before.keys() | arguments.keys()
-    other = sorted(name for name in names if before.get(name) != arguments.get(name))
-    if other:
-        raise AlreadyObserved(
-            f"observe() was called before for this session with another {', '.join(other)}:"
-            " close() its handle first, or pass the same arguments"
-        )
 
 
 def _destination(settings: Settings, *, publish: bool, embedded: bool) -> str:

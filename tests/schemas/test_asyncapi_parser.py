@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scripts.schema_documents import FOLDER
 
+from scripts.schema_documents import FOLDER
 from tests.node_programs import run_on_node
 
 pytestmark = pytest.mark.packaging

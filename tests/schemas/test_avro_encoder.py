@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripts.message_examples import MessageType, example
 
+from scripts.message_examples import MessageType, example
 from sparklag_schemas import LagEvent, Observation, PartitionRecord
 from sparklag_schemas.avro.encoder import compile_encoder
 from sparklag_schemas.avro.schema import schema_of

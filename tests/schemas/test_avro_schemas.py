@@ -9,8 +9,8 @@ import msgspec
 import msgspec.inspect as inspect
 import pytest
 from fastavro.validation import validate
-from scripts.message_examples import MessageType, example
 
+from scripts.message_examples import MessageType, example
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, enumerations
 from sparklag_schemas.avro.schema import parse_schema, schema_of
 from sparklag_schemas.avro.schema_files import declared

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import jsonschema
 import msgspec
 import pytest
-from scripts.schema_documents import FOLDER, documents
 
+from scripts.schema_documents import FOLDER, documents
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, enumerations
 from sparklag_schemas.headers import lag_event_headers, observation_headers
 from tests.messages import lag_event, observation

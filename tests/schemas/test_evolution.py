@@ -13,10 +13,10 @@ import fastavro
 import jsonschema
 import msgspec
 import pytest
+
 from scripts.message_examples import MessageType, example, example_value, file_stem
 from scripts.schema_documents import FOLDER as DOCUMENTS
 from scripts.schema_documents import MESSAGES
-
 from sparklag_schemas import SCHEMA_VERSION, Observation
 from sparklag_schemas.avro.schema import parse_schema
 from sparklag_schemas.avro.schema_files import declared

@@ -10,9 +10,9 @@ import fastavro
 import jsonschema
 import msgspec
 import pytest
+
 from scripts.message_examples import MessageType, example_value
 from scripts.schema_documents import json_schema
-
 from sparklag_schemas import LagEvent, MalformedMessage, Observation, PartitionRecord
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import JsonDecoder, converted, encode

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from scripts.reference_pages import FOLDER, pages
 
+from scripts.reference_pages import FOLDER, pages
 from sparklag_schemas import load_settings
 
 _SETTING_ROW = re.compile(

@@ -16,9 +16,9 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
+
 from scripts.message_examples import MessageType, example
 from scripts.schema_documents import MESSAGES
-
 from sparklag_schemas import LagEvent, Observation, RegistrySettings, Settings
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.errors import (

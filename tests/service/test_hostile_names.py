@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 from rich.console import Console
-from scripts.message_examples import example_value
 
+from scripts.message_examples import example_value
 from sparklag_schemas import LagEvent
 from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sparklag_listener.background_loop import run_on_own_loop
-from sparklag_listener.errors import AmbiguousQueryName, LagUnavailable, QueryNotFound
+from sparklag_listener.errors import (
+    AmbiguousQueryName,
+    LagUnavailable,
+    ListenerError,
+    QueryNotFound,
+)
 from sparklag_listener.stats import Stats
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings
 from sparklag_schemas.printable import printable
@@ -16,6 +21,8 @@ from sparklag_schemas.query_names import ambiguity
 from sparklag_schemas.runtime.queue import NewestQueue
 
 _Result = TypeVar("_Result")
+
+LAG_TIMEOUT_S: Final = 10.0
 
 
 class LagSource(Protocol):
@@ -89,6 +96,17 @@ class EmbeddedSource:
             future.cancel()
 
 
+def require_name(query: object) -> None:
+    """Raise ListenerError where it cannot be the name or id of a query."""
+    try:
+        if isinstance(query, str) and query.encode():
+            return
+    except UnicodeEncodeError:
+        # Half of a surrogate pair.
+        pass
+    raise ListenerError("lag() takes the name or id of a query, as text")
+
+
 def await_within(timeout_s: float, coroutine: Coroutine[Any, Any, _Result], what: str) -> _Result:
     """Its result, from a loop of its own: the handle's loop is not held up.
 
@@ -115,5 +133,5 @@ def not_found(query: str) -> QueryNotFound:
     shown = printable(repr(query), 200)
     return QueryNotFound(
         f"no query has the name or id {shown}, or its lag is not published yet;"
-        " lags() has those that this handle observes"
+        " a handle's lags() has those that it observes"
     )

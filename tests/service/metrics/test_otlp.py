@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.service_process import service_process
 
+from benchmarks.service_process import service_process
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.demo.topics import create_topics
 from sparklag_schemas import LagEvent, Settings, SettingsError, encode, load_settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from scripts.message_examples import example_value
-
 from sparklag_schemas import LagEvent, TopicLag, decode_lag_event
 from sparklag_service.view.summary import summary, summary_of_document
 from tests.messages import lag_event

@@ -1,0 +1,39 @@
+"""Consumer lag for Spark Structured Streaming: one import for drivers and notebooks.
+
+import sparklag
+
+handle = sparklag.observe(spark)
+sparklag.lag("orders").total_lag
+spark.readStream.format("kafka").option("startingOffsets", sparklag.starting_offsets("orders"))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparklag_listener import ObserverHandle, observe
+    from sparklag_listener.query_lag import lag
+    from sparklag_listener.restored_offsets import ending_offsets, starting_offsets
+
+__all__ = ["ObserverHandle", "ending_offsets", "lag", "observe", "starting_offsets"]
+
+_MODULES = {
+    "ObserverHandle": "sparklag_listener",
+    "ending_offsets": "sparklag_listener",
+    "lag": "sparklag_listener.query_lag",
+    "observe": "sparklag_listener",
+    "starting_offsets": "sparklag_listener",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Not with the package: `sparklag.auto` is imported by processes that observe nothing."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

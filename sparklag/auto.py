@@ -1,0 +1,122 @@
+"""Observes every Spark session of this process without a line in it: SPARKLAG_AUTO=1.
+
+`sparklag-auto.pth`, which Python reads when it starts, calls `install` just before `pyspark.sql` is
+imported; in a process without Spark nothing of sparklag is imported. From then on a session is
+observed as its builder returns it, and one that was made otherwise before its first query.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+from weakref import WeakSet
+
+_log = logging.getLogger("sparklag")
+
+
+def install() -> None:
+    """Observe each session that is made after this."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def _of_builder(module: ModuleType) -> None:
+    """Observe what a builder of sessions returns."""
+    builder = module.SparkSession.Builder
+    for name in ("getOrCreate", "create"):
+        if name in vars(builder):
+            _after(builder, name, lambda session, *_: session)
+
+
+def _of_classic_writer(module: ModuleType) -> None:
+    """Observe the session of a stream that will be written."""
+    _after(module.DataStreamWriter, "__init__", lambda _, writer, frame: frame.sparkSession)
+
+
+def _of_connect_writer(module: ModuleType) -> None:
+    _after(module.DataStreamWriter, "__init__", lambda _, writer, plan, session: session)
+
+
+_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "pyspark.sql.session": _of_builder,
+    "pyspark.sql.connect.session": _of_builder,
+    "pyspark.sql.streaming.readwriter": _of_classic_writer,
+    "pyspark.sql.connect.streaming.readwriter": _of_connect_writer,
+}
+"""By module of PySpark: what is done once it is imported."""
+
+
+def _after(owner: type, name: str, session_of: Callable[..., Any]) -> None:
+    """Let `owner.name` observe a session, which is in its result and arguments."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def observing(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        _observe(lambda: session_of(result, *args, **kwargs))
+        return result
+
+    setattr(owner, name, observing)
+
+
+_observed: WeakSet[Any] = WeakSet()
+"""Sessions that are observed, or cannot be: each is tried once."""
+
+
+def _observe(session_of: Callable[[], Any]) -> None:
+    """Raises nothing: the driver runs as it would without sparklag."""
+    try:
+        session = session_of()
+        if session in _observed:
+            return
+        _observed.add(session)
+        from sparklag_listener.observe import observe_automatically
+
+        observe_automatically(session)
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        _log.warning("sparklag: SPARKLAG_AUTO does not observe this session: %s", text)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of `_PATCHES` where Python would, and patches them once they are run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _PATCHES:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find is not None else None
+            if spec is not None and spec.loader is not None:
+                spec.loader = _PatchingLoader(spec.loader)
+                return spec
+        return None
+
+
+class _PatchingLoader(Loader):
+    """Another loader, whose module is patched."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # What asks the module for its source or its data asks its own loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        try:
+            _PATCHES[module.__name__](module)
+        except AttributeError as error:
+            _log.warning("sparklag: SPARKLAG_AUTO does not know this PySpark: %s", error)
