@@ -44,7 +44,9 @@ def test_no_other_file_names_the_version() -> None:
     version = re.escape(PROJECT["project"]["version"])
     pattern = rf"(^|sparklag|app)[-_ \"]*(version)?[-_ \"':=]*v?{version}([^0-9]|$)"
     files = subprocess.check_output(
-        ["git", "grep", "--ignore-case", "-lE", pattern], cwd=ROOT, text=True
+        ["git", "grep", "--ignore-case", "-lE", pattern, "--", ":!*package-lock.json"],
+        cwd=ROOT,
+        text=True,
     ).split()
     charts = {str(path.relative_to(ROOT)) for path in ROOT.glob("deploy/**/Chart.yaml")}
     # The script that cuts a release writes these.
