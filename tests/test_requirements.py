@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from hatch_build import NODE
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -22,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.2", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}
-APART = {"kubernetes.txt"}
+APART = {"audit.txt", "kubernetes.txt"}
 """Of tools that nothing else is installed with."""
 
 
@@ -42,6 +44,7 @@ def canonical(name: str) -> str:
 
 def test_the_lock_files_are_there() -> None:
     assert {path.name for path in LOCKS} == {
+        "audit.txt",
         "bootstrap.txt",
         "build.txt",
         "demo.txt",
@@ -82,7 +85,7 @@ def test_every_locked_package_has_a_hash(path: Path) -> None:
         ("service.txt", PROJECT["project"]["optional-dependencies"]["service"]),
         ("demo.txt", PROJECT["project"]["optional-dependencies"]["demo"]),
         ("dev.txt", PROJECT["dependency-groups"]["dev"]),
-        ("build.txt", PROJECT["build-system"]["requires"]),
+        ("build.txt", [*PROJECT["build-system"]["requires"], NODE]),
         *((lane, PROJECT["project"]["dependencies"]) for lane in LANES),
     ],
 )

@@ -11,5 +11,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     // What is inlined is refused by the page's Content-Security-Policy.
     assetsInlineLimit: 0,
+    // Whoever has the page has the licences of what is in it.
+    license: { fileName: "third_party_licenses.md" },
   },
 });
