@@ -21,9 +21,20 @@ _log = logging.getLogger("sparklag")
 
 
 def install() -> None:
-    """Observe each session that is made after this."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    """Observe each session that is made after this, once."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for name in _PATCHES:
+        if name in sys.modules:
+            _patch(sys.modules[name])
+
+
+def _patch(module: ModuleType) -> None:
+    try:
+        _PATCHES[module.__name__](module)
+    except AttributeError as error:
+        _log.warning("sparklag: SPARKLAG_AUTO does not observe this PySpark: %s", error)
 
 
 def _of_builder(module: ModuleType) -> None:
@@ -116,7 +127,4 @@ class _PatchingLoader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        try:
-            _PATCHES[module.__name__](module)
-        except AttributeError as error:
-            _log.warning("sparklag: SPARKLAG_AUTO does not know this PySpark: %s", error)
+        _patch(module)

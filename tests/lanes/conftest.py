@@ -84,7 +84,10 @@ class Teller:
         """Start, read, idle, end; restart without data, silent; fail; go on without a listener; be
         polled."""
         process = self._process
-        versions = process.do("versions") | {"listener": process.do("compose")}
+        versions = process.do("versions") | {
+            "automatic": process.do("automatic"),
+            "listener": process.do("compose"),
+        }
         first = self._start("orders")
         self._await_cause(first, "idle")
         first = self._more("orders", first, 7)

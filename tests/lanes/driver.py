@@ -19,11 +19,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+import sparklag.auto
 from sparklag_listener import ObserverHandle, observe
 from sparklag_listener.classic.listener import Py4jListener
 from sparklag_listener.classic.running_batch import observe_batch
 from sparklag_listener.classic.text_listener import text_listener
-from sparklag_listener.observe import Method
+from sparklag_listener.observe import Method, newest_handle
 from sparklag_schemas import Observation
 from tests.lanes.connector import connector_jars
 from tests.listener.drivers import build_session, read_kafka, start_query, tell
@@ -36,7 +37,9 @@ class LaneDriver:
 
     def __init__(self, servers: str, topic: str, offsets_topic: str, folder: str) -> None:
         self._servers, self._topic, self._folder = servers, topic, Path(folder)
+        sparklag.auto.install()
         self._spark = build_session(jars=connector_jars())
+        self._automatic = newest_handle()
         self._offsets_topic = offsets_topic
         self._handle = self._observe("listener")
         self._queries: dict[str, StreamingQuery] = {}
@@ -45,6 +48,10 @@ class LaneDriver:
         jvm: Any = self._spark._jvm
         java = jvm.java.lang.System.getProperty("java.version")
         return {"spark": self._spark.version, "java": java, "python": platform.python_version()}
+
+    def automatic(self) -> str | None:
+        """How the session was observed before this driver did it itself."""
+        return self._automatic.method if self._automatic is not None else None
 
     def compose(self) -> str:
         """The class of the listener that passes text. Fails where it is not allowed."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
+from scripts.check_pythons import installed_pythons, is_of
 from sparklag_pipeline.broker.maven import default_cache_dir
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,8 @@ class Lane:
 
     spark: str
     lock: str | None = None
+    python_version: str = ""
+    """Its driver's, where this machine has it, else that of these tests."""
     offsets_v2: bool = False
     """Whether this Spark can write the second format of the offset log."""
 
@@ -40,14 +43,16 @@ class Lane:
         """
         if self.lock is None:
             return Path(sys.executable)
-        folder = default_cache_dir() / "lanes" / f"spark-{self.spark}-{self._digest(self.lock)}"
+        base = self._base_python()
+        name = f"spark-{self.spark}-{self._digest(self.lock, base)}"
+        folder = default_cache_dir() / "lanes" / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f"{folder.name}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             # A virtual environment cannot be moved: this file says that it is whole.
             if not (folder / "complete").is_file():
                 shutil.rmtree(folder, ignore_errors=True)
-                self._build(folder, self.lock)
+                self._build(folder, self.lock, base)
                 (folder / "complete").touch()
         return folder / "bin" / "python"
 
@@ -64,14 +69,19 @@ class Lane:
         path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
         return {**kept, "PYTHONPATH": path}
 
-    def _digest(self, lock: str) -> str:
-        text = (_REQUIREMENTS / lock).read_bytes() + sys.version.encode()
-        return hashlib.sha256(text).hexdigest()[:12]
+    def _base_python(self) -> str:
+        pythons = installed_pythons()
+        matching = [path for full, path in pythons.items() if is_of(full, self.python_version)]
+        return matching[-1] if self.python_version and matching else sys.executable
 
-    def _build(self, folder: Path, lock: str) -> None:
+    def _digest(self, lock: str, base: str) -> str:
+        version = subprocess.check_output([base, "-c", "import sys; print(sys.version)"])
+        return hashlib.sha256((_REQUIREMENTS / lock).read_bytes() + version).hexdigest()[:12]
+
+    def _build(self, folder: Path, lock: str, base: str) -> None:
         uv = find_uv_bin()
         python = folder / "bin" / "python"
-        _succeed(uv, "venv", "-q", "--no-project", "--python", sys.executable, str(folder))
+        _succeed(uv, "venv", "-q", "--no-project", "--python", base, str(folder))
         _succeed(
             uv, "pip", "sync", "-q", "--python", str(python), "--require-hashes",
             "--build-constraints", str(_REQUIREMENTS / "build.txt"), str(_REQUIREMENTS / lock),
@@ -79,12 +89,12 @@ class Lane:
 
 
 LANES: tuple[Lane, ...] = (
-    Lane("3.5.9", lock="spark-3.5.txt"),
+    Lane("3.5.9", "spark-3.5.txt", "3.10"),
     Lane("4.0.0"),
-    Lane("4.0.5", lock="spark-4.0.txt"),
-    Lane("4.1.4", lock="spark-4.1.txt"),
-    Lane("4.2.1", lock="spark-4.2.txt", offsets_v2=True),
-    Lane("4.3.0", lock="spark-4.3.txt", offsets_v2=True),
+    Lane("4.0.5", "spark-4.0.txt", "3.11"),
+    Lane("4.1.4", "spark-4.1.txt", "3.12"),
+    Lane("4.2.1", "spark-4.2.txt", "3.13", offsets_v2=True),
+    Lane("4.3.0", "spark-4.3.txt", "3.13", offsets_v2=True),
 )
 """From the oldest to the newest."""
 if sys.version_info < (3, 11):

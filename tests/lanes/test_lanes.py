@@ -24,6 +24,10 @@ def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> Non
         assert noise not in story.output, story.output
 
 
+def test_the_session_was_observed_before_the_driver_did_it(story: LaneStory) -> None:
+    assert story.versions["automatic"] == "listener"
+
+
 def test_progress_is_passed_as_text(story: LaneStory) -> None:
     assert "Proxy" in story.versions["listener"]
 

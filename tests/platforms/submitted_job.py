@@ -68,5 +68,6 @@ def assert_observed(job: SubmittedJob, origin: str) -> None:
     assert causes.count("progress") == 1, causes
     assert causes[-1] == "terminated", causes
     read = observations[causes.index("progress")]
-    assert sum(sum(ends.values()) for ends in read.sources[0].processed.values()) == RECORDS
+    (ends,) = (read.sources[0].processed or {}).values()
+    assert sum(ends.values()) == RECORDS
     assert (read.query, read.origin) == ("counts", origin)
