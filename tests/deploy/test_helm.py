@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -145,8 +146,12 @@ def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
     path = tmp_path / "rendered.yaml"
     path.write_text(yaml.safe_dump_all(own))
     for version in KUBERNETES:
-        command = [kubernetes_validate(), "--strict", "-k", version, path]
-        checked = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        checked = subprocess.run(
+            [kubernetes_validate(), "--strict", "-k", version, path],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         said = checked.stdout + checked.stderr
         assert checked.returncode == 0, said
         assert said.count("passed for resource") == len(own), said
@@ -373,7 +378,11 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
         ("settings.signing_key", "geheim", ["settings", "'signing_key'"]),
         ("settings.registry.password", "geheim", ["settings/registry", "'password'"]),
         ("settings.checkpoints.storage", {"s3": {"secret": "geheim"}}, ["'storage'"]),
-        ("settings.clusters.east.kafka.sasl_password", "geheim", ["east/kafka", "'sasl_password'"]),
+        (
+            "settings.clusters.east",
+            {"bootstrap_servers": "east:9092", "kafka": {"sasl_password": "geheim"}},
+            ["settings/clusters/east/kafka", "'sasl_password'"],
+        ),
         (
             "settings.store.url",
             "postgresql://u:geheim@h/d",
@@ -396,10 +405,9 @@ def test_a_wrong_value_is_one_line_that_names_it(
 ) -> None:
     refused = run_helm("template", "sparklag", CHART, values=with_value(path, value))
     assert refused.returncode != 0
-    lines = [line for line in refused.stderr.splitlines() if names[0] in line]
+    lines = [line for line in refused.stderr.splitlines() if re.search("- at |execution", line)]
     assert len(lines) == 1, refused.stderr
     assert all(name in lines[0] for name in names), refused.stderr
-    assert refused.stderr.count("\n- ") <= 1, refused.stderr
     assert "geheim" not in refused.stdout + refused.stderr
 
 
