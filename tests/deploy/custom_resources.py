@@ -30,7 +30,7 @@ def _list(item: Schema) -> Schema:
 
 
 def _resource(api_version: str, spec: Schema) -> Schema:
-    metadata = _fields("name labels", labels=_TEXTS)
+    metadata = _fields("name labels", "namespace", labels=_TEXTS)
     return _fields(
         "apiVersion kind metadata spec",
         apiVersion={"const": api_version},

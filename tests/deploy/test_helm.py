@@ -83,10 +83,10 @@ def test_every_value_has_a_default_a_description_and_bounds() -> None:
     defaults = document(CHART / "values.yaml")
     # Of a parent chart; and what has to be given.
     schema["properties"].pop("global")
-    assert list(missing(schema, defaults, schema["definitions"])) == []
+    assert list(missing(schema, defaults)) == []
 
 
-def missing(schema: dict[str, Any], defaults: Any, shared: dict[str, Any]) -> Iterator[str]:
+def missing(schema: dict[str, Any], defaults: Any) -> Iterator[str]:
     properties = schema["properties"]
     if defaults.keys() != properties.keys():
         yield f"{defaults.keys() ^ properties.keys()}"
@@ -96,7 +96,7 @@ def missing(schema: dict[str, Any], defaults: Any, shared: dict[str, Any]) -> It
         if name != "settings" and "properties" in each:
             if each["additionalProperties"] is not False:
                 yield f"{name}: takes other properties"
-            yield from missing(each, defaults[name], shared)
+            yield from missing(each, defaults[name])
         if each.get("type") == "integer" and "minimum" not in each:
             yield f"{name}: no bounds"
 
@@ -358,7 +358,11 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
     assert authentication["spec"]["secretTargetRef"] == [
         {"parameter": "token", "name": "proxy", "key": "token"}
     ]
-    without = render({**DEFAULTS, "keda": {"enabled": True, "query": "orders"}})
+    assert scaled["metadata"]["namespace"] == authentication["metadata"]["namespace"] == "lag"
+    without = render(
+        {**DEFAULTS, "keda": {"enabled": True, "query": "orders", "namespace": "workers"}}
+    )
+    assert of_kind(without, "ScaledObject")["metadata"]["namespace"] == "workers"
     assert "TriggerAuthentication" not in {each["kind"] for each in without}
     (trigger,) = of_kind(without, "ScaledObject")["spec"]["triggers"]
     assert "authenticationRef" not in trigger
@@ -385,7 +389,7 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
         ),
         (
             "settings.store.url",
-            "postgresql://u:geheim@h/d",
+            "postgresql://u:/geheim@h/d",
             ["settings.store.url", "existingSecret"],
         ),
         ("settings.shutdown_timeout_s", 30, ["terminationGracePeriodSeconds = 30", "30"]),

@@ -29,7 +29,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* sparklag.toml. What the schema cannot refuse without showing it is refused here. */ -}}
 {{- define "sparklag.settings" -}}
 {{- with .Values.settings -}}
-{{- if regexMatch "://[^/]*@" (dig "store" "url" "" .) -}}
+{{- if regexMatch "@|password" (dig "store" "url" "" .) -}}
 {{- fail "settings.store.url has a user or a password: put the whole URL into existingSecret, as SPARKLAG_STORE__URL" -}}
 {{- end -}}
 {{- $shutdown := .shutdown_timeout_s | default 10 | float64 -}}
