@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas lock dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests lock dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -120,9 +120,13 @@ bench: setup ## The figures of benchmarks/, as ratios to the bare work in the sa
 bench-gate: $(DEV) ## Fails where the usual work takes 20 % more instructions or memory than recorded
 	$(BIN)/python -m benchmarks.gate $(ARGS)
 
-schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the types
+schemas: $(DEV) ## Writes JSON Schema, AsyncAPI, docs/reference and the chart's schema anew from the types
 	$(BIN)/python -m scripts.schema_documents
 	$(BIN)/python -m scripts.reference_pages
+	$(BIN)/python -m scripts.chart_schema
+
+manifests: $(DEV) ## Writes deploy/kubernetes anew from the chart in deploy/helm
+	$(BIN)/python -m scripts.kubernetes_manifest
 
 screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 	@$(WITH_JAVA) && exec $(BIN)/python -m scripts.screenshots $(ARGS)
@@ -156,5 +160,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas lock \
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas manifests lock \
 	compose-test dist audit release fresh-test clean

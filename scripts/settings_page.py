@@ -62,8 +62,8 @@ def settings_page() -> list[str]:
 
 def _description(name: str, section: type[Struct]) -> str:
     texts = [" ".join(inspect.cleandoc(section.__doc__ or "").split())]
-    if name in _docstrings(Settings):
-        texts.append(_docstrings(Settings)[name])
+    if name in field_docstrings(Settings):
+        texts.append(field_docstrings(Settings)[name])
     return " ".join(texts)
 
 
@@ -76,7 +76,7 @@ def _section(path: str, section: type[Struct]) -> Iterator[str]:
             continue  # It has a table of its own.
         key = f"{path}.{name}".lstrip(".")
         variable = f"`{_PREFIX}_{key.replace('.', '__').upper()}`"
-        text = _docstrings(section).get(name)
+        text = field_docstrings(section).get(name)
         if text is None:
             raise ValueError(f"{section.__name__}.{name} has no docstring")
         if section is ClusterSettings and _section_type(kind) is not None:
@@ -120,7 +120,7 @@ def _schemas() -> dict[str, Schema]:
 
 
 @cache
-def _docstrings(section: type[Struct]) -> dict[str, str]:
+def field_docstrings(section: type[Struct]) -> dict[str, str]:
     """The strings below the fields of a section and of those that it extends."""
     texts: dict[str, str] = {}
     for kind in reversed(section.__mro__):

@@ -90,10 +90,10 @@ class ServiceProcess:
         """SIGKILL, and gone."""
         self._process.kill()
 
-    def terminate(self) -> None:
+    def terminate(self, grace_s: float = _STOP_S) -> None:
         """SIGTERM, and gone within its own deadline; fails where it must be killed."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(_STOP_S), f"{self.name} does not end on SIGTERM"
+        assert self._process.wait(grace_s), f"{self.name} does not end on SIGTERM"
         self._process.stop()
 
     def freeze(self) -> None:

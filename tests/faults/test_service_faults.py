@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.charts import DEFAULTS, of_kind, render
 from tests.faults.clock import SteppedClock
+from tests.faults.kubelet import Pods
 from tests.faults.report import Row
 from tests.faults.scene import RECOVERY_S, Scene, scene
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
-from tests.faults.truth import Clock
+from tests.faults.truth import Clock, Span
 from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
@@ -24,6 +26,9 @@ FROZEN_S = 30.0
 """Longer than a session time-out: the others take its queries over."""
 COMING_AND_GOING_S = 120.0
 EVERY_S = 5.0
+UNDISTURBED_S = 15.0
+LONGEST_GAP_S = 5.0
+"""Between two events of a query while the instances are replaced; the heartbeat is 3 s."""
 HOUR_S = 3_600
 
 
@@ -113,6 +118,38 @@ def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path
         assert not verdict.complaints(), verdict.complaints()
         assert verdict.recovery_s is not None
         assert verdict.recovery_s < RECOVERY_S
+
+
+@pytest.mark.packaging
+def test_rolling_update_of_the_chart(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
+    """With the probes, the grace period and the order of the chart's Deployment."""
+    deployment = of_kind(render({**DEFAULTS, "replicaCount": 3}), "Deployment")["spec"]
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    with scene(kafka.bootstrap_servers, tmp_path, partitions=6) as stage, Pods(deployment) as pods:
+        stage.start_on_topics(services=deployment["replicas"])
+        before = list(stage.services.instances)
+        for instance in before:
+            pods.await_ready(instance)
+        began_s = time.time()
+        stage.flow(UNDISTURBED_S)
+        undisturbed = stage.truth.judge(stage.recorder.records, Span(began_s, time.time()))
+        assert undisturbed.longest_gap_s is not None
+        with stage.fault():
+            for instance in before:
+                pods.await_ready(stage.services.add())
+                pods.end(instance)
+        verdict = stage.finish()
+        fault_report.fill(
+            verdict,
+            f"before it the longest gap is {undisturbed.longest_gap_s:.1f} s;"
+            f" started by probe {pods.startup_attempts} at the latest",
+        )
+        assert not verdict.complaints(), verdict.complaints()
+        assert not pods.restarted
+        assert stage.services.running == stage.services.instances[len(before) :]
+        assert verdict.longest_gap_s is not None
+        # On a busy machine events are late before the update too.
+        assert verdict.longest_gap_s <= max(LONGEST_GAP_S, 3 * undisturbed.longest_gap_s)
 
 
 @pytest.mark.long_fault

@@ -1,0 +1,49 @@
+{{- define "sparklag.fullname" -}}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* Never change these: a Deployment's selector cannot be. */ -}}
+{{- define "sparklag.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sparklag.labels" -}}
+{{ include "sparklag.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "sparklag.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "sparklag.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "sparklag.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* sparklag.toml. What the schema cannot refuse without showing it is refused here. */ -}}
+{{- define "sparklag.settings" -}}
+{{- with .Values.settings -}}
+{{- if regexMatch "@|password" (dig "store" "url" "" .) -}}
+{{- fail "settings.store.url has a user or a password: put the whole URL into existingSecret, as SPARKLAG_STORE__URL" -}}
+{{- end -}}
+{{- $shutdown := .shutdown_timeout_s | default 10 | float64 -}}
+{{- if le (float64 $.Values.terminationGracePeriodSeconds) $shutdown -}}
+{{- fail (printf "terminationGracePeriodSeconds = %v: takes more than settings.shutdown_timeout_s, %v" $.Values.terminationGracePeriodSeconds $shutdown) -}}
+{{- end -}}
+{{- /* Helm has every number as a float. No text ends so: it ends with a quotation mark. */ -}}
+{{- regexReplaceAll "(?m) = (-?[0-9]+)\\.0$" (toToml . | trim) " = $1" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sparklag.probe" -}}
+httpGet:
+  path: {{ .path }}
+  port: sparklag-http
+{{ toYaml .timing }}
+{{- end -}}

@@ -1,0 +1,425 @@
+"""The chart deploy/helm/sparklag: what its values change, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from scripts.chart_schema import PATH as SCHEMA
+from scripts.chart_schema import chart_schema
+from scripts.helm import CHART, VERSIONS, run_helm
+from scripts.kubernetes_manifest import PATH as MANIFEST
+from scripts.kubernetes_manifest import manifest
+from sparklag_schemas import load_settings
+from sparklag_service.version import VERSION
+from tests.deploy.charts import (
+    AUTOSCALING,
+    DEFAULTS,
+    EVERYTHING,
+    SECURED,
+    SETS,
+    Document,
+    Values,
+    of_kind,
+    render,
+)
+from tests.deploy.custom_resources import BY_KIND
+from tests.deploy.dashboards import PATHS as DASHBOARDS
+from tests.deploy.manifests import RULES, document, kubernetes_validate
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KUBERNETES: Final = [f"1.{minor}" for minor in range(29, 38)]
+each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
+
+
+def pod(documents: list[Document]) -> dict[str, Any]:
+    return dict(of_kind(documents, "Deployment")["spec"]["template"]["spec"])
+
+
+def container(documents: list[Document]) -> dict[str, Any]:
+    (only,) = pod(documents)["containers"]
+    return dict(only)
+
+
+def settings_file(documents: list[Document]) -> str:
+    (text,) = [
+        each["data"]["sparklag.toml"]
+        for each in documents
+        if each["kind"] == "ConfigMap" and "sparklag.toml" in each["data"]
+    ]
+    return str(text)
+
+
+def with_value(path: str, value: object) -> Values:
+    """The defaults with one value more, at a path with dots."""
+    values = deepcopy(dict(DEFAULTS))
+    *parents, name = path.split(".")
+    inner = values
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+    inner[name] = value
+    return values
+
+
+def test_the_schema_has_the_settings_of_the_code() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == chart_schema(), "make schemas"
+
+
+def test_every_value_has_a_default_a_description_and_bounds() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    defaults = document(CHART / "values.yaml")
+    # Of a parent chart; and what has to be given.
+    schema["properties"].pop("global")
+    assert list(missing(schema, defaults)) == []
+
+
+def missing(schema: dict[str, Any], defaults: Any) -> Iterator[str]:
+    properties = schema["properties"]
+    if defaults.keys() != properties.keys():
+        yield f"{defaults.keys() ^ properties.keys()}"
+    for name, each in properties.items():
+        if "description" not in each:
+            yield f"{name}: no description"
+        if name != "settings" and "properties" in each:
+            if each["additionalProperties"] is not False:
+                yield f"{name}: takes other properties"
+            yield from missing(each, defaults[name])
+        if each.get("type") == "integer" and "minimum" not in each:
+            yield f"{name}: no bounds"
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text())["project"]
+    chart = document(CHART / "Chart.yaml")
+    assert chart["appVersion"] == chart["version"] == project["version"]
+
+
+def test_rules_and_dashboards_are_links_to_the_one_file_of_each() -> None:
+    links = list((CHART / "files").iterdir())
+    assert all(link.is_symlink() for link in links)
+    assert {link.resolve() for link in links} == {path.resolve() for path in (RULES, *DASHBOARDS)}
+
+
+@pytest.mark.packaging
+def test_the_plain_manifest_is_what_the_chart_renders() -> None:
+    assert MANIFEST.read_text(encoding="utf-8") == manifest(), "make manifests"
+
+
+@pytest.mark.packaging
+@each_set
+@pytest.mark.parametrize("major", VERSIONS)
+def test_helm_finds_nothing_to_complain_of(values: Values, major: int) -> None:
+    linted = run_helm("lint", "--strict", CHART, values=values, major=major)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+@pytest.mark.packaging
+@each_set
+def test_helm_3_and_4_render_the_same(values: Values) -> None:
+    first, *others = (render(values, major) for major in VERSIONS)
+    assert others == [first] * (len(VERSIONS) - 1)
+
+
+@pytest.mark.packaging
+@each_set
+def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
+    values: Values, tmp_path: Path
+) -> None:
+    documents = render(values)
+    for custom in documents:
+        if custom["kind"] in BY_KIND:
+            Draft202012Validator(BY_KIND[custom["kind"]]).validate(custom)
+    own = [each for each in documents if each["kind"] not in BY_KIND]
+    path = tmp_path / "rendered.yaml"
+    path.write_text(yaml.safe_dump_all(own))
+    for version in KUBERNETES:
+        checked = subprocess.run(
+            [kubernetes_validate(), "--strict", "-k", version, path],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        said = checked.stdout + checked.stderr
+        assert checked.returncode == 0, said
+        assert said.count("passed for resource") == len(own), said
+        assert said.count(f"against version {version}\n") == len(own), said
+
+
+@pytest.mark.packaging
+@each_set
+def test_no_block_is_empty_and_all_have_the_recommended_labels(values: Values) -> None:
+    documents = render({**values, "affinity": {}})
+    for each in documents:
+        assert list(empty_blocks(each)) == []
+        labels = each["metadata"]["labels"]
+        assert (
+            labels.items()
+            >= {
+                "app.kubernetes.io/name": "sparklag",
+                "app.kubernetes.io/instance": "sparklag",
+                "app.kubernetes.io/version": VERSION,
+                "app.kubernetes.io/managed-by": "Helm",
+                "helm.sh/chart": f"sparklag-{VERSION}",
+            }.items()
+        )
+
+
+def empty_blocks(block: object, path: str = "") -> Iterator[str]:
+    if block in (None, {}, []):
+        yield path
+    for key, inside in (
+        block.items()
+        if isinstance(block, dict)
+        else enumerate(block)
+        if isinstance(block, list)
+        else ()
+    ):
+        yield from empty_blocks(inside, f"{path}.{key}")
+
+
+@pytest.mark.packaging
+def test_a_packaged_chart_holds_the_files_that_are_links_here(tmp_path: Path) -> None:
+    packaged = run_helm("package", CHART, "--destination", tmp_path)
+    assert packaged.returncode == 0, packaged.stderr
+    (package,) = tmp_path.iterdir()
+    from_package = run_helm(
+        "template", "sparklag", package, "--namespace", "lag", values=EVERYTHING
+    )
+    assert list(yaml.safe_load_all(from_package.stdout)) == render(EVERYTHING)
+
+
+@pytest.mark.packaging
+def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
+    documents = render(EVERYTHING)
+    rule = of_kind(documents, "PrometheusRule")
+    assert rule["spec"] == document(RULES)
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    shown = {
+        name: json.loads(text)
+        for each in documents
+        if each["kind"] == "ConfigMap" and "grafana_dashboard" in each["metadata"]["labels"]
+        for name, text in each["data"].items()
+    }
+    assert shown == {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("major", VERSIONS)
+def test_settings_are_those_that_the_service_reads(major: int, tmp_path: Path) -> None:
+    """With the secrets as the pod has them: large numbers and odd patterns too."""
+    given = EVERYTHING["settings"] | {
+        "keep_s": 7_776_000,
+        "limits": {"partitions": 10_000_000},
+        "shutdown_timeout_s": 20,
+    }
+    path, secrets = tmp_path / "sparklag.toml", tmp_path / "secrets"
+    path.write_text(settings_file(render({**SECURED, "settings": given}, major)))
+    secrets.mkdir()
+    (secrets / "SPARKLAG_KAFKA__SASL_PASSWORD").write_text("hidden")
+    (secrets / "ca.crt").touch()
+    settings = load_settings(config=path, environ={"SPARKLAG_SECRETS_DIR": str(secrets)})
+    password = {"kafka": {**given["kafka"], "sasl_password": "hidden"}}
+    (tmp_path / "empty.toml").touch()
+    assert settings == load_settings(
+        config=tmp_path / "empty.toml",
+        environ={},
+        overrides={"http_host": "0.0.0.0", **given, **password},
+    )
+
+
+@pytest.mark.packaging
+def test_a_change_of_the_settings_replaces_the_pods_and_no_other_does() -> None:
+    def template(values: Values) -> Any:
+        return of_kind(render(values), "Deployment")["spec"]["template"]
+
+    unchanged = template(DEFAULTS)
+    assert template(with_value("settings.log_level", "DEBUG")) != unchanged
+    assert template({**DEFAULTS, "replicaCount": 5, "service": {"port": 80}}) == unchanged
+
+
+@pytest.mark.packaging
+def test_secrets_are_mounted_and_nothing_else_of_them_is_there() -> None:
+    documents = render(SECURED)
+    assert {"name": "secrets", "secret": {"secretName": "sparklag"}} in pod(documents)["volumes"]
+    mount = {"name": "secrets", "mountPath": "/run/secrets", "readOnly": True}
+    assert mount in container(documents)["volumeMounts"]
+    assert "Secret" not in {each["kind"] for each in documents}
+    assert len(pod(render(DEFAULTS))["volumes"]) == 1
+
+
+@pytest.mark.packaging
+def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
+    assert [each["kind"] for each in render(DEFAULTS)] == [
+        "PodDisruptionBudget",
+        "ServiceAccount",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+    ]
+    assert "PodDisruptionBudget" not in {
+        each["kind"] for each in render(with_value("podDisruptionBudget.enabled", False))
+    }
+
+
+@pytest.mark.packaging
+def test_pods_are_hardened_and_placed_as_the_values_say() -> None:
+    documents = render(EVERYTHING)
+    spec, only = pod(documents), container(documents)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    digest = EVERYTHING["image"]["digest"]
+    assert only["image"] == f"registry.example/sparklag@{digest}"
+    assert container(render(DEFAULTS))["image"] == f"sparklag-service:{VERSION}"
+    assert only["env"] == EVERYTHING["extraEnv"]
+    assert EVERYTHING["extraVolumes"][0] in spec["volumes"]
+    assert EVERYTHING["extraVolumeMounts"][0] in only["volumeMounts"]
+    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
+        assert spec[name] == EVERYTHING[name]
+    (spread,) = spec["topologySpreadConstraints"]
+    deployment = of_kind(documents, "Deployment")
+    assert spread["labelSelector"] == deployment["spec"]["selector"]
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert annotations.items() >= EVERYTHING["podAnnotations"].items()
+    assert of_kind(documents, "ServiceAccount")["metadata"]["name"] == spec["serviceAccountName"]
+    existing = render({**DEFAULTS, "serviceAccount": {"create": False, "name": "theirs"}})
+    assert pod(existing)["serviceAccountName"] == "theirs"
+    assert "ServiceAccount" not in {each["kind"] for each in existing}
+
+
+@pytest.mark.packaging
+def test_the_port_is_that_of_the_settings_everywhere() -> None:
+    documents = render(EVERYTHING)
+    assert container(documents)["ports"] == [{"name": "sparklag-http", "containerPort": 9000}]
+    assert tomllib.loads(settings_file(documents))["http_port"] == 9000
+    (port,) = of_kind(documents, "Service")["spec"]["ports"]
+    assert port == {"name": "http", "port": 80, "targetPort": "sparklag-http"}
+    (endpoint,) = of_kind(documents, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["port"] == port["name"]
+
+
+@pytest.mark.packaging
+def test_two_releases_in_a_namespace_share_no_name_and_select_no_pod_of_each_other() -> None:
+    rendered = [
+        list(yaml.safe_load_all(run_helm("template", name, CHART, values=DEFAULTS).stdout))
+        for name in ("east", "sparklag-west")
+    ]
+    east, west = ({(each["kind"], each["metadata"]["name"]) for each in some} for some in rendered)
+    assert not east & west
+    assert ("Deployment", "east-sparklag") in east
+    assert ("Deployment", "sparklag-west") in west
+    labels = [
+        of_kind(some, "Deployment")["spec"]["template"]["metadata"]["labels"] for some in rendered
+    ]
+    selectors = [of_kind(some, "Service")["spec"]["selector"] for some in rendered]
+    assert labels == selectors
+    assert labels[0] != labels[1]
+
+
+@pytest.mark.packaging
+def test_the_network_policy_lets_in_http_and_out_what_the_values_name() -> None:
+    spec = of_kind(render(EVERYTHING), "NetworkPolicy")["spec"]
+    given = EVERYTHING["networkPolicy"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"ports": [{"port": "sparklag-http"}], "from": given["ingressFrom"]}]
+    kafka, dns, *more = spec["egress"]
+    assert kafka == {"ports": [{"port": 9092}, {"port": 9093}], "to": given["kafka"]["to"]}
+    assert dns == {"ports": [{"port": 53, "protocol": name} for name in ("UDP", "TCP")]}
+    assert more == given["egress"]
+
+
+@pytest.mark.packaging
+def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
+    documents = render(AUTOSCALING)
+    scaled = of_kind(documents, "ScaledObject")
+    (trigger,) = scaled["spec"]["triggers"]
+    address = "http://sparklag.lag.svc:8085/lag/orders%20by%20hour%2F1"
+    assert trigger["metadata"]["url"] == address
+    assert trigger["metadata"]["targetValue"] == "2000000"
+    authentication = of_kind(documents, "TriggerAuthentication")
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    assert authentication["spec"]["secretTargetRef"] == [
+        {"parameter": "token", "name": "proxy", "key": "token"}
+    ]
+    assert scaled["metadata"]["namespace"] == authentication["metadata"]["namespace"] == "lag"
+    without = render(
+        {**DEFAULTS, "keda": {"enabled": True, "query": "orders", "namespace": "workers"}}
+    )
+    assert of_kind(without, "ScaledObject")["metadata"]["namespace"] == "workers"
+    assert "TriggerAuthentication" not in {each["kind"] for each in without}
+    (trigger,) = of_kind(without, "ScaledObject")["spec"]["triggers"]
+    assert "authenticationRef" not in trigger
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize(
+    ("path", "value", "names"),
+    [
+        ("settings", {}, ["settings", "bootstrap_servers"]),
+        ("settings.bootstrap_servers", "", ["settings/bootstrap_servers", "minLength"]),
+        ("settings.bootstrap_server", "kafka", ["settings", "'bootstrap_server'"]),
+        ("settings.http_port", 0, ["settings/http_port", "got 0, want 1"]),
+        ("settings.http_port", "http", ["settings/http_port", "got string, want integer"]),
+        ("settings.log_level", "info", ["settings/log_level", "'INFO'"]),
+        ("settings.kafka.sasl_password", "geheim", ["settings/kafka", "'sasl_password'"]),
+        ("settings.signing_key", "geheim", ["settings", "'signing_key'"]),
+        ("settings.registry.password", "geheim", ["settings/registry", "'password'"]),
+        ("settings.checkpoints.storage", {"s3": {"secret": "geheim"}}, ["'storage'"]),
+        (
+            "settings.clusters.east",
+            {"bootstrap_servers": "east:9092", "kafka": {"sasl_password": "geheim"}},
+            ["settings/clusters/east/kafka", "'sasl_password'"],
+        ),
+        (
+            "settings.store.url",
+            "postgresql://u:/geheim@h/d",
+            ["settings.store.url", "existingSecret"],
+        ),
+        ("settings.shutdown_timeout_s", 30, ["terminationGracePeriodSeconds = 30", "30"]),
+        ("replicas", 3, ["'replicas'"]),
+        ("replicaCount", 0, ["replicaCount", "got 0, want 1"]),
+        ("replicaCount", "two", ["replicaCount", "got string, want integer"]),
+        ("image.digest", "latest", ["image/digest", "sha256"]),
+        ("existingSecret", "Not_A_Name", ["existingSecret", "pattern"]),
+        ("keda.enabled", True, ["keda/query", "minLength"]),
+        ("networkPolicy.kafka.ports", [], ["kafka/ports", "minItems"]),
+        ("readinessProbe.path", "/", ["readinessProbe", "'path'"]),
+        ("podAnnotations.number", 1, ["podAnnotations/number", "want string"]),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_it(
+    path: str, value: object, names: Sequence[str]
+) -> None:
+    refused = run_helm("template", "sparklag", CHART, values=with_value(path, value))
+    assert refused.returncode != 0
+    lines = [line for line in refused.stderr.splitlines() if re.search("- at |execution", line)]
+    assert len(lines) == 1, refused.stderr
+    assert all(name in lines[0] for name in names), refused.stderr
+    assert "geheim" not in refused.stdout + refused.stderr
+
+
+@pytest.mark.packaging
+def test_the_notes_say_where_to_look() -> None:
+    shown = run_helm("install", "--dry-run=client", "sparklag", CHART, values=DEFAULTS)
+    assert shown.returncode == 0, shown.stderr
+    notes = shown.stdout.partition("NOTES:\n")[2]
+    assert "2 instances of sparklag 0.1.0" in notes
+    assert len(notes.splitlines()) <= 8
