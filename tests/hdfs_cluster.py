@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import STDOUT, run
 from typing import Any, Final
@@ -19,7 +20,7 @@ from tests.child_processes import Startable, freeze, thaw
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0
-_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 HOST: Final = "127.0.0.1"
@@ -34,8 +35,20 @@ def hadoop_jars() -> list[Path]:
             Module("javax.xml.bind", "jaxb-api", "2.3.1"),
             # Without a binding they log nothing.
             Module("org.slf4j", "slf4j-simple", "1.7.36"),
+            # YARN's servers name these, and do not bring them.
+            Module("ch.qos.reload4j", "reload4j", "1.2.22"),
+            Module("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
         ]
     )
+
+
+def hadoop_configuration(properties: Mapping[str, str]) -> str:
+    """The text of a file of Hadoop's configuration."""
+    lines = (
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in properties.items()
+    )
+    return f"<configuration>{''.join(lines)}</configuration>"
 
 
 class HdfsCluster(Startable):
@@ -91,7 +104,7 @@ class HdfsCluster(Startable):
         configuration.mkdir()
         for name in ("core-site.xml", "hdfs-site.xml"):
             (configuration / name).write_text(self._configuration())
-        java = [str(find_java()), *_JVM_OPTIONS, "-cp", f"{configuration}:{jars[0].parent}/*"]
+        java = [str(find_java()), *JVM_OPTIONS, "-cp", f"{configuration}:{jars[0].parent}/*"]
         with (self._folder / "format.log").open("wb") as log:
             run([*java, _NAME_NODE, "-format"], stdout=log, stderr=STDOUT, check=True, timeout=120)
         for name, main in (("namenode", _NAME_NODE), ("datanode", _DATA_NODE)):
@@ -103,7 +116,10 @@ class HdfsCluster(Startable):
         wait_until_up(self._nodes, self._takes_files, _START_S)
 
     def _configuration(self) -> str:
-        properties = {
+        return hadoop_configuration(self._properties())
+
+    def _properties(self) -> dict[str, str]:
+        return {
             "fs.defaultFS": f"hdfs://{self.name_node}",
             "dfs.namenode.name.dir": (self._folder / "names").as_uri(),
             "dfs.datanode.data.dir": (self._folder / "blocks").as_uri(),
@@ -115,11 +131,6 @@ class HdfsCluster(Startable):
             "dfs.replication": "1",
             "dfs.namenode.safemode.extension": "0",
         }
-        lines = (
-            f"<property><name>{name}</name><value>{value}</value></property>"
-            for name, value in properties.items()
-        )
-        return f"<configuration>{''.join(lines)}</configuration>"
 
     def _takes_files(self) -> bool:
         """Whether the NameNode has a DataNode, and has left its safe mode."""

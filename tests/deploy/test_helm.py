@@ -421,5 +421,5 @@ def test_the_notes_say_where_to_look() -> None:
     shown = run_helm("install", "--dry-run=client", "sparklag", CHART, values=DEFAULTS)
     assert shown.returncode == 0, shown.stderr
     notes = shown.stdout.partition("NOTES:\n")[2]
-    assert "2 instances of sparklag 0.1.0" in notes
+    assert f"2 instances of sparklag {VERSION}" in notes
     assert len(notes.splitlines()) <= 8

@@ -125,3 +125,10 @@ def test_amtool_finds_the_configuration_of_alertmanager_right(programs: Programs
         [programs.amtool, "check-config", path], capture_output=True, text=True, timeout=60
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_spark_application_is_observed_by_two_variables() -> None:
+    spec = document(DEPLOY / "spark-operator" / "sparkapplication.yaml")["spec"]
+    environ = {each["name"]: each["value"] for each in spec["driver"]["env"]}
+    assert load_settings(environ=environ).bootstrap_servers == "kafka.kafka:9092"
+    assert environ == {"SPARKLAG_AUTO": "1", "SPARKLAG_BOOTSTRAP_SERVERS": "kafka.kafka:9092"}

@@ -180,6 +180,22 @@ def test_a_settings_file(tmp_path: Path, content: bytes) -> None:
     fails_in_one_line(lambda _: load_settings(config=path, environ={}), b"", SettingsError)
 
 
+_PROPERTY = st.lists(
+    st.sampled_from(
+        ["kafka", "clusters", "checkpoints", "storage", "s3", "saslUsername", "httpPort"]
+    )
+    | st.text(max_size=8)
+).map(".".join)
+
+
+@given(st.dictionaries(_PROPERTY, st.text(max_size=20), max_size=4))
+@example({"checkpoints.storage.s3." + "a." * 100_000: ""})
+def test_settings_in_sparks_configuration(properties: dict[str, str]) -> None:
+    fails_in_one_line(
+        lambda _: load_settings(environ={}, spark_configuration=properties), b"", SettingsError
+    )
+
+
 # Answers of brokers. Those about groups: see their own tests.
 
 

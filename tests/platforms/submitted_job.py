@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,7 @@ from tests.second_client import SecondClient
 
 RECORDS: Final = 20
 _END_S: Final = 400.0
+SPARKLAG_RUN: Final = str(Path(sys.executable).with_name("sparklag-run"))
 _JOB: Final = Path(__file__).with_name("job.py")
 
 
@@ -36,6 +39,14 @@ class SubmittedJob:
     def variables(self) -> dict[str, str]:
         """The settings in the environment."""
         return {f"SPARKLAG_{name.upper()}": value for name, value in self.settings.items()}
+
+    @property
+    def properties(self) -> list[str]:
+        """The settings in Spark's configuration."""
+        return [
+            f"--conf=spark.sparklag.{re.sub(r'_(.)', lambda m: m[1].upper(), name)}={value}"
+            for name, value in self.settings.items()
+        ]
 
     def run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
         """What it logs."""

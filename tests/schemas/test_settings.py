@@ -34,14 +34,64 @@ def test_each_source_wins_over_the_one_below_it(tmp_path: Path) -> None:
             "SPARKLAG_CLUSTER": "environment",
             "SPARKLAG_SECRETS_DIR": str(secrets),
         },
+        spark_configuration={"partitionTopic": "spark", "cluster": "spark"},
         overrides={"cluster": "call", "group_id": None},
     )
-    assert (found.group_id, found.lag_topic, found.offsets_topic, found.cluster) == (
+    assert (found.group_id, found.lag_topic, found.offsets_topic) == (
         "file",
         "environment",
         "secret",
-        "call",
     )
+    assert (found.partition_topic, found.cluster) == ("spark", "call")
+
+
+def test_sparks_configuration_names_settings_as_spark_names_its_own() -> None:
+    found = load_settings(
+        environ={},
+        spark_configuration={
+            "bootstrapServers": "home:9092",
+            "kafka.securityProtocol": "SASL_SSL",
+            "kafka.saslUsername": "me",
+            "kafka.sasl_password": "hush",
+            "clusters.EastCoast.bootstrapServers": "east:9092",
+            "http_port": "9",
+        },
+    )
+    assert (found.bootstrap_servers, found.http_port) == ("home:9092", 9)
+    assert (found.kafka.sasl_username, found.kafka.sasl_password) == ("me", "hush")
+    assert found.clusters["EastCoast"].bootstrap_servers == "east:9092"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "line"),
+    [
+        (
+            {"bootstrapServer": "a:1"},
+            "Spark's configuration: unknown setting spark.sparklag.bootstrapServer,"
+            " did you mean spark.sparklag.bootstrapServers?",
+        ),
+        (
+            {"kafka.saslUser": "me"},
+            "Spark's configuration: unknown setting spark.sparklag.kafka.saslUser,"
+            " did you mean spark.sparklag.kafka.saslUsername?",
+        ),
+        (
+            {"kafka": "a", "kafka.saslUsername": "me"},
+            "Spark's configuration: spark.sparklag.kafka.saslUsername and spark.sparklag.kafka"
+            " clash",
+        ),
+        ({"": "a"}, "Spark's configuration: unknown setting spark.sparklag."),
+        ({"..": "a"}, "Spark's configuration: unknown setting spark.sparklag."),
+        ({"cluster.x.y": "a"}, "setting cluster: Expected `str`, got `object`"),
+        ({"httpPort": "x"}, "setting http_port = 'x': Expected `int`, got `str`"),
+    ],
+)
+def test_a_wrong_setting_in_sparks_configuration_is_one_line_that_names_it(
+    configuration: dict[str, str], line: str
+) -> None:
+    with pytest.raises(SettingsError) as wrong:
+        load_settings(environ={}, spark_configuration=configuration)
+    assert str(wrong.value) == line
 
 
 def test_nested_settings_come_from_variables_with_two_underscores() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sparklag
 from sparklag_listener import (
     HandleClosed,
     Lags,
@@ -19,7 +21,7 @@ from sparklag_listener import (
     QueryNotFound,
 )
 from sparklag_pipeline.broker.child_process import free_port
-from sparklag_schemas import SparklagError
+from sparklag_schemas import SettingsError, SparklagError
 from tests.end_to_end import Topics, service
 from tests.listener.conftest import Driver
 from tests.local_kafka import LocalKafka
@@ -93,7 +95,15 @@ def test_a_service_answers_by_rest_where_its_address_is_known_else_the_topic_doe
         assert event.measured_by == "service"
         with pytest.raises(QueryNotFound):
             by_topic.lag("never started", timeout_s=DEADLINE_S)
+        assert sparklag.lag("orders", timeout_s=DEADLINE_S).query_id == query.id
         by_topic.close()
+
+        # This process observes nothing now: from the topic, then from the service.
+        named = partial(sparklag.lag, "orders", timeout_s=DEADLINE_S)
+        assert named(driver.servers, lag_topic=topics.lag).total_lag == 7
+        assert named(service_url=url).total_lag == 7
+        with pytest.raises(SettingsError, match="bootstrap_servers is not set"):
+            named()
 
         by_rest = driver.observe(driver.servers, service_url=url, **own_topics(topics))
         wait_for(lambda: shows(by_rest, "orders", 7), "the service says the same")

@@ -1,0 +1,60 @@
+"""Environments that hold a locked set of packages and our distribution, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from uv import find_uv_bin
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    # The tests' own environment must not reach into the clean ones.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "SPARKLAG_", "VIRTUAL_ENV"))
+    }
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=cwd,
+        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def succeed(*command: str | Path, cwd: Path | None = None) -> str:
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Environment:
+    """A virtual environment with a locked set of packages and ours, nothing else."""
+
+    def __init__(
+        self, folder: Path, lock: str, distribution: Path, python: str = sys.executable
+    ) -> None:
+        self._uv = find_uv_bin()
+        succeed(self._uv, "venv", "-q", "--no-project", "--python", python, folder)
+        self.python = folder / "bin" / "python"
+        self.command = folder / "bin" / "sparklag"
+        self._install("--require-hashes", "-r", ROOT / "requirements" / lock)
+        self.install(distribution)
+
+    def install(self, distribution: Path) -> None:
+        constraints = ("--build-constraints", ROOT / "requirements" / "build.txt")
+        self._install("--no-deps", "--reinstall", *constraints, distribution)
+        # Everything that it asks for is in the lock.
+        succeed(self._uv, "pip", "check", "--python", self.python)
+
+    def _install(self, *arguments: str | Path) -> None:
+        succeed(self._uv, "pip", "install", "-q", "--python", self.python, *arguments)
