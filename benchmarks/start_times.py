@@ -1,4 +1,5 @@
-"""How soon everything answers: an import, `--help`, `observe()`, and a service with an empty view.
+"""How soon everything answers: an import, the hook of SPARKLAG_AUTO, `--help`, `observe()`, and a
+service with an empty view.
 
 `restart` has a service with 1,000 queries. Each is beside the same without sparklag where there is
 one: PySpark's import, a bare interpreter, PySpark's own `addListener`.
@@ -6,6 +7,7 @@ one: PySpark's import, a bare interpreter, PySpark's own `addListener`.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -34,6 +36,8 @@ def run() -> list[Row]:
     driver = "import pyspark.sql"
     imported, before = in_turn(_ROUNDS, _process(f"{driver}, sparklag_listener"), _process(driver))
     own_ms = [one - other for one, other in zip(imported, before, strict=True)]
+    hooked, unhooked = in_turn(_ROUNDS, _process("", SPARKLAG_AUTO="1"), _process(""))
+    added_ms = [one - other for one, other in zip(hooked, unhooked, strict=True)]
     helped, bare = in_turn(_ROUNDS, _process(_HELP), _process(""))
     with LocalKafka() as kafka, quiet_spark() as spark:
         servers = kafka.bootstrap_servers
@@ -44,6 +48,7 @@ def run() -> list[Row]:
         ready = [_ready_ms(servers) for _ in range(_ROUNDS)]
     return [
         within("import sparklag_listener", own_ms, "PySpark's", before, 100),
+        within("SPARKLAG_AUTO=1 without Spark", added_ms, "a bare interpreter", unhooked, 50),
         within("sparklag --help, the whole process", helped, "a bare interpreter", bare, 300),
         within("the first observe() of a process", observed[:1], "PySpark's", added[:1], 150),
         within("observe(), the JVM warm", observed[2:], "PySpark's addListener", added[2:], 150),
@@ -51,10 +56,12 @@ def run() -> list[Row]:
     ]
 
 
-def _process(program: str) -> Callable[[], list[float]]:
+def _process(program: str, **variables: str) -> Callable[[], list[float]]:
+    command, environment = [sys.executable, "-c", program], {**os.environ, **variables}
+
     def sample() -> list[float]:
         with _timed() as took_ms:
-            subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
         return took_ms
 
     return sample
