@@ -161,6 +161,7 @@ def causes(observations: Sequence[Observation]) -> list[str]:
 
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) -> None:
+    client.spark.conf.set("spark.sparklag.cluster", "of the session")
     # Shorter than between two idle events: a query that says so itself is not asked about.
     handle = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
     assert handle.method == method
@@ -184,6 +185,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     assert times == sorted(times)
     for each in seen:
         assert (each.query, each.run_id, each.origin) == ("orders", query.runId, method)
+        assert each.cluster == "of the session"
         (source,) = each.sources
         assert source.topics == [client.topic]
         assert (each.exception, source.bootstrap_servers) == (None, None)
