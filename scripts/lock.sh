@@ -23,6 +23,7 @@ resolve ../pyproject.toml -c dev.txt -o driver.txt
 resolve ../pyproject.toml --extra service --extra avro $stores -c dev.txt -o service.txt
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
 resolve kubernetes.in -c dev.txt -o kubernetes.txt
+resolve sbom.in -c dev.txt -o sbom.txt
 
 without_spark=$(mktemp)
 trap 'rm -f "$without_spark"' EXIT
