@@ -24,12 +24,12 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas lock fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas lock images fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
-QUICK := not kafka and not spark and not packaging and not simulation
-REST := not ($(QUICK)) and not long_fault
+QUICK := not kafka and not spark and not packaging and not simulation and not containers
+REST := not ($(QUICK)) and not long_fault and not containers
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
 
@@ -130,7 +130,10 @@ screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
 	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)
 
-compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
+images: ## Both images with Docker, labelled with this commit (ARGS="--no-cache service")
+	sh scripts/build_images.sh $(ARGS)
+
+compose-test: setup ## The images, and the compose stacks on a real engine: up, lags, security, down
 	bash scripts/compose_test.sh $(ARGS)
 
 fresh-test: ## demo and test on a minimal Debian 12 and 13, as root and as users (ARGS="bookworm root demo")
@@ -141,4 +144,4 @@ clean: ## Removes .venv and everything else that was made here
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas lock \
-	compose-test fresh-test clean
+	images compose-test fresh-test clean
