@@ -17,7 +17,8 @@ done
 tar -cf - --exclude=__pycache__ --exclude='*/site-packages' --exclude='*/dist-packages' \
     --exclude='*/test' --exclude='*/tests' --exclude='*/idlelib' --exclude='*/tkinter' \
     --exclude='*/turtledemo' --exclude='*/ensurepip' --exclude='*/lib2to3' --exclude='*/pydoc_data' \
-    --exclude='*/config-3*' --exclude='_tkinter*' -C / "${python#/}" "${stdlib#/}" | tar -xf - -C $base
+    --exclude='*/config-3*' --exclude='_tkinter*' --exclude=fetch_macholib \
+    -C / "${python#/}" "${stdlib#/}" | tar -xf - -C $base
 PYTHONHASHSEED=0 $python -m compileall -q --invalidation-mode unchecked-hash -s $base -p / "$base$stdlib"
 
 find "$python" $environment "$base$stdlib" -type f \( -name '*.so' -o -name '*.so.*' -o -path "$python" \) \
