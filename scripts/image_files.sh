@@ -36,4 +36,6 @@ printf '%s:/sbin/nologin\n' root:x:0:0::/ sparklag:x:10001:10001::/nonexistent >
 printf '%s:\n' root:x:0 sparklag:x:10001 >$base/etc/group
 
 mv $environment $application/opt/
-find /files -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+# No commit changes the base, so its layer stays the same for all of them.
+find $base -exec touch -h -d @0 {} +
+touch -d "@$SOURCE_DATE_EPOCH" $application/opt
