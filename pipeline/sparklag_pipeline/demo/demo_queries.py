@@ -25,6 +25,7 @@ from sparklag_pipeline.demo import invoices, order_totals, orders, payments
 from sparklag_pipeline.demo.streams import STREAMS
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
+from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
 
 RESTART_AFTER_S: Final = 8.0
@@ -39,11 +40,11 @@ log = logging.getLogger(__name__)
 
 
 def build_payments(
-    spark: SparkSession, bootstrap_servers: str, checkpoint: Path
+    spark: SparkSession, access: ClusterAccess, checkpoint: Path
 ) -> DataStreamWriter:
     """The query that reads payments more slowly than a burst of them comes; not yet started."""
     records = order_totals.read_topic(
-        spark, bootstrap_servers, payments.PAYMENTS.topic, payments.MAX_OFFSETS_PER_TRIGGER
+        spark, access, payments.PAYMENTS.topic, payments.MAX_OFFSETS_PER_TRIGGER
     )
     return _discarding(records.select("key", "value"), payments.PAYMENTS.topic, checkpoint).trigger(
         processingTime=f"{payments.TRIGGER_S} seconds"
@@ -51,14 +52,14 @@ def build_payments(
 
 
 def build_invoices(
-    spark: SparkSession, bootstrap_servers: str, checkpoint: Path, *, started_at: int
+    spark: SparkSession, access: ClusterAccess, checkpoint: Path, *, started_at: int
 ) -> DataStreamWriter:
     """The query that fails on an invalid invoice; not yet started.
 
     It skips those that were issued before `started_at`, epoch milliseconds, so that a restart gets
     past the one that it failed on.
     """
-    records = order_totals.read_topic(spark, bootstrap_servers, invoices.INVOICES.topic, None)
+    records = order_totals.read_topic(spark, access, invoices.INVOICES.topic, None)
     invoice = from_json(col("value").cast("string"), _INVOICE_SCHEMA)
     checked = (
         records.select(invoice.alias("invoice"))
@@ -103,26 +104,26 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the queries until `orders` or `payments` fails, or SIGINT or SIGTERM comes. Creates the
     topics if missing."""
     signals = StopSignals()
-    bootstrap_servers, checkpoints = arguments.bootstrap_servers, arguments.checkpoints
+    access, checkpoints = ClusterAccess(arguments.bootstrap_servers), arguments.checkpoints
     topics = [
         *(demo_topic(stream.topic, stream.partitions) for stream in STREAMS),
-        demo_topic(order_totals.TOTALS_TOPIC, order_totals.TOTALS_PARTITIONS),
+        demo_topic(orders.TOTALS_TOPIC, orders.TOTALS_PARTITIONS),
     ]
-    asyncio.run(create_topics(bootstrap_servers, topics))
+    asyncio.run(create_topics(access.bootstrap_servers, topics))
     handle = observe(spark)
 
     def start_invoices() -> StreamingQuery:
         checkpoint = checkpoints / invoices.INVOICES.topic
-        return build_invoices(spark, bootstrap_servers, checkpoint, started_at=epoch_ms()).start()
+        return build_invoices(spark, access, checkpoint, started_at=epoch_ms()).start()
 
     steady = [
         order_totals.build(
             spark,
-            bootstrap_servers,
+            access,
             checkpoints / orders.QUERY_NAME,
             max_offsets_per_trigger=orders.MAX_OFFSETS_PER_TRIGGER,
         ).start(),
-        build_payments(spark, bootstrap_servers, checkpoints / payments.PAYMENTS.topic).start(),
+        build_payments(spark, access, checkpoints / payments.PAYMENTS.topic).start(),
     ]
     restarted = RestartedQuery(start_invoices)
     log.info("the queries run")

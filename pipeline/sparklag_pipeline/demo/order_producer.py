@@ -1,6 +1,8 @@
 """Writes orders to Kafka, at a rate that rises and falls; with `--all`, payments and invoices too.
 
 python -m sparklag_pipeline.demo.order_producer --bootstrap-servers localhost:9092
+
+It connects by the settings `kafka.*`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from sparklag_pipeline.demo.streams import STREAMS
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.settings import ClusterAccess, KafkaSettings
+from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.settings_reading import load_settings
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05
@@ -49,14 +52,15 @@ async def produce(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-producer")
     bootstrap_servers = arguments.bootstrap_servers
     streams = [
         replace(stream, topic=arguments.topic) if stream is ORDERS else stream
         for stream in (STREAMS if arguments.all else [ORDERS])
     ]
     specs = [demo_topic(stream.topic, stream.partitions) for stream in streams]
-    await create_topics(bootstrap_servers, specs)
-    access = ClusterAccess(bootstrap_servers, KafkaSettings(client_id="order-producer"))
+    await create_topics(bootstrap_servers, specs, kafka)
+    access = ClusterAccess(bootstrap_servers, kafka)
     producer = AIOKafkaProducer(**client_options(access), linger_ms=20, compression_type="lz4")
     try:
         await producer.start()

@@ -2,6 +2,8 @@
 
 python -m sparklag_pipeline.demo.order_totals --bootstrap-servers localhost:9092
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 order_totals.py ...
+
+It connects by the settings `kafka.*`, as the listener does.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,13 +28,21 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.broker.maven import spark_kafka_jars
-from sparklag_pipeline.demo.orders import ORDER_PARTITIONS, ORDERS_TOPIC, QUERY_NAME, TRIGGER_S
+from sparklag_pipeline.demo.orders import (
+    ORDER_PARTITIONS,
+    ORDERS_TOPIC,
+    QUERY_NAME,
+    TOTALS_PARTITIONS,
+    TOTALS_TOPIC,
+    TRIGGER_S,
+)
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
+from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.settings_reading import load_settings
 
-TOTALS_TOPIC: Final = "order-totals"
-TOTALS_PARTITIONS: Final = 2
 TRIGGER_INTERVAL: Final = f"{TRIGGER_S} seconds"
 
 _ORDER_SCHEMA: Final = "order_id string, customer string, amount_cents bigint, ordered_at bigint"
@@ -42,12 +53,12 @@ log = logging.getLogger(__name__)
 
 
 def read_topic(
-    spark: SparkSession, bootstrap_servers: str, topic: str, max_offsets_per_trigger: int | None
+    spark: SparkSession, access: ClusterAccess, topic: str, max_offsets_per_trigger: int | None
 ) -> DataFrame:
     """The records of a topic from its beginning. `max_offsets_per_trigger` limits a batch."""
     reader = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**kafka_options(access))
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
     )
@@ -58,7 +69,7 @@ def read_topic(
 
 def build(
     spark: SparkSession,
-    bootstrap_servers: str,
+    access: ClusterAccess,
     checkpoint: str | Path,
     *,
     orders_topic: str = ORDERS_TOPIC,
@@ -70,7 +81,7 @@ def build(
 
     The batch size and the trigger interval together limit its rate.
     """
-    records = read_topic(spark, bootstrap_servers, orders_topic, max_offsets_per_trigger)
+    records = read_topic(spark, access, orders_topic, max_offsets_per_trigger)
     order = from_json(col("value").cast("string"), _ORDER_SCHEMA)
     totals = (
         records.select(order.alias("order"))
@@ -94,7 +105,7 @@ def build(
             ).alias("value"),
         )
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**kafka_options(access))
         .option("topic", totals_topic)
         .option("checkpointLocation", str(checkpoint))
         .queryName(QUERY_NAME)
@@ -128,11 +139,13 @@ def build_session() -> SparkSession:
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run the query until it fails, or SIGINT or SIGTERM comes. Creates the topics if missing."""
     signals = StopSignals()
+    kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-totals")
+    access = ClusterAccess(arguments.bootstrap_servers, kafka)
     topics = [
         demo_topic(arguments.orders_topic, ORDER_PARTITIONS),
         demo_topic(arguments.totals_topic, TOTALS_PARTITIONS),
     ]
-    asyncio.run(create_topics(arguments.bootstrap_servers, topics))
+    asyncio.run(create_topics(access.bootstrap_servers, topics, kafka))
 
     # ----------------------------------------------------------------------------------------
     # sparklag needs this line and its import, no more: it takes the topic and the brokers from
@@ -142,7 +155,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
     query = build(
         spark,
-        arguments.bootstrap_servers,
+        access,
         arguments.checkpoint or tempfile.mkdtemp(prefix="order-totals-checkpoint-"),
         orders_topic=arguments.orders_topic,
         totals_topic=arguments.totals_topic,

@@ -12,6 +12,8 @@ from sparklag_pipeline.demo.record_stream import RecordStream, random_customer, 
 ORDERS_TOPIC: Final = "orders"
 QUERY_NAME: Final = "orders"
 ORDER_PARTITIONS: Final = 4
+TOTALS_TOPIC: Final = "order-totals"
+TOTALS_PARTITIONS: Final = 2
 BUSIEST_SHARE: Final = 0.4
 LOWEST_RATE: Final = 100
 HIGHEST_RATE: Final = 2500

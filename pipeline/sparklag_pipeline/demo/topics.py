@@ -9,7 +9,7 @@ from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.topic_setup import create_missing
 from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_pipeline.errors import PipelineError
-from sparklag_schemas.settings import ClusterAccess
+from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 from sparklag_schemas.topics import TopicSpec
 
 log = logging.getLogger(__name__)
@@ -26,12 +26,14 @@ def demo_topic(name: str, partitions: int) -> TopicSpec:
     )
 
 
-async def create_topics(bootstrap_servers: str, specs: Sequence[TopicSpec]) -> None:
+async def create_topics(
+    bootstrap_servers: str, specs: Sequence[TopicSpec], kafka: KafkaSettings | None = None
+) -> None:
     """Create those that are missing; the others stay as they are.
 
     Raises PipelineError where Kafka cannot be used, TopicUnavailable where it refuses.
     """
-    access = ClusterAccess(bootstrap_servers)
+    access = ClusterAccess(bootstrap_servers, kafka or KafkaSettings())
     try:
         created = await create_missing(access, specs)
     except KAFKA_FAILURES as error:

@@ -1,0 +1,39 @@
+"""What holds for every stack."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from tests.containers.docker import compose, inspect
+from tests.waiting import wait_for
+
+
+def lag_of_orders(port: str) -> dict[str, Any]:
+    """The first lag event of the query whose lag is known."""
+    url, event = f"http://127.0.0.1:{port}/lag/orders", dict[str, Any]()
+
+    def is_known() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as response:
+                event.update(json.load(response))
+        except (urllib.error.URLError, ConnectionError):
+            return False
+        return event["total_lag"] is not None
+
+    wait_for(is_known, "the lag of the query is known")
+    return event
+
+
+def require_hardened(*services: str) -> None:
+    for service in services:
+        container = inspect(compose("ps", "-q", service, profile="*").strip())
+        host = container["HostConfig"]
+        assert host["CapDrop"] == ["ALL"], service
+        assert host["SecurityOpt"] == ["no-new-privileges:true"], service
+        assert container["Config"]["User"] not in ("", "0", "root"), service
+        # Kafka's image writes its configuration beside the program.
+        assert host["ReadonlyRootfs"] is not service.startswith("kafka"), service
+        assert container["State"]["Running"] is True, service

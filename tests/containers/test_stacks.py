@@ -1,0 +1,83 @@
+"""docker-compose.yml on a real engine: the stack without a profile, and `monitoring`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from tests.containers.docker import ROOT, compose, up, variable
+from tests.containers.stacks import lag_of_orders, require_hardened
+from tests.waiting import DEADLINE_S, wait_for
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[None]:
+    """The stack without a profile."""
+    up(profile="none")
+    yield
+    compose("down", "-v", "--timeout", "15", profile="*")
+
+
+@pytest.fixture(scope="module")
+def monitoring(plain: None) -> tuple[str, ...]:
+    """The services of the profile that can be had here."""
+    services = tuple(variable("MONITORING").split())
+    up(*services, profile="monitoring")
+    return services
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_lag_of_the_query_is_known_over_rest_and_on_the_topic() -> None:
+    event = lag_of_orders(variable("HTTP_PORT"))
+
+    async def published() -> dict[str, Any]:
+        consumer = AIOKafkaConsumer(
+            "consumer-lag",
+            bootstrap_servers=f"127.0.0.1:{variable('KAFKA_PORT')}",
+            auto_offset_reset="earliest",
+        )
+        async with consumer:
+            async for message in consumer:
+                if message.key.decode() == event["query_id"] and message.value is not None:
+                    return dict(json.loads(message.value))
+        raise AssertionError("a consumer's stream does not end")
+
+    assert asyncio.run(asyncio.wait_for(published(), DEADLINE_S))["query"] == "orders"
+
+
+@pytest.mark.usefixtures("plain")
+def test_without_a_profile_four_hardened_containers_run() -> None:
+    services = ("kafka", "producer", "query", "service")
+    assert sorted(compose("ps", "-a", "--services", profile="*").split()) == sorted(services)
+    require_hardened(*services)
+
+
+def test_prometheus_records_the_lag_and_grafana_has_the_dashboards(
+    monitoring: tuple[str, ...],
+) -> None:
+    query = 'query:sparklag_query_lag:max{query="orders"}'
+    ask = (
+        "exec",
+        "-T",
+        "prometheus",
+        "promtool",
+        "query",
+        "instant",
+        "http://127.0.0.1:9090",
+        query,
+    )
+    wait_for(lambda: bool(compose(*ask, profile="monitoring").strip()), query)
+    require_hardened(*monitoring)
+    # No registry, no Grafana: compose_test.sh says so.
+    if "grafana" in monitoring:
+        search = "http://127.0.0.1:3000/api/search?type=dash-db"
+        listed = compose("exec", "-T", "grafana", "wget", "-q", "-O", "-", search, profile="*")
+        uids = {dashboard["uid"] for dashboard in json.loads(listed)}
+        assert {path.stem for path in (ROOT / "deploy" / "grafana").glob("*.json")} <= uids
