@@ -32,7 +32,7 @@ from sparklag_schemas import (
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.setup import diagnose
+from sparklag_service.cli.check.command import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
