@@ -39,6 +39,7 @@ class _Window:
 class RepeatLimit(logging.Filter):
     """Passes the first five records a minute of the same logger, template and query; when that
     minute has ended, one more record has the number of the others, also as its field `repeated`.
+    Records of DEBUG are not limited: who asks for these wants all.
 
     Thread-safe. The numbers come on a thread of their own where nothing else is logged, and at the
     end of the process.
@@ -55,7 +56,7 @@ class RepeatLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging."""
-        if hasattr(record, "repeated"):
+        if hasattr(record, "repeated") or record.levelno <= logging.DEBUG:
             return True
         # asyncio appends a trace, and what else it has, to its message.
         template = str(record.msg).partition("\n")[0]

@@ -69,6 +69,13 @@ def test_another_query_template_or_logger_is_not_limited_with_it(limited: Limite
     assert len(limited.handler.records) == 60
 
 
+def test_lines_for_debugging_are_not_limited(limited: Limited) -> None:
+    limited.log.setLevel(logging.DEBUG)
+    for _ in range(20):
+        limited.log.debug("read")
+    assert len(limited.handler.records) == 20
+
+
 def test_the_next_window_begins_anew(limited: Limited) -> None:
     for _ in range(7):
         limited.log.warning("away")

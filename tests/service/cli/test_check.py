@@ -12,9 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from sparklag_schemas import Settings, encode
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_pipeline.broker.child_process import free_port
+from sparklag_schemas import ClusterAccess, Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
+from sparklag_service.cli.check.kafka import check_brokers
 from sparklag_service.cli.check.result import clock_result
 from tests.http_server import HttpServer, QuietHandler
 from tests.local_kafka import LocalKafka
@@ -167,6 +170,18 @@ def test_instances_share_the_work_and_one_without_any_is_named(
             return "1 of 2 instances have no partition" in texts(found, "instances", "note")
 
         wait_for(idles, "one of both has no partition")
+
+
+@pytest.mark.kafka
+async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: LocalKafka) -> None:
+    async with BrokerPool(ClusterAccess(kafka.bootstrap_servers)) as pool:
+        await pool.refresh()
+        port = free_port()
+        pool.brokers = {**pool.brokers, 99: ("127.0.0.1", port)}
+        unreached, versions = await check_brokers(pool)
+    assert unreached.text.startswith(f"broker 99 at 127.0.0.1:{port}: ")
+    assert "advertised.listeners" in (unreached.remedy or "")
+    assert (unreached.state, versions.state) == ("bad", "ok")
 
 
 class _Answers(QuietHandler):

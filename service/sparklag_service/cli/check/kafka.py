@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -37,7 +38,8 @@ from sparklag_service.cli.recent_observations import recent_observations
 from sparklag_service.evaluation.status import FEEDBACK
 from sparklag_service.recording.store_recorder import store_group
 
-_SHOWN_APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
+_APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
+_UNREACHED: Final = "clients have to reach it there: see its advertised.listeners"
 
 
 async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
@@ -57,7 +59,7 @@ async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
             if described is None:
                 raise KafkaUnavailable("no broker answers")
             of_topics = [_check_topic(topic, settings) for topic in described]
-            results += await _check_versions(pool)
+            results += await check_brokers(pool)
             results.append(await _check_clock(pool))
             results += of_topics
             if all(result.ok for result in of_topics):
@@ -125,23 +127,35 @@ def _groups(settings: Settings) -> list[str]:
     return groups
 
 
-async def _check_versions(pool: BrokerPool) -> list[CheckResult]:
-    """A broker reports the versions of its requests, and not its own."""
+async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
+    """Whether each that the metadata names is reached there, and the versions of its requests: it
+    does not report its own."""
+    unreached = []
     brokers: Counter[str] = Counter()
-    for node_id in pool.brokers:
-        connection = pool.connection(node_id)
-        if connection is not None:
-            versions = await connection.api_versions()
-            shown = (f"{name} {versions[key][1]}" for key, name in _SHOWN_APIS.items())
+    connections = [pool.dedicated(address) for address in pool.brokers.values()]
+    try:
+        answers = await asyncio.gather(
+            *(connection.api_versions() for connection in connections), return_exceptions=True
+        )
+    finally:
+        await asyncio.gather(*(connection.aclose() for connection in connections))
+    for (node_id, (host, port)), versions in zip(pool.brokers.items(), answers, strict=True):
+        if not isinstance(versions, BaseException):
+            shown = [f"{name} {versions[key][1]}" for key, name in _APIS.items() if key in versions]
             brokers[", ".join(shown)] += 1
+        elif isinstance(versions, KAFKA_FAILURES):
+            text = f"broker {node_id} at {host}:{port}: {error_text(versions)}"
+            unreached.append(bad("kafka", printable(text), _UNREACHED))
+        else:
+            raise versions
     of_brokers = [
         f"of {count} brokers up to {shown}" if count > 1 else f"of a broker up to {shown}"
         for shown, count in brokers.items()
     ]
-    text = f"aiokafka {aiokafka_version}; requests {'; '.join(of_brokers)}"
-    if len(brokers) > 1:
-        return [note("versions", text, "the brokers are of different versions: an upgrade?")]
-    return [ok("versions", text)]
+    text = f"aiokafka {aiokafka_version}; requests {'; '.join(of_brokers) or 'are not known'}"
+    if len(brokers) == 1:
+        return [*unreached, ok("versions", text)]
+    return [*unreached, note("versions", text, "the brokers should be of one version")]
 
 
 async def _check_clock(pool: BrokerPool) -> CheckResult:
