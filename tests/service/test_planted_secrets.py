@@ -96,7 +96,7 @@ async def test_no_output_shows_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="sparklag_service")
-    caplog.set_level(logging.DEBUG, logger="sparklag_offsets")
+    caplog.set_level(logging.DEBUG, logger="sparklag")
     second_client.create(topic_name, 1)
     second_client.produce(topic_name, [b"x"] * 9)
     settings = with_secrets(service_settings)
