@@ -120,7 +120,7 @@ def wait_for(
 
 
 def _address_in(log_path: Path, process: ChildProcess) -> str | None:
-    found = re.search(r"serving (http://\S+)", log_path.read_text())
+    found = re.search(r"serving (http://[\w.:]+)", log_path.read_text())
     if found is None and not process.is_alive():
         raise RuntimeError(process.describe_end())
     return found.group(1) if found else None

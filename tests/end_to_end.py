@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def service(topics: Topics, kafka: LocalKafka, log: Path, *options: str) -> Iter
     arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0", *options]
     with process(topics, log, "sparklag_service", "serve", *arguments):
         wait_for(lambda: "serving http://" in log.read_text(), "the service serves", START_S)
-        url = log.read_text().partition("serving ")[2].split()[0]
+        url = re.findall(r"serving (http://[\w.:]+)", log.read_text())[0]
         wait_for(lambda: answer(f"{url}/health/ready") is not None, "it is ready", START_S)
         yield url
 

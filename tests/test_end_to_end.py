@@ -13,6 +13,7 @@ import pytest
 from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
+from tests.service.metrics.collector import TraceCollector
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -156,3 +157,36 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
         last = topics.newest_event()
         assert (last.status, last.reason) == ("FINISHED", "its driver has ended")
         assert last.measured_by == "embedded"
+
+
+def test_each_batch_of_a_driver_is_one_trace_from_the_callback_to_the_event(
+    kafka: LocalKafka, topics: Topics, second_client: SecondClient, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    topics.order(1_000)
+    with TraceCollector() as collector:
+        topics.environment["SPARKLAG_TRACES__ENDPOINT"] = collector.endpoint
+        topics.environment["SPARKLAG_TRACES__INTERVAL_S"] = "0.5"
+        with (
+            service(topics, kafka, tmp_path / "service.log"),
+            order_totals(topics, kafka, tmp_path / "checkpoint", tmp_path / "driver.log"),
+        ):
+            wait_for(lambda: len(collector.spans()) >= 3 * 4, "three traces", START_S)
+            spans = collector.spans()
+            committed = checkpoint.committed_batches()
+    traces = {span.trace_id for span in spans}
+    batches = [span.attributes["sparklag.batch_id"] for span in spans if span.name == "published"]
+    assert len(spans) == 4 * len(traces) == 4 * len(batches)
+    assert batches == sorted({*batches})
+    assert {*batches} <= {*committed}
+    # Between the batch's end, by Spark's account, and the event; the machine may be slow.
+    for trace_id in traces:
+        times = [t for s in spans if s.trace_id == trace_id for t in (s.began_ns, s.ended_ns)]
+        assert max(times) - min(times) < START_S * 1e9
+    linked = {
+        value.decode().split("-")[1]
+        for message in second_client.read_all(topics.lag)
+        for name, value in message.headers() or ()
+        if name == "traceparent" and isinstance(value, bytes)
+    }
+    assert traces <= linked

@@ -14,7 +14,7 @@ from sparklag_kafka.errors import KAFKA_FAILURES
 from sparklag_schemas import ClusterAccess, Observation, Settings, SparklagError
 from sparklag_schemas.clusters import ClusterNames
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.offsets")
 _TIMEOUT_S: Final = 3.0
 """After this a batch is recorded without ids."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
 
 from sparklag_schemas.codec import JSON
 from sparklag_schemas.lag_event import LagEvent
@@ -11,15 +15,62 @@ from sparklag_schemas.observation import Observation
 from sparklag_schemas.partition_record import PartitionRecord
 
 Headers = list[tuple[str, bytes]]
+Header = tuple[str, bytes]
 
 OBSERVATION_TYPE = "sparklag.observation.v1"
 LAG_EVENT_TYPE = "sparklag.lag.v1"
 PARTITION_TYPE = "sparklag.partition.v1"
+TRACEPARENT = "traceparent"
+OBSERVATION_SPAN = 2
+"""Its number in a batch's trace."""
+_TRACEPARENT = re.compile(
+    rb"00-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})-[0-9a-f][13579bdf]"
+)
+"""Of a trace that is sampled."""
 
 
-def observation_headers(observation: Observation, content_type: str = JSON) -> Headers:
+class SpanContext(NamedTuple):
+    """A span of a batch's trace, by W3C's Trace Context; its ids as that writes them."""
+
+    trace_id: str
+    span_id: str
+
+    @property
+    def header(self) -> Header:
+        """Of the record that the span is about."""
+        return TRACEPARENT, f"00-{self.trace_id}-{self.span_id}-01".encode()
+
+    def span(self, number: int) -> SpanContext:
+        """A span of the same trace, by its number there, from 1. A trace that is made again, after
+        a failure, has the same spans."""
+        return SpanContext(self.trace_id, f"{self.trace_id[:15]}{number}")
+
+
+def batch_trace(observation: Observation) -> SpanContext | None:
+    """The context of the observation of a completed batch, from its id. None: it is of none."""
+    if observation.cause != "progress":
+        return None
+    try:
+        trace_id = UUID(observation.observation_id).hex
+    except ValueError:
+        return None
+    return SpanContext(trace_id, "").span(OBSERVATION_SPAN)
+
+
+def received_trace(headers: Iterable[tuple[str, bytes | None]]) -> SpanContext | None:
+    """The context in a record's headers. None: there is none, or it is not to be traced."""
+    for name, value in headers:
+        if name == TRACEPARENT and value is not None and (found := _TRACEPARENT.fullmatch(value)):
+            trace_id, span_id = (found[each].decode() for each in ("trace", "span"))
+            return SpanContext(trace_id, span_id)
+    return None
+
+
+def observation_headers(
+    observation: Observation, content_type: str = JSON, *, traced: bool = False
+) -> Headers:
     """Headers of a message on `processed-offsets`."""
-    return _headers(
+    headers = _headers(
         event_id=observation.observation_id,
         event_type=OBSERVATION_TYPE,
         source=f"/sparklag/{observation.cluster}/driver/{observation.run_id}",
@@ -27,6 +78,9 @@ def observation_headers(observation: Observation, content_type: str = JSON) -> H
         subject=observation.query_id,
         content_type=content_type,
     )
+    if traced and (context := batch_trace(observation)) is not None:
+        headers.append(context.header)
+    return headers
 
 
 def lag_event_headers(event: LagEvent, content_type: str = JSON) -> Headers:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-_LONGEST_LINE: Final = 10_000
 _LISTED: Final = 3
 
 
@@ -33,17 +31,3 @@ def first_few(
     """The first three of `names`, formatted by `show`, and the number of the others."""
     more = f" and {len(names) - _LISTED} {rest}" if len(names) > _LISTED else ""
     return separator.join(map(show, names[:_LISTED])) + more
-
-
-class PrintableFormatter(logging.Formatter):
-    """Writes a message as one line, whatever is in it, and so each line of a trace."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """See logging."""
-        record.message = printable(record.message, _LONGEST_LINE)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
-        """See logging."""
-        lines = super().formatException(ei).splitlines()
-        return "\n".join(printable(line, _LONGEST_LINE) for line in lines)

@@ -10,7 +10,7 @@ from typing import Final
 
 from sparklag_schemas.settings import Settings
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.schemas")
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MIN_MESSAGE_BYTES = 1_048_588

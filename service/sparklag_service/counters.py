@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.printable import printable
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ class Refusals:
             count = self.counts[topic, kind]
             before = count - logged - 1
             more = f" ({before} more of this kind before it)" if before else ""
-            _log.warning("refused a %s%s", what, more)
+            fields = None if query_id is None else log_fields(query_id, what)
+            _log.warning("refused a %s%s", what, more, extra=fields)
             self._logged[topic, kind] = (now_s, count)
 
     def of_query(self, query_id: str, since_s: float) -> str | None:
@@ -160,6 +162,9 @@ class Counters(Counts):
     stream_gaps: int = count("Readers that came back for more than was kept for them.")
     history_left_out: int = count("Events without a place in the history: its memory is full.")
     otlp_failures: int = count("Pushes to the OpenTelemetry collector that failed.")
+    traces_dropped: int = count(
+        "Traces of batches that were not pushed: the collector was away for too long."
+    )
     followers_failed: int = count(
         "Failures in what follows the view, history or live stream; the first is logged."
     )

@@ -21,8 +21,9 @@ from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.intakes.in_process import DriverStats, InProcessIntake
 from sparklag_service.intakes.topic import TopicIntake
-from sparklag_service.metrics.otlp import OtlpPush, check_otlp
+from sparklag_service.metrics.otlp import MetricsPush, OtlpPush, TracesPush, check_otlp
 from sparklag_service.pipeline import Pipeline
+from sparklag_service.publishing.traces import PublishedTraces
 from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.view.view import View
 
@@ -69,7 +70,9 @@ class EmbeddedService:
         stats.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._pipeline = Pipeline(
             settings,
-            lambda deliveries, *_: InProcessIntake(queue, stats, deliveries),
+            lambda deliveries, *_: InProcessIntake(
+                queue, stats, deliveries, traced=settings.traces.endpoint is not None
+            ),
             "embedded",
         )
         self._started.set()
@@ -122,7 +125,10 @@ async def run_until_http_ends(
     with listening:
         # Requests are answered, and metrics pushed, from the pipeline's state: it ends last.
         await run_in_layers(
-            [pipeline.run()], _pushing(state), [serve_http()], cancel_again_s=2 * timeout_s
+            [pipeline.run()],
+            _pushing(state, pipeline.publishing.traces),
+            [serve_http()],
+            cancel_again_s=2 * timeout_s,
         )
 
 
@@ -136,16 +142,20 @@ def end_by_signals(http: HttpServer) -> None:
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
 
 
-def _pushing(state: InstanceState) -> list[Coroutine[Any, Any, None]]:
-    """What pushes metrics, where that is asked for. A driver goes on without it."""
-    if state.settings.otlp.endpoint is None:
-        return []
+def _pushing(state: InstanceState, traces: PublishedTraces) -> list[Coroutine[Any, Any, None]]:
+    """What pushes metrics and traces, where that is asked for. A driver goes on without it."""
+    settings = state.settings
     try:
-        check_otlp(state.settings)
+        check_otlp(settings)
     except SettingsError as error:
-        _log.warning("no metrics are pushed: %s", error)
+        _log.warning("neither metrics nor traces are pushed: %s", error)
         return []
-    return [OtlpPush(state).run()]
+    pushes: list[OtlpPush] = []
+    if settings.otlp.endpoint is not None:
+        pushes.append(MetricsPush(state))
+    if settings.traces.endpoint is not None:
+        pushes.append(TracesPush(state, traces))
+    return [push.run() for push in pushes]
 
 
 def bind(host: str, port: int) -> socket.socket:

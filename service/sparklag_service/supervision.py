@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.printable import printable
+from sparklag_schemas.query_message import QueryMessage
 from sparklag_schemas.runtime.tasks import run_in_task
 
 _log = logging.getLogger(__name__)
@@ -68,8 +70,9 @@ class QueryFailures:
         self._standing: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._traced: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
-    def add(self, query_id: str, stage: str, error: Exception) -> None:
+    def add(self, query: QueryMessage, stage: str, error: Exception) -> None:
         """It stands until that stage has `recovered`. One trace of each kind is logged."""
+        query_id = query.query_id
         self.counts[stage] += 1
         why = printable(f"{type(error).__name__}: {error}", 200)
         self._standing.setdefault(query_id, {})[stage] = why
@@ -84,7 +87,12 @@ class QueryFailures:
             # Ours are made for people, and know nothing more than they say.
             trace = None if isinstance(error, SparklagError) else error
             name = printable(query_id, 200)
-            _log.error("%s of query %s failed: %s", stage, name, why, exc_info=trace)
+            _log.error(
+                "%s of query %s failed: %s",
+                *(stage, name, why),
+                exc_info=trace,
+                extra=log_fields(query, why),
+            )
 
     def failed_at(self, query_id: str, stage: str) -> bool:
         """Whether that stage failed when it ran last."""

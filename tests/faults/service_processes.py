@@ -46,7 +46,7 @@ class ServiceProcess:
     @property
     def url(self) -> str | None:
         """Where it answers, once it does."""
-        found = re.search(r"serving (http://\S+)", self.log())
+        found = re.search(r"serving (http://[\w.:]+)", self.log())
         return None if found is None else found.group(1)
 
     def log(self) -> str:

@@ -30,7 +30,11 @@ _STAGES: dict[str, tuple[str, str, Callable[..., str]]] = {
     "tracking": ("tracked.tracker", "observe", lambda observation, *_: observation.query_id),
     "enrichment": ("enricher", "_request", lambda state, *_: state.query_id),
     "evaluation": ("evaluation._evaluator", "evaluate", lambda state, *_, **__: state.query_id),
-    "publishing": ("publishing", "publish", lambda event: event.query_id if event.topics else ""),
+    "publishing": (
+        "publishing",
+        "publish",
+        lambda event, *_: event.query_id if event.topics else "",
+    ),
 }
 
 

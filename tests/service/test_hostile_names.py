@@ -14,9 +14,10 @@ from rich.console import Console
 
 from scripts.message_examples import example_value
 from sparklag_schemas import LagEvent
-from sparklag_schemas.printable import PrintableFormatter
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli import lag, tail
+from sparklag_service.cli.logs import log_formatter
 from sparklag_service.cli.terminal import ascii_json, console, escape
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition
@@ -85,17 +86,24 @@ def test_in_json_on_a_terminal(name: str) -> None:
 
 @each
 def test_in_a_log_line(name: str) -> None:
-    formatter = PrintableFormatter("%(levelname)s %(message)s")
     try:
         raise ValueError(name)
     except ValueError as error:
         found = (ValueError, error, error.__traceback__)
-    record = logging.LogRecord("x", logging.INFO, "x", 1, "of %s", (name,), found)
-    text = formatter.format(record)
+    record = logging.getLogger("x").makeRecord(
+        "x", logging.INFO, "x", 1, "of %s", (name,), found, extra=log_fields(name, name)
+    )
+    text = log_formatter("console").format(record)
     assert is_harmless(text)
     first, *trace = text.splitlines()
-    assert first.startswith("INFO of ")
+    assert "INFO    x: of " in first
     assert trace[0] == "Traceback (most recent call last):"
+    line = log_formatter("json").format(record)
+    assert line.isascii()
+    assert line.isprintable()
+    read = json.loads(line)
+    assert (read["event"], read["query_id"], read["reason"]) == (f"of {name}", name, name)
+    assert f"ValueError: {name}" in read["exception"]
 
 
 @each

@@ -24,10 +24,10 @@ from sparklag_schemas import (
     encode,
 )
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
-from sparklag_schemas.printable import PrintableFormatter
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli import lag
+from sparklag_service.cli.logs import log_formatter
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
 from tests.messages import lag_event, seen
@@ -85,8 +85,8 @@ def with_secrets(settings: Settings) -> Settings:
 
 
 def lines_of(records: list[logging.LogRecord]) -> list[str]:
-    formatter = PrintableFormatter("%(levelname)s %(name)s %(message)s")
-    return [formatter.format(record) for record in records]
+    formatters = (log_formatter("console"), log_formatter("json"))
+    return [formatter.format(record) for record in records for formatter in formatters]
 
 
 async def test_no_output_shows_one(
@@ -96,7 +96,7 @@ async def test_no_output_shows_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="sparklag_service")
-    caplog.set_level(logging.DEBUG, logger="sparklag_offsets")
+    caplog.set_level(logging.DEBUG, logger="sparklag")
     second_client.create(topic_name, 1)
     second_client.produce(topic_name, [b"x"] * 9)
     settings = with_secrets(service_settings)

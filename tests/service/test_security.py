@@ -32,11 +32,12 @@ from sparklag_schemas import (
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_service.cli.setup import diagnose
+from sparklag_service.cli.check.command import diagnose
 from tests.certificates import Certificates, server_context_of
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position, seen
 from tests.second_client import SecondClient
+from tests.service.cli.test_check import NOWHERE
 from tests.service.conftest import running, settings_for, starting
 from tests.service.groups import metadata_of
 from tests.waiting import DEADLINE_S, eventually, holds
@@ -261,7 +262,9 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     scram_kafka: LocalKafka, internal: SecondClient
 ) -> None:
     settings = granted_settings(scram_kafka, internal)
-    assert all(f.ok for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers)))
+    assert all(
+        f.ok for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers), NOWHERE)
+    )
     # What is tried leaves nothing behind.
     assert await metadata_of(scram_kafka.internal_servers, settings.group_id) == {}
     for topic in (settings.offsets_topic, settings.lag_topic):
@@ -276,7 +279,7 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
     grant(scram_kafka, ResourceType.GROUP, elsewhere.group_id, AclOperation.DESCRIBE)
     bad = [
         f.text
-        for f in await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers))
+        for f in await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers), NOWHERE)
         if not f.ok
     ]
     assert bad == [
@@ -293,7 +296,9 @@ async def test_check_names_a_topic_that_may_not_be_seen(
 ) -> None:
     settings = settings_for(scram_kafka.bootstrap_servers, kafka=login("stranger"))
     internal.create(settings.offsets_topic, 1)
-    texts = [f.text for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers))]
+    texts = [
+        f.text for f in await diagnose(settings.resolved(scram_kafka.bootstrap_servers), NOWHERE)
+    ]
     assert f"topic {settings.offsets_topic}: no right to see it" in texts
 
 

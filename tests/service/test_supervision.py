@@ -11,6 +11,7 @@ import pytest
 
 from sparklag_service import supervision
 from sparklag_service.supervision import QueryFailures, Supervisor
+from tests.messages import lag_event
 from tests.waiting import holds
 
 
@@ -102,8 +103,8 @@ def test_a_failure_stands_until_its_stage_is_well(caplog: pytest.LogCaptureFixtu
     failures = QueryFailures()
     with caplog.at_level(logging.ERROR, logger=supervision.__name__):
         for _ in range(3):
-            failures.add("q\n1", "evaluation", ValueError("empty"))
-        failures.add("q\n1", "publishing", ValueError("empty"))
+            failures.add(lag_event(query_id="q\n1"), "evaluation", ValueError("empty"))
+        failures.add(lag_event(query_id="q\n1"), "publishing", ValueError("empty"))
     assert +failures.counts == {"evaluation": 3, "publishing": 1}
     traced = [record for record in caplog.records if record.name == supervision.__name__]
     assert [record.getMessage() for record in traced] == [
@@ -125,6 +126,6 @@ def test_what_is_remembered_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(supervision, "_QUERIES", 10)
     failures = QueryFailures()
     for number in range(30):
-        failures.add(f"q{number}", "tracking", ValueError("bad"))
+        failures.add(lag_event(query_id=f"q{number}"), "tracking", ValueError("bad"))
     assert failures.reason("q0") is None
     assert failures.reason("q29") is not None

@@ -9,6 +9,7 @@ from aiokafka.conn import CloseReason, create_conn
 from aiokafka.errors import KafkaConnectionError
 
 from sparklag_kafka.clients.client_options import TrustedBrokers
+from sparklag_kafka.protocol.encoding import Versions
 from sparklag_kafka.protocol.metadata import Address
 
 _CLOSE_TIMEOUT_S: Final = 1.0
@@ -60,6 +61,11 @@ class BrokerConnection:
         except asyncio.TimeoutError:
             self.drop(connection)
             raise
+
+    async def api_versions(self) -> Versions:
+        """What the broker supports. Raises one of KAFKA_FAILURES."""
+        versions: Versions = (await self.connect())._versions
+        return versions
 
     def drop(self, connection: Any) -> None:
         """Give up a connection that does not respond: the next request opens a new one."""

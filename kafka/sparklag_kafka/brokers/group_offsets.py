@@ -31,7 +31,7 @@ from sparklag_schemas import Offsets
 from sparklag_schemas.runtime.chunks import by_count
 from sparklag_schemas.runtime.tasks import cancel_and_wait
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("sparklag.kafka")
 
 GROUPS_PER_REQUEST: Final = 500
 _IN_FLIGHT: Final = 100

@@ -16,7 +16,7 @@ from sparklag_kafka.protocol.list_offsets import OffsetSpec, OffsetsRequest, Top
 from sparklag_kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from sparklag_schemas import IsolationLevel
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("sparklag.kafka")
 
 _SLICE: Final = 1_000
 """Partitions in one request: reading its response holds the loop for about a millisecond."""

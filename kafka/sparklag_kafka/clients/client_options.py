@@ -20,7 +20,7 @@ from sparklag_schemas.printable import printable
 from sparklag_schemas.redaction import redact
 from sparklag_schemas.settings import ClusterAccess, KafkaSettings
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.kafka")
 _PROBE_TIMEOUT_S = 5.0
 
 

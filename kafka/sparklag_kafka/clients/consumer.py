@@ -19,7 +19,7 @@ from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas.runtime.tasks import UnexpectedCancellation, cancel_and_wait, run_in_task
 from sparklag_schemas.settings import ResolvedSettings
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("sparklag.kafka")
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 """Of record values in one `getmany`."""

@@ -25,7 +25,7 @@ from sparklag_schemas.topics import partition_of_key
 Partitioner = Callable[[int], int]
 """The partition of a record, from how many the topic has."""
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.kafka")
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """As our topics are created with."""
 _BATCH_BYTES = 256 * 1024

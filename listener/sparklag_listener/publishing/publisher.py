@@ -53,6 +53,7 @@ class OffsetsPublisher:
         self._topic = offsets_topic(
             settings.offsets_topic, settings.topic_partitions, settings.topic_replication_factor
         )
+        self._traced = settings.traces.endpoint is not None
         self._writer = MessageFormats(settings).writer(Observation, settings.offsets_topic)
         self._producer: AcknowledgedProducer | None = None
         self._causes: dict[type[BaseException], str] = {}
@@ -133,7 +134,9 @@ class OffsetsPublisher:
             self._settings.offsets_topic,
             value=await self._writer.encode(observation),
             key=key_of(observation.query_id),
-            headers=observation_headers(observation, self._writer.content_type),
+            headers=observation_headers(
+                observation, self._writer.content_type, traced=self._traced
+            ),
         )
 
     def _mark_published(self) -> None:

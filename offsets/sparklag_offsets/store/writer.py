@@ -15,9 +15,10 @@ from sparklag_offsets.store.batch_sequence import BatchSequence, next_records
 from sparklag_offsets.store.offset_store import OffsetStore, Retention
 from sparklag_offsets.topic_ids import TopicIds
 from sparklag_schemas import Observation, Settings
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.timestamps import epoch_ms
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.offsets")
 _FIRST_PAUSE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 10.0
 _PRUNE_S: Final = 3_600.0
@@ -136,6 +137,7 @@ class StoreWriter:
             observation.query or observation.query_id,
             run_id,
             sequence.run_id,
+            extra=log_fields(observation),
         )
 
     def forget(self) -> None:
@@ -171,6 +173,7 @@ class StoreWriter:
             observation.batch_id,
             observation.query or observation.query_id,
             error,
+            extra=log_fields(observation, str(error)),
         )
 
     def _fail(self, reason: str) -> None:

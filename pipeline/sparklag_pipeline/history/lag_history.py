@@ -33,7 +33,7 @@ from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.history.queries import ingest, roll_ups, start_once
 from sparklag_pipeline.history.tables import FORMATS, Tables, open_tables
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
-from sparklag_schemas import ResolvedSettings, SparklagError, load_settings
+from sparklag_schemas import ResolvedSettings, Settings, SparklagError, load_settings
 from sparklag_schemas.errors import RegistryError, SettingsError
 
 _INTERVAL: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
@@ -203,16 +203,26 @@ def _check_intervals(arguments: argparse.Namespace) -> None:
             )
 
 
+def _configure_logs(settings: Settings) -> None:
+    """As of a service. On a cluster there may be no more than a driver needs."""
+    try:
+        from sparklag_service.cli.logs import configure_logs
+    except ImportError:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    else:
+        configure_logs(settings)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 when ended by a signal or done, 1 with the reason when a query failed, 2 for a
     wrong argument or setting."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
     arguments = _arguments(argv)
     try:
         _check_intervals(arguments)
         overrides = {name: getattr(arguments, name) for name in ("bootstrap_servers", "lag_topic")}
         settings = load_settings(config=arguments.config, overrides=overrides).resolved()
+        _configure_logs(settings)
         tables = open_tables(arguments.format, arguments.output)
         spark = build_session(tables, avro=settings.registry.url is not None)
         try:

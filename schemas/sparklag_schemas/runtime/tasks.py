@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("sparklag.schemas")
 _SLICE_S: Final = 0.005
 """Of a turn of the loop."""
 _CANCEL_AGAIN_S: Final = 3.0

@@ -30,6 +30,9 @@ from sparklag_schemas.settings.measuring import (
 from sparklag_schemas.settings.measuring import (
     TimeLagSettings as TimeLagSettings,
 )
+from sparklag_schemas.settings.measuring import (
+    TracesSettings as TracesSettings,
+)
 from sparklag_schemas.settings.positions import (
     CheckpointSettings as CheckpointSettings,
 )

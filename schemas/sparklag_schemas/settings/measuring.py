@@ -112,8 +112,25 @@ class OtlpSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How often metrics are pushed."""
 
     def __post_init__(self) -> None:
-        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
-            raise ValueError(
-                f"otlp.endpoint = {redact(shown_url(self.endpoint))!r}: takes the address of OTLP"
-                " over HTTP, like http://collector:4318/v1/metrics"
-            )
+        _check_endpoint("otlp", self.endpoint, "metrics")
+
+
+class TracesSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trace of each batch, pushed to an OpenTelemetry collector. Its spans are the service's,
+    which needs `sparklag[otel]`; a driver adds the header `traceparent` to its messages."""
+
+    endpoint: str | None = None
+    """Address of OTLP over HTTP: `http://collector:4318/v1/traces`. None: nothing is traced."""
+    interval_s: Seconds = 5.0
+    """How often traces are pushed."""
+
+    def __post_init__(self) -> None:
+        _check_endpoint("traces", self.endpoint, "traces")
+
+
+def _check_endpoint(section: str, endpoint: str | None, path: str) -> None:
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ValueError(
+            f"{section}.endpoint = {redact(shown_url(endpoint))!r}: takes the address of OTLP"
+            f" over HTTP, like http://collector:4318/v1/{path}"
+        )

@@ -19,6 +19,7 @@ from sparklag_schemas.settings.measuring import (
     OtlpSettings,
     Thresholds,
     TimeLagSettings,
+    TracesSettings,
 )
 from sparklag_schemas.settings.positions import (
     CheckpointSettings,
@@ -30,6 +31,14 @@ from sparklag_schemas.settings.positions import (
 from sparklag_schemas.settings.section import Port, Seconds, Section, check_patterns
 
 _Value = TypeVar("_Value")
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["auto", "console", "json"]
+LOG_PACKAGES: Final = ("schemas", "kafka", "offsets", "service")
+LOG_STAGES: Final = (
+    *("intakes", "tracking", "enrichment", "evaluation", "publishing", "view"),
+    *("history", "live", "metrics", "rest", "mirror", "recording"),
+)
+"""Folders of the service that log."""
 
 
 def _first_match(by_pattern: Mapping[str, _Value], names: Iterable[str | None]) -> _Value | None:
@@ -147,6 +156,7 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By regular expression of a query's whole name or id (a group's id); the first that fits."""
     metrics: MetricsSettings = MetricsSettings()
     otlp: OtlpSettings = OtlpSettings()
+    traces: TracesSettings = TracesSettings()
     history: HistorySettings = HistorySettings()
     live: LiveSettings = LiveSettings()
 
@@ -162,8 +172,15 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refused, since a foreign page could send them. Addresses and local names need no entry."""
     http_forget: Literal["loopback", "anywhere", "off"] = "loopback"
     """From where `DELETE /lag/{query}` is taken."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: LogLevel = "INFO"
     """Least severe messages that are logged. Libraries log nothing below INFO."""
+    log_levels: dict[str, LogLevel] = {}
+    """By part, where it differs: `schemas`, `kafka`, `offsets`, `service` (which holds for all that
+    follow), or a stage of the service: `intakes`, `tracking`, `enrichment`, `evaluation`,
+    `publishing`, `view`, `history`, `live`, `metrics`, `rest`, `mirror`, `recording`."""
+    log_format: LogFormat = "auto"
+    """Of the log of a service: `console`, lines to read, or `json`, an object a line; `auto` is
+    `console` on a terminal, else `json`."""
 
     def __post_init__(self) -> None:
         if self.cluster in self.clusters:
@@ -175,6 +192,10 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("clusters: an alias is empty")
         check_patterns(self.thresholds, "queries (thresholds)")
         check_patterns(self.refresh_intervals, "queries (refresh_intervals)")
+        for part in self.log_levels:
+            if part not in (*LOG_PACKAGES, *LOG_STAGES):
+                parts = ", ".join((*LOG_PACKAGES, *LOG_STAGES))
+                raise ValueError(f"log_levels.{part!r:.200} is no part: takes {parts}")
         for pattern, interval_s in self.refresh_intervals.items():
             if not self.refresh_interval_s <= interval_s <= self.heartbeat_s:
                 raise ValueError(

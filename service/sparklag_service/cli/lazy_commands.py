@@ -60,10 +60,10 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
         "Show the position of a query from its checkpoint, without the query.",
     ),
     "check": _Entry(
-        *("setup", "check"),
-        "Check whether Kafka is reachable, the topics and the rights are there, and what to do.",
+        *("check.command", "check"),
+        "Check Kafka, topics, rights, clocks, versions and the running service, and what to do.",
     ),
-    "topics": _Entry("setup", "topics_app", "sparklag's own topics."),
+    "topics": _Entry("topics", "topics_app", "sparklag's own topics."),
     "offsets": _Entry("offsets", "app", "Where queries were, from the offset store."),
     "history": _Entry("programs", "history_app", "The history of lag."),
 }

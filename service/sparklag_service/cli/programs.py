@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from importlib.util import find_spec
@@ -13,7 +12,6 @@ from typing import Annotated
 import typer
 
 from sparklag_schemas import load_settings
-from sparklag_schemas.printable import PrintableFormatter
 from sparklag_service.cli.terminal import BootstrapServers, Config
 from sparklag_service.cli.usage import PASS_ON, CommandGroup
 from sparklag_service.errors import ServiceError
@@ -29,6 +27,7 @@ def serve(
 ) -> None:
     """Run the service: read observations, measure lag, publish it, serve it over REST."""
     # Loading the server takes seconds, and `sparklag lag` is a probe that runs every few.
+    from sparklag_service.cli.logs import configure_logs
     from sparklag_service.server import serve as serve_until_signal
 
     settings = load_settings(
@@ -39,13 +38,7 @@ def serve(
             "http_port": http_port,
         },
     )
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    # Libraries log at DEBUG what they send, credentials among it.
-    level = getattr(logging, settings.log_level)
-    logging.basicConfig(level=max(logging.INFO, level), handlers=[handler])
-    for package in ("sparklag", "sparklag_offsets", "sparklag_schemas", "sparklag_service"):
-        logging.getLogger(package).setLevel(level)
+    configure_logs(settings)
     asyncio.run(serve_until_signal(settings))
 
 

@@ -99,7 +99,7 @@ class Enricher:
             try:
                 self._request(state, requested_s)
             except Exception as error:
-                self._failures.add(state.query_id, "enrichment", error)
+                self._failures.add(state, "enrichment", error)
                 self._add_measured(state, requested_s)
             else:
                 self._failures.recovered(state.query_id, "enrichment")

@@ -100,7 +100,7 @@ class Evaluation:
             try:
                 self._offer(self._event(state, measure_time), state, measure_time.now_s)
             except Exception as error:
-                failures.add(state.query_id, "evaluation", error)
+                failures.add(state, "evaluation", error)
             else:
                 return
         reason = failures.reason(state.query_id)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sparklag_schemas import Observation, ResolvedSettings
+from sparklag_schemas.headers import SpanContext
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_service.counters import Counters
+
+
+class BatchTrace(NamedTuple):
+    """Of the trace of a batch, what the intake has."""
+
+    context: SpanContext
+    """Of the observation's span."""
+    written_at_ms: int
+    """The time of its record, by the clock of its driver or of the broker."""
+    received_at_ms: int
+    """By this service's clock."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +31,7 @@ class Delivery:
     done: Callable[[], None]
     offset: int | None = None
     """Of its record on the topic. None: it comes straight from its source."""
+    trace: BatchTrace | None = None
 
 
 def nothing_to_do() -> None:

@@ -20,6 +20,7 @@ from sparklag_offsets.errors import CheckpointError
 from sparklag_schemas import Cause, Observation, SourcePosition
 from sparklag_schemas.bounds import MAX_EPOCH_MS
 from sparklag_schemas.errors import OutOfBounds
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.redaction import redact_location
 from sparklag_schemas.runtime.tasks import run_together
@@ -263,7 +264,11 @@ class _WatchedCheckpoint:
     def _identify(self, position: CheckpointPosition) -> None:
         if self._query_id not in (None, position.query_id):
             shown = redact_location(self.location)
-            _log.info("%s: holds query %s, not %s", shown, position.query_id, self._query_id)
+            _log.info(
+                "%s: holds query %s, not %s",
+                *(shown, position.query_id, self._query_id),
+                extra=log_fields(position.query_id),
+            )
             self._intake.release(self._query_id, self.location)
         self._query_id = position.query_id
         self._identified_s = time.monotonic()

@@ -6,8 +6,10 @@ import time
 from typing import Protocol
 
 from sparklag_schemas import Observation
+from sparklag_schemas.headers import batch_trace
 from sparklag_schemas.runtime.queue import NewestQueue
-from sparklag_service.intakes import Delivery, RebalanceHandler
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
 
 
 class DriverStats(Protocol):
@@ -25,10 +27,13 @@ class InProcessIntake:
         source: NewestQueue[Observation],
         stats: DriverStats,
         queue: NewestQueue[Delivery],
+        *,
+        traced: bool = False,
     ) -> None:
         self._source = source
         self._stats = stats
         self._queue = queue
+        self._traced = traced
         self.ready: str | None = None
 
     @property
@@ -56,7 +61,12 @@ class InProcessIntake:
         """Move until cancelled."""
         while True:
             observation = await self._source.get()
-            self._queue.put_nowait(Delivery(observation, self._done))
+            trace = None
+            if self._traced and (context := batch_trace(observation)) is not None:
+                # It does not pass Kafka: it is written, and received, now.
+                now_ms = epoch_ms()
+                trace = BatchTrace(context, now_ms, now_ms)
+            self._queue.put_nowait(Delivery(observation, self._done, trace=trace))
 
     def _done(self) -> None:
         self._source.task_done()

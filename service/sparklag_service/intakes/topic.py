@@ -19,13 +19,15 @@ from sparklag_kafka.errors import KAFKA_FAILURES, error_text
 from sparklag_schemas import Observation, ResolvedSettings
 from sparklag_schemas.errors import WrongPlace
 from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.headers import received_trace
 from sparklag_schemas.redaction import redacted
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.runtime.tasks import cancel_and_wait
+from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import partition_of
 from sparklag_service.counters import Counters
 from sparklag_service.errors import ReadingInterrupted
-from sparklag_service.intakes import Delivery, RebalanceHandler
+from sparklag_service.intakes import BatchTrace, Delivery, RebalanceHandler
 from sparklag_service.intakes.reading import read_with_retry
 
 _log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class TopicIntake:
         self._settings = settings
         self._queue = queue
         self._counters = counters
+        self._traced = settings.traces.endpoint is not None
         self._records = ContractRecords(
             Observation, settings.offsets_topic, settings, formats, counters.refusals
         )
@@ -210,7 +213,10 @@ class TopicIntake:
             )
             done()
         else:
-            self._queue.put_nowait(Delivery(redacted(observation), done, record.offset))
+            trace = None
+            if self._traced and (context := received_trace(record.headers)) is not None:
+                trace = BatchTrace(context, record.timestamp, epoch_ms())
+            self._queue.put_nowait(Delivery(redacted(observation), done, record.offset, trace))
 
     async def assigned(self, owned: list[TopicPartition], handler: RebalanceHandler) -> None:
         """Own the queries of these partitions from here on."""

@@ -1,5 +1,6 @@
 """Pushes what this instance measures to an OpenTelemetry collector: together, the instances push
-each query once. Off unless `[otlp] endpoint` is set.
+each query once; and the traces of the batches that it measured. Off unless `[otlp] endpoint`, or
+`[traces] endpoint`, is set.
 
 A thread that nothing waits for encodes and sends: a collector that is slow, or down, costs the
 service nothing but a counter.
@@ -11,103 +12,178 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 from sparklag_schemas import Settings, SettingsError
 from sparklag_schemas.redaction import redact, shown_url
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
 from sparklag_schemas.runtime.tasks import TimeSlice, repeat
+from sparklag_schemas.settings import OtlpSettings, TracesSettings
+from sparklag_service.counters import Counters
 from sparklag_service.metrics.scheme import NamedQuery, Selection, Shown
+from sparklag_service.publishing.traces import PublishedTraces
 from sparklag_service.view.service_state import ServiceState
 
 _log = logging.getLogger(__name__)
 _LONGEST_REQUEST_S = 10.0
-_EXPORTERS_LOG = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
+_LAST_PUSH_S: Final = 2.0
 
 
 def check_otlp(settings: Settings) -> None:
-    """Raise SettingsError where metrics are to be pushed, and OpenTelemetry is not installed."""
-    if settings.otlp.endpoint is None:
+    """Raise SettingsError where something is to be pushed, and OpenTelemetry is not installed."""
+    endpoints = {"otlp": settings.otlp.endpoint, "traces": settings.traces.endpoint}
+    wanted = [section for section, endpoint in endpoints.items() if endpoint is not None]
+    if not wanted:
         return
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter
         import opentelemetry.sdk.metrics  # noqa: F401  # only whether it is there
     except ImportError as error:
         raise SettingsError(
-            "setting otlp.endpoint is set, and OpenTelemetry is not installed here:"
+            f"setting {wanted[0]}.endpoint is set, and OpenTelemetry is not installed here:"
             " pip install 'sparklag[otel]'"
         ) from error
 
 
-class OtlpPush:
-    """Pushes every `otlp.interval_s`, one push at a time. Create it after `check_otlp`."""
+class OtlpPush(ABC):
+    """Pushes every `interval_s`, one push at a time. Create it after `check_otlp`."""
 
-    def __init__(self, state: ServiceState) -> None:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        settings = state.settings
-        self._state = state
-        self._selection = Selection(settings.metrics)
-        self._interval_s = settings.otlp.interval_s
-        endpoint = settings.otlp.endpoint or ""
+    def __init__(
+        self,
+        what: str,
+        make_exporter: Any,
+        settings: OtlpSettings | TracesSettings,
+        counters: Counters,
+    ) -> None:
+        """`make_exporter`: the exporter's class."""
+        endpoint = settings.endpoint or ""
+        self._what = what
+        self._interval_s = settings.interval_s
         self._endpoint = redact(shown_url(endpoint))
-        self._exporter = OTLPMetricExporter(
+        self._exporter = make_exporter(
             endpoint=endpoint, timeout=min(_LONGEST_REQUEST_S, self._interval_s)
         )
+        self._counters = counters
         self._threads = DaemonThreads()
         self._failing = False
 
     async def run(self) -> None:
         """Push until cancelled, whatever happens."""
         try:
-            await repeat(self._step, "pushing metrics", self._interval_s)
+            await repeat(self._step, f"pushing {self._what}", self._interval_s)
         finally:
             # A push in flight ends by itself, or with the process.
+            await self.push_last()
             self._exporter.shutdown()
             self._threads.shutdown()
 
+    async def push_last(self) -> None:
+        """Push what is left, in a bounded time. Metrics of the past are of no use."""
+        return
+
+    @abstractmethod
+    async def push(self) -> None:
+        """Push once."""
+
     async def _step(self) -> None:
         due_s = time.monotonic() + self._interval_s
-        await self._push()
+        await self.push()
         await asyncio.sleep(due_s - time.monotonic())
 
-    async def _push(self) -> None:
-        events = [entry.event for entry in self._state.view]
-        time_slice, owned = TimeSlice(), self._state.owned_queries
-        queries = await self._selection.all_queries(events, time_slice)
-        measured = [query for query in queries if query.event.query_id in owned]
-        groups = await self._selection.groups(queries, owned, time_slice)
+    async def _export(self, batches: Iterable[Any]) -> bool:
+        """In a thread, which iterates `batches`; whether the collector has taken them."""
         loop = asyncio.get_running_loop()
-        failure = await loop.run_in_executor(self._threads, self._export, measured, groups)
+        failure = await loop.run_in_executor(self._threads, self._export_here, batches)
         if failure is not None:
-            self._state.counters.otlp_failures += 1
+            self._counters.otlp_failures += 1
             if not self._failing:
                 _log.warning(
-                    "metrics cannot be pushed to %s: %s; trying again every %g s",
+                    "%s cannot be pushed to %s: %s; trying again every %g s",
+                    self._what,
                     self._endpoint,
                     failure,
                     self._interval_s,
                 )
         elif self._failing:
-            _log.info("metrics are pushed to %s again", self._endpoint)
+            _log.info("%s are pushed to %s again", self._what, self._endpoint)
         self._failing = failure is not None
+        return not self._failing
 
-    def _export(self, measured: Sequence[NamedQuery], groups: Shown) -> str | None:
-        """In the thread. Why it failed; None where it did not."""
-        from opentelemetry.sdk.metrics.export import MetricExportResult
-
-        from sparklag_service.metrics.otlp_data import batches
-
-        with _logged_by_this_thread() as messages:
-            for batch in batches(measured, groups, self._selection, time.time_ns()):
-                if self._exporter.export(batch) is not MetricExportResult.SUCCESS:
+    def _export_here(self, batches: Iterable[Any]) -> str | None:
+        """Why it failed; None where it did not."""
+        with _logged_by_this_thread(type(self._exporter).__module__) as messages:
+            for batch in batches:
+                if self._exporter.export(batch).name != "SUCCESS":
                     return redact(messages[0]) if messages else "no reason given"
         return None
 
 
+class MetricsPush(OtlpPush):
+    """The lag of the queries that this instance measures, and of groups."""
+
+    def __init__(self, state: ServiceState) -> None:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        super().__init__("metrics", OTLPMetricExporter, state.settings.otlp, state.counters)
+        self._state = state
+        self._selection = Selection(state.settings.metrics)
+
+    async def push(self) -> None:
+        """See OtlpPush."""
+        events = [entry.event for entry in self._state.view]
+        time_slice, owned = TimeSlice(), self._state.owned_queries
+        queries = await self._selection.all_queries(events, time_slice)
+        measured = [query for query in queries if query.event.query_id in owned]
+        groups = await self._selection.groups(queries, owned, time_slice)
+        await self._export(self._batches(measured, groups))
+
+    def _batches(self, measured: Sequence[NamedQuery], groups: Shown) -> Iterator[Any]:
+        from sparklag_service.metrics.otlp_data import batches
+
+        yield from batches(measured, groups, self._selection, time.time_ns())
+
+
+class TracesPush(OtlpPush):
+    """The traces of batches whose event this instance published."""
+
+    def __init__(self, state: ServiceState, traces: PublishedTraces) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        super().__init__("traces", OTLPSpanExporter, state.settings.traces, state.counters)
+        self._traces = traces
+
+    async def push(self) -> None:
+        """See OtlpPush. What the collector has not taken is pushed again, with the same ids."""
+        taken = self._traces.take()
+        if not taken:
+            return
+
+        def batches() -> Iterator[Any]:
+            from sparklag_service.metrics.otlp_spans import batches_of_spans
+
+            yield from batches_of_spans(taken)
+
+        pushed = False
+        try:
+            pushed = await self._export(batches())
+        finally:
+            if not pushed:
+                self._traces.put_back(taken)
+
+    async def push_last(self) -> None:
+        """See OtlpPush."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.push(), _LAST_PUSH_S)
+        if left := self._traces.take():
+            self._counters.traces_dropped += len(left)
+            _log.warning("shut down before the traces of %d batches were pushed", len(left))
+
+
 @contextmanager
-def _logged_by_this_thread() -> Iterator[list[str]]:
+def _logged_by_this_thread(exporters_log: str) -> Iterator[list[str]]:
     """The exporter's messages, collected and not logged: it would log the same several times each
     interval."""
     messages: list[str] = []
@@ -119,7 +195,7 @@ def _logged_by_this_thread() -> Iterator[list[str]]:
         messages.append(record.getMessage())
         return False
 
-    logger = logging.getLogger(_EXPORTERS_LOG)
+    logger = logging.getLogger(exporters_log)
     logger.addFilter(collect)
     try:
         yield messages

@@ -42,7 +42,7 @@ BATCH_POINTS: Final = 2_000
 CLUSTER_ATTRIBUTE: Final = "kafka.cluster.alias"
 
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
-_SCOPE: Final = InstrumentationScope("sparklag", VERSION)
+SCOPE: Final = InstrumentationScope("sparklag", VERSION)
 
 Attributes = dict[str, str | int]
 
@@ -93,7 +93,7 @@ def _metrics_data(points: Iterable[_Point], now_ns: int) -> MetricsData:
         [
             ResourceMetrics(
                 _resource(cluster),
-                [ScopeMetrics(_SCOPE, [_metric(cluster, *each) for each in metrics.values()], "")],
+                [ScopeMetrics(SCOPE, [_metric(cluster, *each) for each in metrics.values()], "")],
                 "",
             )
             for cluster, metrics in grouped.items()

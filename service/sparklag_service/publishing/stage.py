@@ -19,7 +19,8 @@ from sparklag_service.evaluation.evaluator import unknown_event
 from sparklag_service.intakes import Delivery
 from sparklag_service.publishing.cadence import Cadence
 from sparklag_service.publishing.partition_publisher import PartitionPublisher
-from sparklag_service.publishing.topic_writer import TopicWriter
+from sparklag_service.publishing.topic_writer import Outcome, TopicWriter
+from sparklag_service.publishing.traces import PUBLISHED_SPAN, PublishedTraces
 from sparklag_service.tracking.query_state import QueryState
 from sparklag_service.tracking.tracked_queries import TrackedQueries
 
@@ -56,6 +57,8 @@ class Publishing:
         self._owns = owns
         self._successor = successor
         self._request = request
+        self.traces = PublishedTraces(counters)
+        """Of batches whose event is acknowledged."""
         self._in_flight: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -89,26 +92,31 @@ class Publishing:
                 self._tracked.pending.take(query_id)
             self._start(query_id, self._publish(event, covered, state))
 
-    async def publish(self, event: LagEvent) -> bool:
-        """Write `event`; whether there is nothing more to do: acknowledged, or refused for good by
-        its size."""
+    async def publish(self, event: LagEvent, covered: Delivery | None = None) -> bool:
+        """Write `event`, which covers that delivery; whether there is nothing more to do:
+        acknowledged, or refused for good by its size."""
         headers = lag_event_headers(event, self.writer.content_type)
-        done = await self._write(event.query_id, event.query, event, headers)
-        if done and self._by_partition is not None:
+        trace = None if covered is None else covered.trace
+        if trace is not None:
+            headers.append(trace.context.span(PUBLISHED_SPAN).header)
+        outcome = await self._write(event.query_id, event.query, event, headers)
+        if outcome != "failed" and self._by_partition is not None:
             self._by_partition.published(event)
-        return done
+        if outcome == "acknowledged" and covered is not None and trace is not None:
+            self.traces.add(trace, covered.observation, event)
+        return outcome != "failed"
 
     async def forget(self, event: LagEvent) -> bool:
         """Write the tombstone of a query that any instance may track; whether it is acknowledged:
         its owner reads it there."""
-        return await self._write(event.query_id, event.query, None, [])
+        return await self._write(event.query_id, event.query, None, []) != "failed"
 
     def tombstone(self, query_id: str, on_written: Callable[[], None]) -> None:
         """Write the tombstone of a tracked query; call `on_written` once it is acknowledged."""
         name = self._tracked.queries[query_id].query
 
         async def write() -> None:
-            if await self._write(query_id, name, None, []):
+            if await self._write(query_id, name, None, []) != "failed":
                 if self._by_partition is not None:
                     self._by_partition.forget(query_id)
                 on_written()
@@ -151,7 +159,7 @@ class Publishing:
     async def _publish(self, event: LagEvent, covered: Delivery | None, state: QueryState) -> None:
         query_id, pending = event.query_id, self._tracked.pending
         try:
-            published = await self._publish_or_unknown(event, state)
+            published = await self._publish_or_unknown(event, covered, state)
         except asyncio.CancelledError:
             pending.drop(covered)
             raise
@@ -167,14 +175,16 @@ class Publishing:
         else:
             pending.drop(covered)
 
-    async def _publish_or_unknown(self, event: LagEvent, state: QueryState) -> bool:
+    async def _publish_or_unknown(
+        self, event: LagEvent, covered: Delivery | None, state: QueryState
+    ) -> bool:
         """Whether nothing is left to do. In place of an event that cannot be written, one without
         numbers is."""
         failures = self._tracked.failures
         try:
-            return await self.publish(event)
+            return await self.publish(event, covered)
         except Exception as error:
-            failures.add(event.query_id, "publishing", error)
+            failures.add(event, "publishing", error)
         reason = failures.reason(event.query_id)
         # The next event may be writable.
         failures.recovered(event.query_id, "publishing")
@@ -182,15 +192,15 @@ class Publishing:
             state, self._measured_by, event.measured_at, event_id=event.event_id, reason=reason
         )
         try:
-            return await self.publish(unknown)
+            return await self.publish(unknown, covered)
         except Exception as error:
-            failures.add(event.query_id, "publishing", error)
+            failures.add(event, "publishing", error)
             return True
 
     async def _write(
         self, query_id: str, query: str | None, event: LagEvent | None, headers: Headers
-    ) -> bool:
-        """Write `event`, or without one the tombstone; whether there is nothing more to do."""
+    ) -> Outcome:
+        """Write `event`, or without one the tombstone. But for `failed` nothing is left to do."""
         outcome = await self.writer.write(
             key_of(query_id), event, headers, self._lag_partitions.choice_of(query_id, query)
         )
@@ -201,4 +211,4 @@ class Publishing:
                 self._counters.too_large += 1
             case "failed":
                 self._counters.publish_failures += 1
-        return outcome != "failed"
+        return outcome

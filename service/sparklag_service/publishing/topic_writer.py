@@ -7,14 +7,13 @@ import asyncio
 import logging
 from typing import Literal
 
-import msgspec
-
 from sparklag_kafka.clients.client_options import explain_error
 from sparklag_kafka.clients.producer import AcknowledgedProducer, Partitioner
 from sparklag_kafka.errors import KAFKA_FAILURES, MessageTooLarge
-from sparklag_schemas import ResolvedSettings, SparklagError
+from sparklag_schemas import LagEvent, PartitionRecord, ResolvedSettings, SparklagError
 from sparklag_schemas.formats import MessageWriter
 from sparklag_schemas.headers import Headers
+from sparklag_schemas.log_fields import log_fields
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 2.0
@@ -62,7 +61,7 @@ class TopicWriter:
     async def write(
         self,
         key: bytes,
-        message: msgspec.Struct | None,
+        message: LagEvent | PartitionRecord | None,
         headers: Headers,
         partitioner: Partitioner | None = None,
     ) -> Outcome:
@@ -79,7 +78,11 @@ class TopicWriter:
         except MessageTooLarge as error:
             if key not in self._too_large:
                 self._too_large.add(key)
-                _log.error("%s cannot be published: %s", key.decode(), error)
+                _log.error(
+                    "%s cannot be published: %s",
+                    *(key.decode(), error),
+                    extra=None if message is None else log_fields(message, str(error)),
+                )
             return "too large"
         except (*KAFKA_FAILURES, SparklagError) as error:
             self.failed.set()

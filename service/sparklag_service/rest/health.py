@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 
 from sparklag_service.rest.backend import Backend
 from sparklag_service.rest.request_rules import is_local
+from sparklag_service.version import VERSION
 
 _REMOTE: Final = "the reason is shown on the service's own machine, and in its log"
 
@@ -38,6 +39,7 @@ def add_health(app: FastAPI, backend: Backend) -> None:
             "failing": shown,
             "degraded": degraded(backend, request),
             "queries": len(backend.view),
+            "version": VERSION,
             "counters": backend.counters.as_dict(),
         }
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections import Counter
 from contextlib import suppress
 from typing import Final
@@ -15,6 +14,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sparklag_schemas.runtime.repeat_limit import RepeatLimit
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.counters import Counters
 from sparklag_service.live.reader import TRANSPORT_STATE
@@ -24,8 +24,6 @@ from sparklag_service.rest.backend import Backend
 _BACKLOG: Final = 128
 """Connections that wait to be accepted: asyncio tries as many at a time, whether there are files
 for them or not."""
-_LOG_INTERVAL_S: Final = 60.0
-_NO_FILES: Final = "socket.accept() out of system resource"
 _SHARE_OF_OPEN_REQUESTS: Final = 0.2
 """Of the time there is to shut down."""
 _OTHER_FILES: Final = 200
@@ -37,27 +35,9 @@ _FULL: Final = (
 )
 
 
-class _OncePerMinute(logging.Filter):
-    """Passes one of each message that any stranger can cause: warnings, and asyncio's error for
-    each connection that finds no file left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._logged_s: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """See logging."""
-        message = str(record.msg).partition("\n")[0]
-        if record.levelno != logging.WARNING and message != _NO_FILES:
-            return True
-        now_s = time.monotonic()
-        if now_s - self._logged_s.get(message, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
-            return False
-        self._logged_s[message] = now_s
-        return True
-
-
-_once_per_minute = _OncePerMinute()
+_repeat_limit = RepeatLimit()
+"""Any stranger can cause warnings, and asyncio's error for each connection that finds no file left.
+"""
 
 
 class ConnectionLimits:
@@ -161,7 +141,7 @@ class HttpServer(uvicorn.Server):
         timeout_s = backend.settings.shutdown_timeout_s
         limits = ConnectionLimits(backend.settings.limits, backend.counters)
         for name in ("uvicorn.error", "asyncio"):
-            logging.getLogger(name).addFilter(_once_per_minute)
+            logging.getLogger(name).addFilter(_repeat_limit)
         super().__init__(
             uvicorn.Config(
                 create_app(backend),

@@ -68,7 +68,7 @@ class Tracking:
     def failed(self, message: Observation | LagEvent, error: Exception) -> None:
         """Track the query without a position, as far as the limits allow."""
         query_id, tracked = message.query_id, self._tracked
-        tracked.failures.add(query_id, "tracking", error)
+        tracked.failures.add(message, "tracking", error)
         if isinstance(error, OverLimit):
             what = f"position of query {query_id}: {error}"
             self._counters.refusals.add(self._offsets_topic, error.kind, what, query_id)

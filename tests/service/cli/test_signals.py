@@ -48,7 +48,7 @@ class Start:
     def is_up(self) -> bool:
         """Whether it has joined its group."""
         assert self.process.poll() is None, self.log()
-        serving = re.search(r"serving (http://\S+)", self.log())
+        serving = re.search(r"serving (http://[\w.:]+)", self.log())
         if serving is None:
             return False
         try:

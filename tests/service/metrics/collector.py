@@ -10,6 +10,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from tests.post_receiver import PostReceiver
 
@@ -21,6 +25,54 @@ class Point(NamedTuple):
     resource: dict[str, Any]
     attributes: dict[str, Any]
     value: float
+
+
+class SpanReceived(NamedTuple):
+    """A span with its attributes, and the name of the service that it is of. Ids are in hex."""
+
+    service: str
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    began_ns: int
+    ended_ns: int
+    attributes: dict[str, Any]
+
+
+class TraceCollector(PostReceiver):
+    """Takes traces."""
+
+    content_type = "application/x-protobuf"
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.endpoint = f"http://127.0.0.1:{self.port}/v1/traces"
+
+    def answer(self, body: bytes) -> bytes | None:
+        self.requests.append(ExportTraceServiceRequest.FromString(body))
+        answer: bytes = ExportTraceServiceResponse().SerializeToString()
+        return answer
+
+    def spans(self) -> list[SpanReceived]:
+        """All that has come, in order."""
+        return [
+            SpanReceived(
+                _values(of_resource.resource.attributes)["service.name"],
+                span.name,
+                span.trace_id.hex(),
+                span.span_id.hex(),
+                span.parent_span_id.hex(),
+                span.start_time_unix_nano,
+                span.end_time_unix_nano,
+                _values(span.attributes),
+            )
+            for request in self.requests
+            for of_resource in request.resource_spans
+            for scope in of_resource.scope_spans
+            for span in scope.spans
+        ]
 
 
 class Collector(PostReceiver):

@@ -22,7 +22,7 @@ from sparklag_schemas.topics import TopicSpec, key_of
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics import otlp
 from sparklag_service.metrics.native import NATIVE, ages
-from sparklag_service.metrics.otlp import OtlpPush, check_otlp
+from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.local_kafka import LocalKafka
@@ -54,7 +54,7 @@ def pushing_to(
 @asynccontextmanager
 async def pushing(pipeline: Pipeline) -> AsyncIterator[None]:
     """It pushes until the end of the block."""
-    task = asyncio.create_task(OtlpPush(InstanceState(pipeline)).run())
+    task = asyncio.create_task(MetricsPush(InstanceState(pipeline)).run())
     try:
         yield
     finally:

@@ -35,9 +35,10 @@ from sparklag_offsets.store.sql.tables import (
     select_records,
 )
 from sparklag_schemas import Observation
+from sparklag_schemas.log_fields import log_fields
 from sparklag_schemas.redaction import shown_url
 
-_log = logging.getLogger("sparklag")
+_log = logging.getLogger("sparklag.offsets")
 _DATABASES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
 _NO_TABLE: Final = re.compile(r"no such table: sparklag|sparklag_\w+\W+(does not|doesn't) exist")
 _RECENT_BATCHES: Final = 1_000
@@ -111,6 +112,7 @@ def _record(connection: Connection, observation: Observation, topic_id_of: Topic
                 _name(observation),
                 record.first_batch_id,
                 record.batch_id,
+                extra=log_fields(observation),
             )
     return True
 

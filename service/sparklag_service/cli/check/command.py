@@ -1,0 +1,146 @@
+"""`sparklag check`: the checks in order, as a table or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Final
+
+import typer
+from rich.text import Text
+
+from sparklag_kafka.clients.client_options import quiet_client_logs
+from sparklag_offsets.checkpoints import CheckpointStore
+from sparklag_offsets.errors import CheckpointError, StoreError
+from sparklag_offsets.store.stores import open_store
+from sparklag_schemas import ResolvedSettings, Settings, SparklagError
+from sparklag_schemas.formats import MessageFormats
+from sparklag_schemas.formatting import Mark
+from sparklag_schemas.redaction import redact_location
+from sparklag_service.cli.check.kafka import check_kafka
+from sparklag_service.cli.check.result import CheckResult, bad, ok
+from sparklag_service.cli.check.service import check_service
+from sparklag_service.cli.tables import Column, FittedTable
+from sparklag_service.cli.terminal import (
+    COLOURS,
+    DEFAULT_URL,
+    BootstrapServers,
+    Config,
+    Json,
+    Url,
+    console,
+    kafka_settings,
+    plain,
+    print_json,
+)
+from sparklag_service.version import VERSION
+
+_MARKS: Final[dict[str, Mark]] = {"ok": "ok", "note": "warn", "bad": "bad"}
+_COLUMNS: Final = (
+    Column("CHECK", "word", 0),
+    Column("STATE", "word", 1),
+    Column("WHAT", "text", 2),
+    Column("WHAT TO DO", "text", 3),
+)
+
+
+def check(
+    bootstrap_servers: BootstrapServers = None,
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Check Kafka, topics, rights, clocks, versions and the running service, and what to do."""
+    settings = kafka_settings(config, bootstrap_servers)
+    quiet_client_logs()
+    results = asyncio.run(diagnose(settings, url))
+    if as_json:
+        print_json([asdict(result) for result in results])
+    else:
+        console(wrap=True).print(_table(results))
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+def _table(results: list[CheckResult]) -> FittedTable:
+    rows = [
+        (
+            plain(result.check),
+            Text(result.state, style=COLOURS[_MARKS[result.state]]),
+            plain(result.text),
+            plain(result.remedy or ""),
+        )
+        for result in results
+    ]
+    return FittedTable(_COLUMNS, rows)
+
+
+async def diagnose(settings: ResolvedSettings, url: str = DEFAULT_URL) -> list[CheckResult]:
+    """Check this program and Kafka, then the schema registry, the watched checkpoints and the
+    offset store, then the service at `url`."""
+    this = f"sparklag {VERSION}, Python {platform.python_version()}"
+    results = [
+        ok("versions", this),
+        *await check_kafka(settings),
+        *await _check_registry(settings),
+        *await _check_checkpoints(settings),
+        *await _check_store(settings),
+        *await check_service(url),
+    ]
+    order = list(dict.fromkeys(result.check for result in results))
+    return sorted(results, key=lambda result: order.index(result.check))
+
+
+async def _check_registry(settings: Settings) -> list[CheckResult]:
+    if settings.registry.url is None:
+        return []
+    try:
+        missing = await MessageFormats(settings).unregistered()
+    except SparklagError as error:
+        return [bad("registry", str(error), "messages in Avro wait for it")]
+    results = [ok("registry", f"schema registry {settings.registry.url} answers")]
+    remedy = "`sparklag topics create` registers it now"
+    if settings.registry.register:
+        remedy += ", each writer when it starts"
+    return results + [
+        bad("registry", f"the schema of topic {topic} is not registered", remedy)
+        for topic in missing
+    ]
+
+
+async def _check_store(settings: Settings) -> list[CheckResult]:
+    if settings.store.url is None:
+        return []
+    try:
+        async with aclosing(open_store(settings.store.url)) as store:
+            queries = await store.queries()
+    except StoreError as error:
+        return [bad("store", str(error), "batches are not recorded until it works")]
+    return [ok("store", f"may read the offset store at {store.shown}, {len(queries)} queries")]
+
+
+async def _check_checkpoints(settings: Settings) -> list[CheckResult]:
+    patterns = settings.checkpoint_patterns
+    if not patterns:
+        return []
+    store = CheckpointStore(settings.checkpoints.storage, settings.checkpoints.timeout_s)
+    loop = asyncio.get_running_loop()
+    checks = [
+        loop.run_in_executor(None, _check_checkpoint, store, pattern) for pattern, _ in patterns
+    ]
+    try:
+        return list(await asyncio.gather(*checks))
+    finally:
+        await loop.run_in_executor(None, store.close)
+
+
+def _check_checkpoint(store: CheckpointStore, pattern: str) -> CheckResult:
+    try:
+        locations = store.find(pattern)
+        store.reader(locations[0]).poll()
+    except CheckpointError as error:
+        return bad("checkpoints", str(error), "correct the location, or the right to read it")
+    many = f", {len(locations)} of them" if len(locations) > 1 else ""
+    return ok("checkpoints", f"may read checkpoints {redact_location(pattern)}{many}")

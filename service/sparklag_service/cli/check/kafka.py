@@ -1,0 +1,273 @@
+"""Kafka, sparklag's topics there and the rights to them; who reads and writes them now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from aiokafka import __version__ as aiokafka_version
+
+from sparklag_kafka.brokers.group_offsets import describe_groups, find_coordinators
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_kafka.clients.client_options import connection_problem
+from sparklag_kafka.clients.rights import may_read, may_use_group, may_write
+from sparklag_kafka.clients.topic_setup import find_problems
+from sparklag_kafka.errors import KAFKA_FAILURES, KafkaUnavailable, error_text
+from sparklag_kafka.protocol import error_codes
+from sparklag_kafka.protocol.describe_groups import GroupDescription
+from sparklag_kafka.protocol.describe_quorum import QuorumRequest
+from sparklag_kafka.protocol.metadata import TopicMetadata
+from sparklag_schemas import Observation, ResolvedSettings, Settings
+from sparklag_schemas.clusters import ClusterNames
+from sparklag_schemas.enumerations import SCHEMA_VERSION
+from sparklag_schemas.printable import first_few, printable
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import feedback_topics, own_topic_names, own_topics
+from sparklag_service.cli.check.result import (
+    MAX_SKEW_S,
+    SYNCHRONISE,
+    CheckResult,
+    bad,
+    clock_result,
+    note,
+    ok,
+)
+from sparklag_service.cli.recent_observations import recent_observations
+from sparklag_service.evaluation.status import FEEDBACK
+from sparklag_service.recording.store_recorder import store_group
+
+_APIS: Final = {0: "Produce", 1: "Fetch", 2: "ListOffsets", 9: "OffsetFetch"}
+_UNREACHED: Final = "clients have to reach it there: see its advertised.listeners"
+
+
+async def check_kafka(settings: ResolvedSettings) -> list[CheckResult]:
+    """The brokers, then the topics, then the rights, as far as they are visible. No record is
+    written."""
+    cause = await connection_problem(settings.access)
+    if cause is not None:
+        text = f"Kafka at {settings.bootstrap_servers}: {cause}"
+        return [
+            bad("kafka", text, "set bootstrap_servers and [kafka] as its other clients have it")
+        ]
+    results = [ok("kafka", f"Kafka at {settings.bootstrap_servers} answers")]
+    topics = [spec.name for spec in own_topics(settings)]
+    async with BrokerPool(settings.access) as pool:
+        try:
+            described = await pool.refresh(topics)
+            if described is None:
+                raise KafkaUnavailable("no broker answers")
+            of_topics = [_check_topic(topic, settings) for topic in described]
+            results += await check_brokers(pool)
+            results.append(await _check_clock(pool))
+            results += of_topics
+            if all(result.ok for result in of_topics):
+                results += await _check_settings(settings)
+                results += await _check_rights(pool, topics, settings)
+                results.append(await _check_instances(pool, settings.group_id))
+                if await may_read(pool, settings.offsets_topic):
+                    results += _check_drivers(await recent_observations(settings), settings)
+        except KAFKA_FAILURES as error:
+            results.append(
+                bad("kafka", f"Kafka stopped answering: {error_text(error)}", "check it again")
+            )
+    return results
+
+
+def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
+    if topic.error_code == error_codes.NONE:
+        return ok("topics", f"topic {topic.name} is there, {len(topic.leaders)} partitions")
+    if topic.error_code == error_codes.TOPIC_FORBIDDEN:
+        remedy = "grant Describe and Read on it"
+        return bad("topics", f"topic {topic.name}: no right to see it", remedy)
+    remedy = "`sparklag topics create` makes it"
+    if settings.create_topics:
+        remedy += " now, the service when it starts"
+    return bad("topics", f"topic {topic.name} is not there", remedy)
+
+
+async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
+    problems = await find_problems(settings.access, own_topics(settings))
+    if not problems:
+        return [ok("topics", "the topics' settings keep what is needed")]
+    remedy = "change that setting of the topic with `kafka-configs --alter`"
+    return [bad("topics", problem, remedy) for problem in problems]
+
+
+async def _check_rights(
+    pool: BrokerPool, topics: list[str], settings: ResolvedSettings
+) -> list[CheckResult]:
+    results = []
+    for topic in reversed(topics):
+        is_offsets = topic == settings.offsets_topic
+        who = "drivers publish" if is_offsets else "the service publishes"
+        has_right = await may_write(pool, topic)
+        results.append(_right(has_right, f"write to topic {topic}", f"grant Write: {who} there"))
+    for topic in (settings.offsets_topic, settings.lag_topic):
+        has_right = await may_read(pool, topic)
+        results.append(_right(has_right, f"read topic {topic}", "grant Read on it"))
+    for group_id in _groups(settings):
+        has_right = await may_use_group(pool, group_id, settings.offsets_topic)
+        results.append(_right(has_right, f"use group {group_id}", "grant Read on the group"))
+    return results
+
+
+def _right(has_right: bool, action: str, remedy: str) -> CheckResult:
+    if has_right:
+        return ok("rights", f"may {action}")
+    return bad("rights", f"no right to {action}", remedy)
+
+
+def _groups(settings: Settings) -> list[str]:
+    """The groups that read `processed-offsets`."""
+    groups = [settings.group_id]
+    if settings.store.url is not None:
+        groups.append(store_group(settings))
+    return groups
+
+
+async def check_brokers(pool: BrokerPool) -> list[CheckResult]:
+    """Whether each that the metadata names is reached there, and the versions of its requests: it
+    does not report its own."""
+    unreached = []
+    brokers: Counter[str] = Counter()
+    connections = [pool.dedicated(address) for address in pool.brokers.values()]
+    try:
+        answers = await asyncio.gather(
+            *(connection.api_versions() for connection in connections), return_exceptions=True
+        )
+    finally:
+        await asyncio.gather(*(connection.aclose() for connection in connections))
+    for (node_id, (host, port)), versions in zip(pool.brokers.items(), answers, strict=True):
+        if not isinstance(versions, BaseException):
+            shown = [f"{name} {versions[key][1]}" for key, name in _APIS.items() if key in versions]
+            brokers[", ".join(shown)] += 1
+        elif isinstance(versions, KAFKA_FAILURES):
+            text = f"broker {node_id} at {host}:{port}: {error_text(versions)}"
+            unreached.append(bad("kafka", printable(text), _UNREACHED))
+        else:
+            raise versions
+    of_brokers = [
+        f"of {count} brokers up to {shown}" if count > 1 else f"of a broker up to {shown}"
+        for shown, count in brokers.items()
+    ]
+    text = f"aiokafka {aiokafka_version}; requests {'; '.join(of_brokers) or 'are not known'}"
+    if len(brokers) == 1:
+        return [*unreached, ok("versions", text)]
+    return [*unreached, note("versions", text, "the brokers should be of one version")]
+
+
+async def _check_clock(pool: BrokerPool) -> CheckResult:
+    began_ms = epoch_ms()
+    try:
+        response = await pool.first_response(QuorumRequest())
+        leader_ms = None if response is None else response.leader_time_ms()
+    except KAFKA_FAILURES:
+        leader_ms = None
+    ended_ms = epoch_ms()
+    if leader_ms is None:
+        return note(
+            "clock",
+            "the clock of Kafka's controller is not visible",
+            "it takes Kafka 3.3 with KRaft, and the right Describe on the cluster",
+        )
+    ahead_s = (leader_ms - (began_ms + ended_ms) / 2) / 1000
+    return clock_result("Kafka's controller", ahead_s, (ended_ms - began_ms) / 2000)
+
+
+async def _check_instances(pool: BrokerPool, group_id: str) -> CheckResult:
+    async for coordinator in find_coordinators(pool, [group_id]):
+        connection = pool.connection(coordinator.node_id)
+        if coordinator.error_code == error_codes.NONE and connection is not None:
+            described = await describe_groups(connection, [group_id])
+            return _instances(described[group_id], group_id)
+    return note("instances", f"no broker coordinates group {group_id} yet", "check it again")
+
+
+def _instances(group: GroupDescription, group_id: str) -> CheckResult:
+    if group.error_code == error_codes.GROUP_FORBIDDEN:
+        return note("instances", f"no right to describe group {group_id}", "grant Describe on it")
+    if not group.members:
+        text = f"no instance runs: group {group_id} has no members"
+        return note("instances", text, "`sparklag serve` starts one")
+    idle = group.members_without_partitions
+    if idle is None:
+        return note(
+            "instances",
+            f"{group.members} instances share the work anew: the group is {printable(group.state)}",
+            "check it again in a few seconds",
+        )
+    if idle:
+        return note(
+            "instances",
+            f"{idle} of {group.members} instances have no partition, and so no work",
+            "run fewer, or add partitions to the offsets topic",
+        )
+    if group.members == 1:
+        return ok("instances", "1 instance does all the work")
+    return ok("instances", f"{group.members} instances share the work, each has partitions")
+
+
+def _check_drivers(observed: list[Observation], settings: ResolvedSettings) -> list[CheckResult]:
+    """The queries that drivers report now."""
+    drivers = [observation for observation in observed if observation.run_id is not None]
+    if not drivers:
+        return [
+            note("drivers", "no driver has reported a query in the last heartbeats", "observe one")
+        ]
+    count = len({observation.query_id for observation in drivers})
+    return [
+        ok("drivers", f"queries that drivers report: {count}"),
+        *_check_driver_versions(drivers),
+        *_check_driver_clocks(drivers),
+        *_check_feedback(drivers, settings),
+    ]
+
+
+def _check_driver_versions(drivers: Iterable[Observation]) -> list[CheckResult]:
+    others = {each.schema_version for each in drivers} - {SCHEMA_VERSION}
+    if not others:
+        return [ok("versions", f"drivers write messages of version {SCHEMA_VERSION}, as this one")]
+    text = f"drivers write messages of version {printable(first_few(sorted(others)))}"
+    remedy = f"this command is of {SCHEMA_VERSION}: upgrade what is older, the service first"
+    return [note("versions", text, remedy)]
+
+
+def _check_driver_clocks(drivers: Iterable[Observation]) -> list[CheckResult]:
+    """Of a clock that is behind nothing is visible: a message may be old."""
+    now_ms = epoch_ms()
+    ahead = [each for each in drivers if each.observed_at - now_ms > MAX_SKEW_S * 1000]
+    if not ahead:
+        return [ok("clock", "the clock of no driver is ahead of this machine's")]
+    return [
+        bad(
+            "clock",
+            f"the clock of the driver of {_name(each)} is at least"
+            f" {(each.observed_at - now_ms) / 1000:.1f} s ahead of this machine's",
+            SYNCHRONISE,
+        )
+        for each in ahead
+    ]
+
+
+def _check_feedback(
+    drivers: Iterable[Observation], settings: ResolvedSettings
+) -> list[CheckResult]:
+    """Those that read sparklag's own topics with others."""
+    names, own = ClusterNames(settings), own_topic_names(settings)
+    return [
+        bad(
+            "drivers",
+            f"query {_name(observation)} also reads {topic}",
+            f"exclude it there: {topic} is {FEEDBACK}, and the query never catches up",
+        )
+        for observation in drivers
+        for source in observation.sources
+        if names.alias_of(source.bootstrap_servers, observation.cluster) == settings.cluster
+        for topic in feedback_topics(own, source.topics, source.processed)
+    ]
+
+
+def _name(observation: Observation) -> str:
+    return printable(observation.query or observation.query_id)

@@ -1,0 +1,49 @@
+"""The result of one check, and what several checks need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+MAX_SKEW_S: Final = 2.0
+"""Time lags are wrong by as much as two clocks differ."""
+SYNCHRONISE: Final = "synchronise both with NTP: time lags are wrong by as much"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """`note`: it could not be checked, or needs a look; nothing is wrong with it."""
+
+    check: str
+    state: Literal["ok", "note", "bad"]
+    text: str
+    remedy: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to repair."""
+        return self.state != "bad"
+
+
+def ok(check: str, text: str) -> CheckResult:
+    """All is well."""
+    return CheckResult(check, "ok", text)
+
+
+def note(check: str, text: str, remedy: str | None = None) -> CheckResult:
+    """See CheckResult."""
+    return CheckResult(check, "note", text, remedy)
+
+
+def bad(check: str, text: str, remedy: str | None = None) -> CheckResult:
+    """Something is to be repaired."""
+    return CheckResult(check, "bad", text, remedy)
+
+
+def clock_result(whose: str, ahead_s: float, accuracy_s: float) -> CheckResult:
+    """Of a clock that is `ahead_s` before this machine's, give or take `accuracy_s`."""
+    shown = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+    text = f"the clock of {whose} is {shown} (± {accuracy_s:.1f} s)"
+    if abs(ahead_s) - accuracy_s > MAX_SKEW_S:
+        return bad("clock", text, SYNCHRONISE)
+    return ok("clock", text)

@@ -1,0 +1,85 @@
+"""The log of a long-running command: structlog's formatter around the records of `logging`, which
+is what the packages use."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+from typing import Any, Final
+
+from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
+from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
+from structlog.typing import EventDict
+
+from sparklag_schemas import Settings
+from sparklag_schemas.log_fields import FIELDS
+from sparklag_schemas.printable import printable
+from sparklag_schemas.runtime.repeat_limit import RepeatLimit
+from sparklag_schemas.settings.settings import LOG_PACKAGES, LOG_STAGES, LogFormat
+
+_LONGEST_EVENT: Final = 10_000
+_FIRST_KEYS: Final = ("timestamp", "level", "logger", "event")
+
+
+def configure_logs(settings: Settings) -> None:
+    """Log to standard error as the settings have it, until the process ends."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(settings.log_format))
+    handler.addFilter(RepeatLimit())
+    level = getattr(logging, settings.log_level)
+    # Libraries log at DEBUG what they send, credentials among it.
+    logging.basicConfig(level=max(logging.INFO, level), handlers=[handler])
+    _set_levels(settings)
+    logging.captureWarnings(True)
+    sys.excepthook = _log_uncaught
+
+
+def _set_levels(settings: Settings) -> None:
+    for package in ("", *LOG_PACKAGES):
+        part_level = settings.log_levels.get(package, settings.log_level)
+        # Those that a driver has too are below its one logger, `sparklag`.
+        for name in (f"sparklag_{package}", f"sparklag.{package}") if package else ("sparklag",):
+            logging.getLogger(name).setLevel(part_level)
+    for stage in LOG_STAGES:
+        if stage in settings.log_levels:
+            logging.getLogger(f"sparklag_service.{stage}").setLevel(settings.log_levels[stage])
+
+
+def log_formatter(log_format: LogFormat) -> logging.Formatter:
+    """Of `console`, each line is printable, whatever is in it; of `json`, a record is one line."""
+    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    return ProcessorFormatter(
+        foreign_pre_chain=[
+            add_log_level,
+            add_logger_name,
+            TimeStamper(fmt="iso", utc=True),
+            ExtraAdder(allow=(*FIELDS, "repeated")),
+        ],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            format_exc_info,
+            _in_order,
+            _console_lines if is_console else JSONRenderer(),
+        ],
+    )
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    logger = logging.getLogger("sparklag_service")
+    logger.critical("ended by an error", exc_info=(kind, error, trace))
+
+
+def _in_order(logger: Any, method: str, event: EventDict) -> EventDict:
+    event["event"] = event["event"][:_LONGEST_EVENT]
+    return {name: event.pop(name) for name in _FIRST_KEYS} | dict(event)
+
+
+def _console_lines(logger: Any, method: str, event: EventDict) -> str:
+    """The message names what the fields have."""
+    message = printable(event["event"], _LONGEST_EVENT)
+    line = f"{event['timestamp']} {event['level'].upper():7} {event['logger']}: {message}"
+    trace = event.get("exception", "").splitlines()
+    return "\n".join((line, *(printable(each, _LONGEST_EVENT) for each in trace)))

@@ -1,0 +1,95 @@
+"""The traces of batches whose lag event is acknowledged, until they are pushed.
+
+Four spans, one after another: `callback` and `observation` in the driver, `measured` and
+`published` in the service, which knows the times of all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from sparklag_schemas import LagEvent, Observation
+from sparklag_schemas.headers import SpanContext
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_service.counters import Counters
+from sparklag_service.intakes import BatchTrace
+
+_CALLBACK_SPAN: Final = 1
+_MEASURED_SPAN: Final = 3
+PUBLISHED_SPAN: Final = 4
+_KEPT: Final = 2_000
+"""Some hundred bytes each."""
+
+
+class BatchSpan(NamedTuple):
+    """A span; times are epoch milliseconds, by the clock of where it is."""
+
+    name: str
+    context: SpanContext
+    began_at: int
+    ended_at: int
+    in_driver: bool
+
+
+class PublishedTrace(NamedTuple):
+    """Each span is the parent of the next."""
+
+    spans: tuple[BatchSpan, ...]
+    attributes: dict[str, str | int]
+
+
+class PublishedTraces:
+    """The newest ones; the others, which nobody has taken, are counted as dropped."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._traces: deque[PublishedTrace] = deque(maxlen=_KEPT)
+
+    def add(self, trace: BatchTrace, observation: Observation, event: LagEvent) -> None:
+        """`event` was acknowledged now. It covers `observation`, which is of a completed batch."""
+        self._counters.traces_dropped += len(self._traces) == _KEPT
+        span, observed_at = trace.context.span, observation.observed_at
+        completed_at = observation.processed_at or observed_at
+        attributes: dict[str, str | int | None] = {
+            "sparklag.query": observation.query,
+            "sparklag.query_id": observation.query_id,
+            "sparklag.run_id": observation.run_id,
+            "sparklag.batch_id": observation.batch_id,
+            "sparklag.cluster": observation.cluster,
+            "sparklag.event_id": event.event_id,
+            "sparklag.total_lag": event.total_lag,
+            "sparklag.status": event.status,
+        }
+        self._traces.append(
+            PublishedTrace(
+                (
+                    BatchSpan("callback", span(_CALLBACK_SPAN), completed_at, observed_at, True),
+                    BatchSpan("observation", trace.context, observed_at, trace.written_at_ms, True),
+                    BatchSpan(
+                        "measured",
+                        span(_MEASURED_SPAN),
+                        trace.received_at_ms,
+                        event.measured_at,
+                        False,
+                    ),
+                    BatchSpan(
+                        "published", span(PUBLISHED_SPAN), event.measured_at, epoch_ms(), False
+                    ),
+                ),
+                {name: value for name, value in attributes.items() if value is not None},
+            )
+        )
+
+    def take(self) -> list[PublishedTrace]:
+        """Remove and return all."""
+        taken = list(self._traces)
+        self._traces.clear()
+        return taken
+
+    def put_back(self, taken: list[PublishedTrace]) -> None:
+        """They could not be pushed."""
+        newer = self.take()
+        both = [*taken, *newer]
+        self._counters.traces_dropped += max(0, len(both) - _KEPT)
+        self._traces.extend(both)

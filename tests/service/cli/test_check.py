@@ -1,0 +1,265 @@
+"""`sparklag check`: what it finds, on real parts, and how it shows that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sparklag_kafka.brokers.pool import BrokerPool
+from sparklag_pipeline.broker.child_process import free_port
+from sparklag_schemas import ClusterAccess, Settings, encode
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import key_of
+from sparklag_service.cli.check.kafka import check_brokers
+from sparklag_service.cli.check.result import clock_result
+from tests.http_server import HttpServer, QuietHandler
+from tests.local_kafka import LocalKafka
+from tests.messages import observation, position, seen
+from tests.second_client import SecondClient
+from tests.service.cli.test_cli import SAMPLES, environment, serving, sparklag
+from tests.service.conftest import settings_for
+from tests.terminal import Terminal
+from tests.waiting import DEADLINE_S, wait_for
+
+NOWHERE = "http://127.0.0.1:1"
+"""No service is there."""
+
+Found = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+def checked(
+    settings: Settings, *arguments: str, url: str = NOWHERE, **variables: str
+) -> tuple[int, Found]:
+    """The exit code, and the results by check and state."""
+    ended = sparklag("check", "--json", "--url", url, *arguments, settings=settings, **variables)
+    found: Found = {}
+    for result in json.loads(ended.stdout):
+        assert result.keys() == {"check", "state", "text", "remedy"}
+        assert result["state"] == "ok" or result["remedy"]
+        found.setdefault((result["check"], result["state"]), []).append(result)
+    return ended.returncode, found
+
+
+def texts(found: Found, check: str, state: str) -> str:
+    return "\n".join(result["text"] for result in found.get((check, state), ()))
+
+
+def observe(client: SecondClient, settings: Settings, **fields: Any) -> None:
+    reported = seen("orders", {0: 3}, **fields)
+    client.produce(settings.offsets_topic, [encode(reported)], key=key_of(reported.query_id))
+
+
+@pytest.fixture(scope="module")
+def settings(kafka: LocalKafka) -> Settings:
+    return settings_for(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def url(settings: Settings, second_client: SecondClient) -> Iterator[str]:
+    """A service that is ready."""
+    with serving(settings) as (_, address):
+        wait_for(
+            lambda: httpx.get(f"{address}/health/ready", timeout=DEADLINE_S).is_success,
+            "it is ready",
+        )
+        yield address
+
+
+@pytest.mark.kafka
+def test_where_all_is_well_every_check_says_so_and_no_record_is_written(
+    url: str, settings: Settings, second_client: SecondClient
+) -> None:
+    observe(second_client, settings)
+    before = second_client.end_offsets(settings.offsets_topic)
+    exit_code, found = checked(settings, url=url)
+    assert exit_code == 0
+    assert {state for _, state in found} == {"ok"}, found
+    expected = ("versions", "kafka", "clock", "topics", "rights", "instances", "drivers", "service")
+    assert [check for check, _ in found] == [*expected]
+    assert "its view is complete" in texts(found, "service", "ok")
+    assert "1 instance does all the work" in texts(found, "instances", "ok")
+    clocks = texts(found, "clock", "ok")
+    assert "the clock of Kafka's controller is " in clocks
+    assert f"the clock of the service at {url} is " in clocks
+    versions = texts(found, "versions", "ok")
+    for part in ("sparklag ", "Python ", "aiokafka ", "ListOffsets ", "drivers write messages of"):
+        assert part in versions
+    assert second_client.end_offsets(settings.offsets_topic) == before
+
+
+@pytest.mark.kafka
+def test_before_anything_runs_it_says_what_to_do_and_nothing_of_that_is_bad(
+    kafka: LocalKafka,
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    exit_code, found = checked(settings)
+    assert exit_code == 1
+    assert f"topic {settings.lag_topic} is not there" in texts(found, "topics", "bad")
+    assert found["topics", "bad"][0]["remedy"].startswith("`sparklag topics create` makes it")
+    assert "created" in sparklag("topics", "create", settings=settings).stdout
+    exit_code, found = checked(settings)
+    assert exit_code == 0
+    assert f"no service answers at {NOWHERE}" in texts(found, "service", "note")
+    assert "no instance runs" in texts(found, "instances", "note")
+    assert "no driver has reported" in texts(found, "drivers", "note")
+
+
+@pytest.mark.kafka
+def test_a_query_that_reads_sparklags_own_topics_too_is_named(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    assert "created" in sparklag("topics", "create", settings=settings).stdout
+    read = position({"orders": {0: 1}, settings.offsets_topic: {0: 2}}, topic_pattern=".*")
+    meant = position({settings.offsets_topic: {0: 2}}, topic_pattern="processed.*")
+    for query_id, name, source in (("loop", "everything", read), ("audit", "audit", meant)):
+        said = observation(query_id=query_id, query=name, sources=[source], observed_at=epoch_ms())
+        second_client.produce(settings.offsets_topic, [encode(said)], key=key_of(query_id))
+    exit_code, found = checked(settings)
+    assert exit_code == 1
+    bad = texts(found, "drivers", "bad")
+    assert bad == f"query everything also reads {settings.offsets_topic}"
+
+
+@pytest.mark.kafka
+def test_a_drivers_clock_that_is_ahead_and_a_message_of_another_version_are_named(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    assert "created" in sparklag("topics", "create", settings=settings).stdout
+    observe(second_client, settings, query="early", observed_at=epoch_ms() + 200_000)
+    observe(second_client, settings, query="newer", schema_version="1.99")
+    exit_code, found = checked(settings)
+    assert exit_code == 1
+    assert "the clock of the driver of early is at least 1" in texts(found, "clock", "bad")
+    assert "messages of version 1.99" in texts(found, "versions", "note")
+
+
+@pytest.mark.kafka
+def test_checkpoints_that_are_to_be_watched_are_read(
+    settings: Settings, url: str, tmp_path: Path
+) -> None:
+    there, missing = SAMPLES / "checkpoints" / "single_kafka", tmp_path / "missing"
+    locations = {"SPARKLAG_CHECKPOINTS__LOCATIONS": f"{there},{missing}"}
+    exit_code, found = checked(settings, **locations)
+    assert exit_code == 1
+    assert texts(found, "checkpoints", "ok") == f"may read checkpoints {there}"
+    assert f"{missing}: there is no checkpoint here" in texts(found, "checkpoints", "bad")
+
+
+@pytest.mark.kafka
+def test_instances_share_the_work_and_one_without_any_is_named(
+    kafka: LocalKafka, second_client: SecondClient
+) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    for topic in (settings.offsets_topic, settings.lag_topic):
+        second_client.create(topic, 1)
+    with serving(settings), serving(settings):
+        found: Found = {}
+
+        def idles() -> bool:
+            nonlocal found
+            found = checked(settings)[1]
+            return "1 of 2 instances have no partition" in texts(found, "instances", "note")
+
+        wait_for(idles, "one of both has no partition")
+
+
+@pytest.mark.kafka
+async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: LocalKafka) -> None:
+    async with BrokerPool(ClusterAccess(kafka.bootstrap_servers)) as pool:
+        await pool.refresh()
+        port = free_port()
+        pool.brokers = {**pool.brokers, 99: ("127.0.0.1", port)}
+        unreached, versions = await check_brokers(pool)
+    assert unreached.text.startswith(f"broker 99 at 127.0.0.1:{port}: ")
+    assert "advertised.listeners" in (unreached.remedy or "")
+    assert (unreached.state, versions.state) == ("bad", "ok")
+
+
+class _Answers(QuietHandler):
+    """A service whose machine is years behind, and whose view is not read yet."""
+
+    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
+        body = {
+            "status": "not ready",
+            "failing": {"view": "reads the topic"},
+            "degraded": {"east": "no broker answers"},
+            "queries": 0,
+        }
+        self.answer(503, "application/json", json.dumps(body).encode())
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+class _Others(QuietHandler):
+    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
+        self.answer(200, "text/html", b"<p>hello</p>")
+
+
+@pytest.mark.kafka
+def test_a_service_that_is_not_ready_its_clock_and_its_version_are_named(
+    settings: Settings, url: str
+) -> None:
+    with HttpServer(_Answers) as server:
+        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    assert exit_code == 1
+    assert "is not ready: view: reads the topic" in texts(found, "service", "bad")
+    assert texts(found, "service", "note") == "east: no broker answers"
+    assert "s behind this machine's" in texts(found, "clock", "bad")
+    assert "has an older version" in texts(found, "versions", "note")
+    with HttpServer(_Others) as server:
+        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    assert exit_code == 0
+    assert "is no sparklag service" in texts(found, "service", "note")
+
+
+def test_an_unreachable_broker_is_bad_and_says_why() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "sparklag_service", "check", "--bootstrap-servers", "127.0.0.1:1"],
+        env={**environment(None), "SPARKLAG_URL": NOWHERE},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    heading, *rows = ended.stdout.splitlines()
+    assert heading.split() == ["CHECK", "STATE", "WHAT", "WHAT", "TO", "DO"]
+    (kafka,) = [row for row in rows if row.startswith("kafka")]
+    assert "bad " in kafka
+    assert "connection refused" in kafka
+
+
+@pytest.mark.kafka
+def test_it_is_read_in_80_columns(kafka: LocalKafka, tmp_path: Path) -> None:
+    settings = settings_for(kafka.bootstrap_servers)
+    missing = {"SPARKLAG_CHECKPOINTS__LOCATIONS": str(tmp_path), "SPARKLAG_URL": NOWHERE}
+    command = [sys.executable, "-m", "sparklag_service", "check"]
+    with Terminal(command, 80, 60, environment(settings) | missing) as terminal:
+        assert terminal.exit_code() == 1
+        shown = terminal.screen()
+    lines = [line for line in shown.splitlines() if line]
+    assert lines[0].split("  ")[0] == "CHECK"
+    assert "WHAT TO DO" in lines[0]
+    assert "not shown" not in shown
+    bad = [line.split()[0] for line in lines if " bad " in line]
+    assert bad == ["topics", "topics", "checkpoints"]
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "accuracy_s", "state"),
+    [(0.0, 0.0, "ok"), (1.9, 0.0, "ok"), (-2.1, 0.0, "bad"), (2.4, 0.5, "ok"), (60, 0.5, "bad")],
+)
+def test_a_clock_is_wrong_beyond_what_the_measurement_is_worth(
+    ahead_s: float, accuracy_s: float, state: str
+) -> None:
+    assert clock_result("it", ahead_s, accuracy_s).state == state
