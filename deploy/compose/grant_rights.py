@@ -34,8 +34,7 @@ from sparklag_pipeline.demo.orders import (
 )
 from sparklag_pipeline.demo.topics import demo_topic
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.settings import ResolvedSettings
-from sparklag_schemas.settings_reading import load_settings
+from sparklag_schemas.settings import ResolvedSettings, load_settings
 from sparklag_schemas.topics import own_topics
 
 _SECRETS: Final = Path("/run/secrets")

@@ -30,8 +30,7 @@ from sparklag_pipeline.demo.streams import STREAMS
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.settings_reading import load_settings
+from sparklag_schemas.settings import ClusterAccess, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.05

@@ -40,8 +40,7 @@ from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.history.kafka_options import kafka_options
 from sparklag_pipeline.query_process import StopSignals, await_end, stop_query
 from sparklag_schemas.errors import SparklagError
-from sparklag_schemas.settings import ClusterAccess
-from sparklag_schemas.settings_reading import load_settings
+from sparklag_schemas.settings import ClusterAccess, load_settings
 
 TRIGGER_INTERVAL: Final = f"{TRIGGER_S} seconds"
 
