@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparklag.query_lag import lag
     from sparklag_listener import ObserverHandle, observe
-    from sparklag_listener.query_lag import lag
     from sparklag_listener.restored_offsets import ending_offsets, starting_offsets
 
 __all__ = ["ObserverHandle", "ending_offsets", "lag", "observe", "starting_offsets"]
@@ -22,7 +22,7 @@ __all__ = ["ObserverHandle", "ending_offsets", "lag", "observe", "starting_offse
 _MODULES = {
     "ObserverHandle": "sparklag_listener",
     "ending_offsets": "sparklag_listener",
-    "lag": "sparklag_listener.query_lag",
+    "lag": "sparklag.query_lag",
     "observe": "sparklag_listener",
     "starting_offsets": "sparklag_listener",
 }

@@ -31,10 +31,27 @@ class FakeContext:
 
 
 @dataclass
+class FakeConfiguration:
+    """Of a session: a RuntimeConfig and its map in one."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def getAll(self) -> FakeConfiguration:  # noqa: N802
+        return self
+
+    def mkString(self, between: str) -> str:  # noqa: N802
+        return between.join(f"{name} -> {value}" for name, value in self.properties.items())
+
+
+@dataclass
 class FakeJavaSession:
     """The JVM's SparkSession, as far as it is asked."""
 
     context: FakeContext = field(default_factory=FakeContext)
+    configuration: FakeConfiguration = field(default_factory=FakeConfiguration)
+
+    def conf(self) -> FakeConfiguration:
+        return self.configuration
 
     def sparkContext(self) -> FakeContext:  # noqa: N802
         return self.context

@@ -20,6 +20,7 @@ from pyspark.sql.connect.session import SparkSession
 from sqlalchemy import create_engine
 
 from sparklag_listener import (
+    NoBrokers,
     ObserverHandle,
     ServerAway,
     SessionStopped,
@@ -161,6 +162,8 @@ def causes(observations: Sequence[Observation]) -> list[str]:
 
 @pytest.mark.parametrize("method", ["connect", "poll"])
 def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) -> None:
+    with pytest.raises(NoBrokers, match="needs bootstrap_servers"):
+        observe(client.spark)
     client.spark.conf.set("spark.sparklag.cluster", "of the session")
     # Shorter than between two idle events: a query that says so itself is not asked about.
     handle = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)

@@ -59,7 +59,12 @@ class ClassicSession:
     def configuration(self) -> dict[str, str]:
         """The settings in Spark's configuration of this session, without their prefix."""
         # As one text: three requests to the JVM, where a Java map takes two for each property.
-        text = str(self._spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
+        try:
+            text = str(self._spark._jsparkSession.conf().getAll().mkString(_BETWEEN))
+        except (Py4JError, OSError, TypeError) as error:
+            # Platforms that share a JVM allow some of its methods only.
+            _log.warning("sparklag: Spark's configuration cannot be read: %s", brief(error))
+            return {}
         properties = (entry.partition(" -> ") for entry in text.split(_BETWEEN))
         return own_settings((name, value) for name, _, value in properties)
 

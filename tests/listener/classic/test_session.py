@@ -9,7 +9,6 @@ from py4j.protocol import Py4JNetworkError
 
 from sparklag_listener import (
     ListenerError,
-    NoBrokers,
     NoListener,
     SessionStopped,
     UnsupportedSession,
@@ -23,6 +22,7 @@ from sparklag_listener.events.kafka_source import reads
 from sparklag_schemas import SettingsError, SourcePosition
 from tests.listener.fakes import (
     FailingEvent,
+    FakeConfiguration,
     FakeContext,
     FakeJavaSession,
     FakeMap,
@@ -39,7 +39,6 @@ class GoneJavaSession:
 
 
 REFUSED: list[tuple[Any, type[ListenerError], str]] = [
-    (connect_session(), NoBrokers, "needs bootstrap_servers"),
     (connect_session(stopped=True), SessionStopped, "Connect session that is stopped"),
     ("spark", UnsupportedSession, "takes a SparkSession, got builtins.str"),
     (None, UnsupportedSession, "takes a SparkSession, got builtins.NoneType"),
@@ -99,6 +98,26 @@ def test_a_wrong_setting_is_named_before_anything_is_registered() -> None:
         observe(FakeSession(), queue_size=0)
     with pytest.raises(SettingsError, match="bootstrap_server, did you mean bootstrap_servers"):
         observe(FakeSession(), bootstrap_server="broker:9092")
+
+
+def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> None:
+    properties = {
+        "spark.app.name": "a -> b",
+        "spark.sparklag.httpPort": "9",
+        "spark.sparklag.storeUrl": "x -> y",
+        "spark.sparklagger": "no",
+    }
+    session = FakeJavaSession(configuration=FakeConfiguration(properties))
+    configuration = ClassicSession(FakeSession(_jsparkSession=session)).configuration()
+    assert configuration == {"httpPort": "9", "storeUrl": "x -> y"}
+
+
+def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = FakeSession(_jsparkSession=FailingEvent(lambda: Py4JNetworkError("not allowed")))
+    assert ClassicSession(session).configuration() == {}
+    assert "Spark's configuration cannot be read: not allowed" in caplog.text
 
 
 @pytest.mark.parametrize(
