@@ -183,9 +183,7 @@ def test_each_batch_of_a_driver_is_one_trace_from_the_callback_to_the_event(
     for trace_id in traces:
         times = [t for s in spans if s.trace_id == trace_id for t in (s.began_ns, s.ended_ns)]
         assert max(times) - min(times) < START_S * 1e9
-    linked = {
-        str(value).split("-")[1]
-        for message in second_client.read_all(topics.lag)
-        if (value := dict(message.headers() or ()).get("traceparent"))
-    }
+    headers = [dict(message.headers() or ()) for message in second_client.read_all(topics.lag)]
+    values = [found.get("traceparent") for found in headers]
+    linked = {value.decode().split("-")[1] for value in values if isinstance(value, bytes)}
     assert traces <= linked

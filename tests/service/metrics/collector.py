@@ -56,8 +56,8 @@ class TraceCollector(PostReceiver):
         return answer
 
     def spans(self) -> list[SpanReceived]:
-        """All that has come, in order."""
-        return [
+        """All that has come, in order. A push that was cut off is repeated with the same ids."""
+        received = [
             SpanReceived(
                 _values(of_resource.resource.attributes)["service.name"],
                 span.name,
@@ -73,6 +73,7 @@ class TraceCollector(PostReceiver):
             for scope in of_resource.scope_spans
             for span in scope.spans
         ]
+        return list({(span.trace_id, span.span_id): span for span in received}.values())
 
 
 class Collector(PostReceiver):

@@ -74,10 +74,10 @@ def has_spans(collector: TraceCollector, count: int) -> bool:
 
 
 def traceparents(client: SecondClient, topic: str, query_id: str) -> list[str]:
-    """Of the records of a query that have one."""
+    """Of the records of a query that have one, each once: what is delivered again has the same."""
     records = [r for r in client.read_all(topic) if r.key() == key_of(query_id)]
     found = [dict(record.headers() or ()).get(TRACEPARENT) for record in records]
-    return [value.decode() for value in found if isinstance(value, bytes)]
+    return list(dict.fromkeys(value.decode() for value in found if isinstance(value, bytes)))
 
 
 @pytest.mark.kafka
