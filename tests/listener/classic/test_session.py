@@ -115,8 +115,8 @@ def test_the_settings_in_sparks_configuration_are_those_with_the_prefix() -> Non
 def test_a_platform_that_does_not_show_sparks_configuration_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    closed = FailingEvent(lambda: Py4JNetworkError("not allowed"))
-    session = FakeSession(_jsparkSession=closed)
+    hidden: Any = FailingEvent(lambda: Py4JNetworkError("not allowed"))
+    session = FakeSession(_jsparkSession=FakeJavaSession(configuration=hidden))
     assert ClassicSession(session).configuration() == {}
     assert "Spark's configuration cannot be read: not allowed" in caplog.text
 
