@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas lock dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas docs docs-serve lock dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -124,6 +124,18 @@ schemas: $(DEV) ## Writes JSON Schema, AsyncAPI and docs/reference anew from the
 	$(BIN)/python -m scripts.schema_documents
 	$(BIN)/python -m scripts.reference_pages
 
+docs: .cache/docs/.built ## The documentation as a site in .cache/site; a dead link is an error
+	@NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --strict
+	@echo "the site: .cache/site/index.html"
+
+docs-serve: .cache/docs/.built ## The same at http://127.0.0.1:8000, built anew at each change (Ctrl-C ends it)
+	@NO_MKDOCS_2_WARNING=1 exec .cache/docs/bin/mkdocs serve --strict
+
+.cache/docs/.built: requirements/docs.txt $(BIN)/uv
+	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .cache/docs
+	@$(BIN)/uv pip sync -q --python .cache/docs/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
 screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 	@$(WITH_JAVA) && exec $(BIN)/python -m scripts.screenshots $(ARGS)
 
@@ -156,5 +168,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas lock \
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas docs docs-serve lock \
 	compose-test dist audit release fresh-test clean

@@ -24,6 +24,7 @@ resolve ../pyproject.toml --extra service --extra avro $stores -c dev.txt -o ser
 resolve ../pyproject.toml --extra demo -c dev.txt -o demo.txt
 resolve kubernetes.in -c dev.txt -o kubernetes.txt
 resolve audit.in -c dev.txt -o audit.txt
+resolve docs.in -c dev.txt -o docs.txt
 
 without_spark=$(mktemp)
 trap 'rm -f "$without_spark"' EXIT

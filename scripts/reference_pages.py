@@ -19,7 +19,7 @@ from scripts.settings_page import settings_page
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
 _AVRO: Final = DOCUMENTS.parent / "avro"
-_TOPICS: Final = "README.md"
+_TOPICS: Final = "topics.md"
 _API: Final = "asyncapi.json"
 _SCHEMA: Final = ".schema.json"
 _SHOWN: Final = {

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from uv import find_uv_bin
 
-from sparklag_pipeline.broker.maven import default_cache_dir
+from tests.locked_environment import locked_environment
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 RULES: Final = DEPLOY / "prometheus" / "sparklag.rules.yml"
@@ -23,8 +17,6 @@ KEDA: Final = sorted((DEPLOY / "keda").glob("*.yaml"))
 HPA: Final = DEPLOY / "hpa" / "horizontal-pod-autoscaler.yaml"
 ADAPTER: Final = DEPLOY / "hpa" / "prometheus-adapter-values.yaml"
 SERVICE: Final = DEPLOY / "kubernetes" / "sparklag.yaml"
-_LOCK: Final = Path(__file__).parents[2] / "requirements" / "kubernetes.txt"
-_BUILD_S: Final = 600.0
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -66,22 +58,4 @@ def adapter_query(rule: dict[str, Any], matchers: str) -> str:
 
 def kubernetes_validate() -> Path:
     """The command, in an environment of its own: its schemas are 100 MB, got once."""
-    digest = hashlib.sha256(_LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    folder = default_cache_dir() / "kubernetes-validate" / digest
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{digest}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        if not (folder / "complete").is_file():
-            shutil.rmtree(folder, ignore_errors=True)
-            uv, python = find_uv_bin(), str(folder / "bin" / "python")
-            _succeed(uv, "venv", "-q", "--no-project", "--python", sys.executable, str(folder))
-            _succeed(uv, "pip", "sync", "-q", "--python", python, "--require-hashes", str(_LOCK))
-            (folder / "complete").touch()
-    return folder / "bin" / "kubernetes-validate"
-
-
-def _succeed(*command: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_BUILD_S, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return locked_environment("kubernetes") / "bin" / "kubernetes-validate"
