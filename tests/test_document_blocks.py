@@ -1,0 +1,316 @@
+"""Every block of code in the documents is run as a reader runs it, or named with a reason.
+
+All run in one folder, against one broker and one service. `_PLACES` has what stands for the
+addresses and folders that the pages name.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from sparklag_listener import LagUnavailable, QueryNotFound
+from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
+from sparklag_offsets.store.stores import open_store
+from sparklag_pipeline.broker.maven import kafka_jars
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, load_settings
+from sparklag_schemas.timestamps import epoch_ms
+from tests.document_blocks import ROOT, Item, items
+from tests.end_to_end import answer
+from tests.listener.drivers import build_session, read_kafka, start_query
+from tests.local_kafka import LocalKafka
+from tests.messages import QUERY_ID
+from tests.offsets.store.batches import record
+from tests.second_client import SecondClient
+from tests.test_documents import passwords
+from tests.waiting import DEADLINE_S, wait_for
+from tests.web.reported_query import ReportedQuery
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SHARE: Final = 0.95
+_ALL: Final = items()
+_ENDLESS: Final = {
+    r"^sparklag serve": "serving http",
+    r"^sparklag tail": "orders",
+    r"^sparklag history run": "lag-history-hours runs",
+    r"^curl -N": "data:",
+    r"^sparklag .*--watch( |$)": "orders",
+    r"^sparklag top": "orders",
+}
+"""Commands that run until they are interrupted, and what each has written by then."""
+_TOOLS: Final = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+}
+"""Kafka's own programs, which its jars have without their scripts."""
+_EARLY_MS: Final = 1_763_000_000_000  # before every time that a page names
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the commands run."""
+
+    folder: Path
+    kafka: LocalKafka
+    client: SecondClient
+    url: str
+
+    def substituted(self, code: str) -> str:
+        """Addresses and folders of the pages, as they are here."""
+        for name, here in {
+            r"broker(-\d)?:9092|localhost:9092": self.kafka.bootstrap_servers,
+            r"http://(sparklag|127\.0\.0\.1|localhost):8085": self.url,
+            r"(?<![/\w])(sparklag|localhost):8085": self.url,
+            r"http://lag\.internal": self.url,
+            r"s3a?://bucket/|/mnt/": f"{self.folder}/",
+            r"postgresql\+psycopg://user@host/database": f"sqlite:///{self.folder}/results.db",
+            r"\bpip install ": f"{sys.executable} -m pip install --dry-run --no-index -q ",
+            r"\bQUERY\b|\bTOPIC\b": "orders",
+        }.items():
+            code = re.sub(name, here, code)
+        return code
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For every command."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")}
+        path = f"{self.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return kept | {
+            "PATH": path,
+            "TERM": "xterm-256color",
+            "COLUMNS": "100",
+            "SPARKLAG_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "SPARKLAG_URL": self.url,
+            "SPARKLAG_HTTP_PORT": "0",
+            "SPARKLAG_GROUP_ID": "of-a-page",
+            "SPARKLAG_STORE__URL": f"sqlite:///{self.folder}/offsets.db",
+        }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "bin").mkdir()
+    for name, main in _TOOLS.items():
+        script = f'#!/bin/sh\nexec java -Xmx128m -cp "{kafka_jars()[0].parent}/*" {main} "$@"\n'
+        _program(folder, name, script)
+    _program(folder, "sparklag", f'#!/bin/sh\nexec {sys.executable} -m sparklag_service "$@"\n')
+    # ACLs can be written: whoever connects is the super user.
+    acls = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with LocalKafka(properties=acls) as kafka:
+        client = SecondClient(kafka.bootstrap_servers)
+        client.create("orders", 2)
+        client.produce("orders", [b"%d" % number for number in range(200)])
+        unserved = Place(folder, kafka, client, "")
+        command = ["sparklag", "serve", "--bootstrap-servers", kafka.bootstrap_servers]
+        environment = unserved.environment | {"SPARKLAG_GROUP_ID": "sparklag"}
+        log = folder / "service.log"
+        with log.open("wb") as errors, _process(command, folder, environment, errors):
+            wait_for(lambda: "serving http" in log.read_text(), "the service serves", DEADLINE_S)
+            url = log.read_text().partition("serving ")[2].split()[0]
+            served = Place(folder, kafka, client, url)
+            _report_queries(served)
+            yield served
+
+
+def _program(folder: Path, name: str, text: str) -> None:
+    (folder / "bin" / name).write_text(text)
+    (folder / "bin" / name).chmod(0o755)
+
+
+class _process:
+    """A process in a group of its own; gone afterwards."""
+
+    def __init__(self, command: Any, folder: Path, environment: Any, output: Any) -> None:
+        self.running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        return self.running
+
+    def __exit__(self, *_: object) -> None:
+        if self.running.poll() is None:
+            os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+
+
+def _report_queries(place: Place) -> None:
+    """`orders`, which is behind, with its batches in the store; `orders-v2`, which is not."""
+    place.client.topics()
+    query = ReportedQuery(place.client, "processed-offsets", "orders", "orders")
+    for batch in range(4):
+        query.complete_batch(10 + batch, 10 + batch)
+        place.client.produce("orders", [b"more"] * 20)
+        lag = f"{place.url}/lag/orders"
+        wait_for(lambda at=batch: (answer(lag) or {}).get("batch_id") == at, "it is measured", DEADLINE_S)  # fmt: skip
+    _fill_store(place)
+    for name in ("orders",):
+        checkpoint = place.folder / "checkpoints" / name
+        (checkpoint / "offsets").mkdir(parents=True)
+        (checkpoint / "commits").mkdir()
+        (checkpoint / "metadata").write_text(f'{{"id":"{QUERY_ID}"}}')
+        (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":20,"1":20}}')
+        (checkpoint / "commits" / "0").write_text("v1\n{}")
+
+
+def _fill_store(place: Place) -> None:
+    import asyncio
+
+    def batch(number: int, at_ms: int, **fields: Any) -> Any:
+        ranges = [(partition, 10 * number, 10 * number + 10) for partition in (0, 1)]
+        servers = place.kafka.bootstrap_servers
+        topics = [TopicRanges(0, "orders", place_topic_id, servers, ranges)]
+        times = {"processed_at": at_ms, "observed_at": at_ms}
+        return record(number, ranges=encode_ranges(topics), **times, **fields)
+
+    place_topic_id = None
+    other = {"query_id": QUERY_ID.replace("1", "2"), "query": "orders-v2"}
+
+    async def fill() -> None:
+        store = open_store(f"sqlite:///{place.folder}/offsets.db", create=True)
+        await store.prepare()
+        for fields in ({}, other):
+            await store.write([batch(0, _EARLY_MS, **fields), batch(1, epoch_ms(), **fields)])
+        await store.aclose()
+
+    asyncio.run(fill())
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("item", [i for i in _ALL if i.reason is None and i.language == "shell"], ids=str)  # fmt: skip
+def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place) -> None:
+    command = place.substituted(re.sub(r" &$", "", re.sub(r"\s+# .*$", "", item.code)))
+    awaited = next((text for start, text in _ENDLESS.items() if re.search(start, item.code)), None)
+    if item.code.startswith("sparklag top"):
+        command = f"script -qec {command!r} /dev/null"
+    log = place.folder / "output"
+    with (
+        log.open("wb") as output,
+        _process(["bash", "-c", command], place.folder, place.environment, output) as process,
+    ):
+        if awaited:
+            wait_for(lambda: awaited in log.read_text(errors="replace"), awaited, DEADLINE_S)
+            os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(DEADLINE_S)
+    text = log.read_text(errors="replace")
+    assert awaited or code == 0, f"{command}: exit code {code}\n{text}"
+    assert "does not provide the extra" not in text
+    missing = _first_words(item.output) - _first_words(text)
+    assert not missing, f"the page shows {missing}, the command wrote:\n{text}"
+
+
+def _first_words(output: str) -> set[str]:
+    """Of the lines: labels, which stay the same when figures change."""
+    words = {line.split()[0] for line in output.splitlines() if line.split()}
+    return {word for word in words if not re.search(r"[…\d]", word)}
+
+
+@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "json" and not i.reason], ids=str)  # fmt: skip
+def test_a_message_is_read_as_its_type(item: Item) -> None:
+    whole = item.code.replace(", …}", "}")
+    name = Path(item.page).stem.replace("-", "_")
+    kinds = {"lag_event": LagEvent, "observation": Observation, "partition_record": PartitionRecord}
+    msgspec.json.decode(whole, type=kinds[name])
+
+
+@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "toml" and not i.reason], ids=str)  # fmt: skip
+def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
+    config = tmp_path / "sparklag.toml"
+    config.write_text(item.code, encoding="utf-8")
+    secrets = passwords(tomllib.loads(item.code))
+    load_settings(config=config, environ={"SPARKLAG_SECRETS_DIR": str(tmp_path), **secrets})
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "sql" and not i.reason], ids=str)  # fmt: skip
+def test_a_statement_runs_on_the_store(item: Item, place: Place) -> None:
+    with sqlite3.connect(place.folder / "offsets.db") as store:
+        store.execute(item.code).fetchall()
+
+
+@pytest.mark.parametrize("item", [i for i in _ALL if i.language in ("yaml", "yml") and not i.reason], ids=str)  # fmt: skip
+def test_yaml_is_well_formed(item: Item) -> None:
+    assert list(yaml.safe_load_all(item.code)) != [None]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_snippets_run_in_a_driver(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one Spark session, whose query `orders` they read; each with a handle of its own."""
+    monkeypatch.chdir(place.folder)
+    for name, value in {"OFFSETS_TOPIC": "driver-offsets", "LAG_TOPIC": "driver-lag"}.items():
+        monkeypatch.setenv(f"SPARKLAG_{name}", value)
+    monkeypatch.setenv("SPARKLAG_HTTP_PORT", "0")
+    spark = build_session()
+    query = start_query(
+        read_kafka(spark, place.kafka.bootstrap_servers, subscribe="orders"), place.folder / "own"
+    )
+    try:
+        names: dict[str, Any] = {}
+        for item in _ALL:
+            if item.language == "python" and item.reason is None:
+                names |= {"spark": spark}
+                _run_statements(place.substituted(item.code), str(item), names)
+                if handle := names.pop("handle", None):
+                    handle.close()
+    finally:
+        query.stop()
+        spark.stop()
+
+
+def _run_statements(code: str, name: str, names: dict[str, Any]) -> None:
+    """One after the other: what is read may not be published yet."""
+    deadline = time.monotonic() + DEADLINE_S
+    for statement in ast.parse(code, name).body:
+        compiled = compile(ast.Module([statement], []), name, "exec")
+        while True:
+            try:
+                exec(compiled, names)
+                break
+            except (QueryNotFound, LagUnavailable):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+
+def test_nearly_all_is_run_and_the_rest_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = Counter(item.treatment for item in _ALL)
+    share = counts["run"] / len(_ALL)
+    rest = "".join(f"\n  {item}: {item.reason}" for item in _ALL if item.treatment == "named")
+    with capsys.disabled():
+        print(f"\n{counts['run']} run, {counts['checked']} checked, {counts['named']} named:"
+              f" {share:.1%} run{rest}")  # fmt: skip
+    assert share >= SHARE
+    assert all(item.reason for item in _ALL if item.treatment == "named")
