@@ -21,9 +21,9 @@ from sparklag_service.metrics.service_metrics import ServiceMetrics
 
 _INTRODUCTION: Final = """\
 # Metrics
-What `GET /metrics` has. How the series behave: [metrics, alerts and dashboards](../operator/metrics.md). An
-unknown value has no sample."""
-_HEAD: Final = ("| metric | type | labels | |", "| --- | --- | --- | --- |")
+What `GET /metrics` has. How the series behave:
+[metrics, alerts and dashboards](../operator/metrics.md). An unknown value has no sample."""
+_HEAD: Final = ("| metric | type | more labels | |", "| --- | --- | --- | --- |")
 
 _OTHERS: Final = {
     "group": {"state": "Stable"},
@@ -35,16 +35,15 @@ _CLUSTER: Final = ClusterMetadata({1: ("broker", 9092)}, {})
 
 def metrics_page() -> list[str]:
     """Its lines."""
-    lines = [*_INTRODUCTION.split("\n"), "", "## Queries, topics and partitions", *_HEAD]
+    lines = [*_INTRODUCTION.split("\n"), "", "## Queries, topics and partitions"]
     lines += _scheme(NATIVE)
-    lines += ["", "## The service", "Of one instance. Names of counters end in `_total`.", *_HEAD]
-    lines.insert(-len(_HEAD), "")
+    lines += ["", "## The service", "Of one instance.", "", *_HEAD]
     lines += map(_of_service, ServiceMetrics(idle_instance()).collect())
     for name, scheme in (
         ("kafka-lag-exporter", KAFKA_LAG_EXPORTER),
         ("kafka_exporter", kafka_exporter("default")),
     ):
-        lines += ["", f"## Names of {name}", f'With `metrics.compat = ["{name}"]`.', "", *_HEAD]
+        lines += ["", f"## Names of {name}", f'With `metrics.compat = ["{name}"]`.']
         lines += _scheme(scheme)
     return lines
 
@@ -59,21 +58,23 @@ def _scheme(scheme: Scheme) -> Iterator[str]:
     of_log = list(scheme.log_labels(event.cluster, topic.topic) or {})
     of_cluster = list(scheme.cluster_labels(event.cluster) or {})
     aged = ages(0) if scheme is NATIVE else ()
-    yield from _rows([*scheme.query, *aged], of_query, event)
-    yield from _rows(scheme.topic, list(of_topic))
-    yield from _rows([*scheme.partition, *scheme.partition_at_risk], of_partition)
-    yield from _rows(scheme.log_topic, of_log)
-    yield from _rows([*scheme.log_partition, *scheme.log_replicas], [*of_log, "partition"])
-    yield from _rows(scheme.cluster, of_cluster, _CLUSTER)
+    yield from _level([*scheme.query, *aged], of_query, event)
+    yield from _level(scheme.topic, list(of_topic))
+    yield from _level([*scheme.partition, *scheme.partition_at_risk], of_partition)
+    yield from _level(scheme.log_topic, of_log)
+    yield from _level([*scheme.log_partition, *scheme.log_replicas], [*of_log, "partition"])
+    yield from _level(scheme.cluster, of_cluster, _CLUSTER)
 
 
-def _rows(families: Any, labels: list[str], subject: Any = None) -> Iterator[str]:
+def _level(families: Any, labels: list[str], subject: Any = None) -> Iterator[str]:
+    """The families of one level, which share these labels."""
+    if families:
+        of_each = f"Labels of each: {_names(labels)}." if labels else "Without labels of their own."
+        yield from ("", of_each, "", *_HEAD)
     for family in families:
-        own = labels
-        if isinstance(family, LabelledGauge):
-            samples = list(family.read(subject))
-            own = [*labels, *(samples[0][0] if samples else ())]
-        yield row(f"`{family.name}`", family.kind, _names(own), family.meaning)
+        samples = list(family.read(subject)) if isinstance(family, LabelledGauge) else []
+        more = list(samples[0][0]) if samples else []
+        yield row(f"`{family.name}`", family.kind, _names(more), family.meaning)
 
 
 def _of_service(family: Metric) -> str:

@@ -11,8 +11,9 @@ from sparklag_service.rest.app import create_app
 
 _INTRODUCTION: Final = """\
 # REST interface
-The calls of the OpenAPI document that a service serves at `/docs`. Names, history and errors are explained in
-[REST](../program/rest.md). An error is a problem document (RFC 9457), `application/problem+json`."""
+The calls of the OpenAPI document that a service serves at `/docs`. Names, history and
+errors are explained in [REST](../program/rest.md). An error is a problem document (RFC 9457),
+`application/problem+json`."""
 _SHOWN: Final = (
     *("LagPage", "LagSummary", "HistoryPage", "HistoryPoint", "HistoryBatch"),
     *("Explanation", "Line", "ProblemDocument"),
@@ -88,5 +89,7 @@ def _fields(name: str, schema: Document) -> Iterator[str]:
 
 
 def _link(name: str) -> str:
+    if name.endswith("ValidationError"):
+        return name
     anchor = name.lower()
     return f"[{name}](#{anchor})" if name in _SHOWN else f"[{name}]({_ELSEWHERE}#{anchor})"

@@ -18,8 +18,10 @@ RUN: Final = {"shell", "json", "python", "sql", "toml"}
 """Run, or loaded by the program that they are for."""
 NOT_CODE: Final = {"", "text"}
 _FENCE: Final = re.compile(
-    r"(?:^ *<!-- not run: ([^\n]+?) -->\n+)?^( *)```(\w*)[^\n]*\n(.*?)^\2```$", re.DOTALL | re.MULTILINE
-)  # fmt: skip
+    r"(?:^ *<!-- not run: ([^\n]+?) -->\n+)?"
+    r"^( *)```(\w*)[^\n]*\n(.*?)^\2```$",
+    re.DOTALL | re.MULTILINE,
+)
 
 Treatment = Literal["run", "checked", "named"]
 

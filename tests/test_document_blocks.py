@@ -7,6 +7,7 @@ addresses and folders that the pages name.
 from __future__ import annotations
 
 import ast
+import asyncio
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +29,18 @@ import yaml
 from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
-from sparklag_pipeline.broker.maven import kafka_jars
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, kafka_jars, resolve_jars
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, load_settings
 from sparklag_schemas.timestamps import epoch_ms
-from tests.document_blocks import ROOT, Item, items
+from tests.document_blocks import Item, items
 from tests.end_to_end import answer
 from tests.listener.drivers import build_session, read_kafka, start_query
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import record
 from tests.second_client import SecondClient
+from tests.terminal import Terminal
 from tests.test_documents import passwords
 from tests.waiting import DEADLINE_S, wait_for
 from tests.web.reported_query import ReportedQuery
@@ -54,7 +58,6 @@ _ENDLESS: Final = {
     r"^sparklag history run": "lag-history-hours runs",
     r"^curl -N": "data:",
     r"^sparklag .*--watch( |$)": "orders",
-    r"^sparklag top": "orders",
 }
 """Commands that run until they are interrupted, and what each has written by then."""
 _TOOLS: Final = {
@@ -66,6 +69,12 @@ _TOOLS: Final = {
 }
 """Kafka's own programs, which its jars have without their scripts."""
 _EARLY_MS: Final = 1_763_000_000_000  # before every time that a page names
+
+
+def _each(language: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "item", [i for i in _ALL if i.language == language and i.reason is None], ids=str
+    )
 
 
 @dataclass(frozen=True)
@@ -113,8 +122,11 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("reader")
     (folder / "bin").mkdir()
+    tools = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
+    path = f"{kafka_jars()[0].parent}/*:{tools[0].parent}/*"
     for name, main in _TOOLS.items():
-        script = f'#!/bin/sh\nexec java -Xmx128m -cp "{kafka_jars()[0].parent}/*" {main} "$@"\n'
+        java = f'{find_java()} -Xmx128m -cp "{path}"'
+        script = f'#!/bin/sh\nexec {java} {main} "$@"\n'
         _program(folder, name, script)
     _program(folder, "sparklag", f'#!/bin/sh\nexec {sys.executable} -m sparklag_service "$@"\n')
     # ACLs can be written: whoever connects is the super user.
@@ -130,7 +142,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         command = ["sparklag", "serve", "--bootstrap-servers", kafka.bootstrap_servers]
         environment = unserved.environment | {"SPARKLAG_GROUP_ID": "sparklag"}
         log = folder / "service.log"
-        with log.open("wb") as errors, _process(command, folder, environment, errors):
+        with log.open("wb") as errors, _Process(command, folder, environment, errors):
             wait_for(lambda: "serving http" in log.read_text(), "the service serves", DEADLINE_S)
             url = log.read_text().partition("serving ")[2].split()[0]
             served = Place(folder, kafka, client, url)
@@ -143,7 +155,7 @@ def _program(folder: Path, name: str, text: str) -> None:
     (folder / "bin" / name).chmod(0o755)
 
 
-class _process:
+class _Process:
     """A process in a group of its own; gone afterwards."""
 
     def __init__(self, command: Any, folder: Path, environment: Any, output: Any) -> None:
@@ -173,29 +185,28 @@ def _report_queries(place: Place) -> None:
     for batch in range(4):
         query.complete_batch(10 + batch, 10 + batch)
         place.client.produce("orders", [b"more"] * 20)
-        lag = f"{place.url}/lag/orders"
-        wait_for(lambda at=batch: (answer(lag) or {}).get("batch_id") == at, "it is measured", DEADLINE_S)  # fmt: skip
+        wait_for(partial(_is_measured, place, batch), "the batch is measured", DEADLINE_S)
     _fill_store(place)
-    for name in ("orders",):
-        checkpoint = place.folder / "checkpoints" / name
-        (checkpoint / "offsets").mkdir(parents=True)
-        (checkpoint / "commits").mkdir()
-        (checkpoint / "metadata").write_text(f'{{"id":"{QUERY_ID}"}}')
-        (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":20,"1":20}}')
-        (checkpoint / "commits" / "0").write_text("v1\n{}")
+    checkpoint = place.folder / "checkpoints" / "orders"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "metadata").write_text(f'{{"id":"{QUERY_ID}"}}')
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":20,"1":20}}')
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+
+
+def _is_measured(place: Place, batch: int) -> bool:
+    return (answer(f"{place.url}/lag/orders") or {}).get("batch_id") == batch
 
 
 def _fill_store(place: Place) -> None:
-    import asyncio
-
     def batch(number: int, at_ms: int, **fields: Any) -> Any:
         ranges = [(partition, 10 * number, 10 * number + 10) for partition in (0, 1)]
         servers = place.kafka.bootstrap_servers
-        topics = [TopicRanges(0, "orders", place_topic_id, servers, ranges)]
+        topics = [TopicRanges(0, "orders", None, servers, ranges)]
         times = {"processed_at": at_ms, "observed_at": at_ms}
         return record(number, ranges=encode_ranges(topics), **times, **fields)
 
-    place_topic_id = None
     other = {"query_id": QUERY_ID.replace("1", "2"), "query": "orders-v2"}
 
     async def fill() -> None:
@@ -209,16 +220,18 @@ def _fill_store(place: Place) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("item", [i for i in _ALL if i.reason is None and i.language == "shell"], ids=str)  # fmt: skip
+@_each("shell")
 def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place) -> None:
     command = place.substituted(re.sub(r" &$", "", re.sub(r"\s+# .*$", "", item.code)))
     awaited = next((text for start, text in _ENDLESS.items() if re.search(start, item.code)), None)
     if item.code.startswith("sparklag top"):
-        command = f"script -qec {command!r} /dev/null"
+        with Terminal(["bash", "-c", command], 100, 30, place.environment) as terminal:
+            wait_for(lambda: "orders" in terminal.screen(), "the query is shown", DEADLINE_S)
+        return
     log = place.folder / "output"
     with (
         log.open("wb") as output,
-        _process(["bash", "-c", command], place.folder, place.environment, output) as process,
+        _Process(["bash", "-c", command], place.folder, place.environment, output) as process,
     ):
         if awaited:
             wait_for(lambda: awaited in log.read_text(errors="replace"), awaited, DEADLINE_S)
@@ -237,7 +250,7 @@ def _first_words(output: str) -> set[str]:
     return {word for word in words if not re.search(r"[…\d]", word)}
 
 
-@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "json" and not i.reason], ids=str)  # fmt: skip
+@_each("json")
 def test_a_message_is_read_as_its_type(item: Item) -> None:
     whole = item.code.replace(", …}", "}")
     name = Path(item.page).stem.replace("-", "_")
@@ -245,7 +258,7 @@ def test_a_message_is_read_as_its_type(item: Item) -> None:
     msgspec.json.decode(whole, type=kinds[name])
 
 
-@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "toml" and not i.reason], ids=str)  # fmt: skip
+@_each("toml")
 def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
     config = tmp_path / "sparklag.toml"
     config.write_text(item.code, encoding="utf-8")
@@ -254,13 +267,13 @@ def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("item", [i for i in _ALL if i.language == "sql" and not i.reason], ids=str)  # fmt: skip
+@_each("sql")
 def test_a_statement_runs_on_the_store(item: Item, place: Place) -> None:
     with sqlite3.connect(place.folder / "offsets.db") as store:
         store.execute(item.code).fetchall()
 
 
-@pytest.mark.parametrize("item", [i for i in _ALL if i.language in ("yaml", "yml") and not i.reason], ids=str)  # fmt: skip
+@_each("yaml")
 def test_yaml_is_well_formed(item: Item) -> None:
     assert list(yaml.safe_load_all(item.code)) != [None]
 
@@ -309,8 +322,8 @@ def test_nearly_all_is_run_and_the_rest_is_named(capsys: pytest.CaptureFixture[s
     counts = Counter(item.treatment for item in _ALL)
     share = counts["run"] / len(_ALL)
     rest = "".join(f"\n  {item}: {item.reason}" for item in _ALL if item.treatment == "named")
+    figures = ", ".join(f"{counts[each]} {each}" for each in ("run", "checked", "named"))
     with capsys.disabled():
-        print(f"\n{counts['run']} run, {counts['checked']} checked, {counts['named']} named:"
-              f" {share:.1%} run{rest}")  # fmt: skip
+        sys.stdout.write(f"\n{figures}: {share:.1%} run{rest}\n")
     assert share >= SHARE
     assert all(item.reason for item in _ALL if item.treatment == "named")

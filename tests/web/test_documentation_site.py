@@ -1,4 +1,4 @@
-"""The documentation as a site: built strictly, its links, its index for language models, Chromium."""
+"""The documentation as a site: built strictly, its links, llms.txt, Chromium."""
 
 from __future__ import annotations
 
