@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,13 +32,14 @@ from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, kafka_jars, resolve_jars
-from sparklag_schemas import LagEvent, Observation, PartitionRecord, load_settings
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import key_of
 from tests.document_blocks import Item, items
 from tests.end_to_end import answer
 from tests.listener.drivers import build_session, read_kafka, start_query
 from tests.local_kafka import LocalKafka
-from tests.messages import QUERY_ID
+from tests.messages import QUERY_ID, lag_event
 from tests.offsets.store.batches import record
 from tests.second_client import SecondClient
 from tests.terminal import Terminal
@@ -55,11 +57,12 @@ _ALL: Final = items()
 _ENDLESS: Final = {
     r"^sparklag serve": "serving http",
     r"^sparklag tail": "orders",
-    r"^sparklag history run": "lag-history-hours runs",
     r"^curl -N": "data:",
-    r"^sparklag .*--watch( |$)": "orders",
+    r"^sparklag lag .*--watch": "\n",
 }
 """Commands that run until they are interrupted, and what each has written by then."""
+_IN_A_TERMINAL: Final = {"sparklag queries"}
+"""A pipe gets something else."""
 _TOOLS: Final = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
@@ -97,6 +100,7 @@ class Place:
             r"postgresql\+psycopg://user@host/database": f"sqlite:///{self.folder}/results.db",
             r"\bpip install ": f"{sys.executable} -m pip install --dry-run --no-index -q ",
             r"\bQUERY\b|\bTOPIC\b": "orders",
+            r"\bhistory run\b": "history run --once",
         }.items():
             code = re.sub(name, here, code)
         return code
@@ -180,13 +184,15 @@ class _Process:
 
 def _report_queries(place: Place) -> None:
     """`orders`, which is behind, with its batches in the store; `orders-v2`, which is not."""
-    place.client.topics()
     query = ReportedQuery(place.client, "processed-offsets", "orders", "orders")
+    other = ReportedQuery(place.client, "processed-offsets", "orders", "payments-eu")
+    other.complete_batch(1, 1)
+    _fill_store(place.folder, place.kafka.bootstrap_servers, query.id)
+    _publish_past(place)
     for batch in range(4):
         query.complete_batch(10 + batch, 10 + batch)
         place.client.produce("orders", [b"more"] * 20)
         wait_for(partial(_is_measured, place, batch), "the batch is measured", DEADLINE_S)
-    _fill_store(place)
     checkpoint = place.folder / "checkpoints" / "orders"
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "commits").mkdir()
@@ -199,21 +205,33 @@ def _is_measured(place: Place, batch: int) -> bool:
     return (answer(f"{place.url}/lag/orders") or {}).get("batch_id") == batch
 
 
-def _fill_store(place: Place) -> None:
+def _publish_past(place: Place) -> None:
+    """Lag of hours ago, which the history rolls up: of a query that has ended."""
+    for minutes in range(180, 120, -10):
+        at = epoch_ms() - minutes * 60_000
+        times = dict.fromkeys(("processed_at", "observed_at", "measured_at"), at)
+        event = lag_event(event_id=str(minutes), status="FINISHED", **times)
+        place.client.produce("consumer-lag", [encode(event)], key=key_of(QUERY_ID))
+
+
+def _fill_store(folder: Path, servers: str, query_id: str) -> None:
+    """With batches that are older than every time on the pages."""
+
     def batch(number: int, at_ms: int, **fields: Any) -> Any:
-        ranges = [(partition, 10 * number, 10 * number + 10) for partition in (0, 1)]
-        servers = place.kafka.bootstrap_servers
+        ranges: list[tuple[int, int | None, int]] = [
+            (partition, 10 * number, 10 * number + 10) for partition in (0, 1)
+        ]
         topics = [TopicRanges(0, "orders", None, servers, ranges)]
         times = {"processed_at": at_ms, "observed_at": at_ms}
         return record(number, ranges=encode_ranges(topics), **times, **fields)
 
-    other = {"query_id": QUERY_ID.replace("1", "2"), "query": "orders-v2"}
+    other = {"query_id": str(uuid.uuid4()), "query": "orders-v2"}
 
     async def fill() -> None:
-        store = open_store(f"sqlite:///{place.folder}/offsets.db", create=True)
+        store = open_store(f"sqlite:///{folder}/offsets.db", create=True)
         await store.prepare()
-        for fields in ({}, other):
-            await store.write([batch(0, _EARLY_MS, **fields), batch(1, epoch_ms(), **fields)])
+        await store.write([batch(0, _EARLY_MS, query_id=query_id)])
+        await store.write([batch(0, _EARLY_MS, **other), batch(1, epoch_ms(), **other)])
         await store.aclose()
 
     asyncio.run(fill())
@@ -224,9 +242,11 @@ def _fill_store(place: Place) -> None:
 def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place) -> None:
     command = place.substituted(re.sub(r" &$", "", re.sub(r"\s+# .*$", "", item.code)))
     awaited = next((text for start, text in _ENDLESS.items() if re.search(start, item.code)), None)
-    if item.code.startswith("sparklag top"):
-        with Terminal(["bash", "-c", command], 100, 30, place.environment) as terminal:
-            wait_for(lambda: "orders" in terminal.screen(), "the query is shown", DEADLINE_S)
+    if item.code in _IN_A_TERMINAL or item.code.startswith("sparklag top"):
+        shown = place.environment | {"COLUMNS": "60"}
+        with Terminal(["bash", "-c", command], 60, 40, shown) as terminal:
+            text = terminal.shows("orders")
+        assert _first_words(item.output) <= _first_words(text), text
         return
     log = place.folder / "output"
     with (
@@ -246,7 +266,7 @@ def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place)
 
 def _first_words(output: str) -> set[str]:
     """Of the lines: labels, which stay the same when figures change."""
-    words = {line.split()[0] for line in output.splitlines() if line.split()}
+    words = {line.split()[0] for line in output.splitlines() if line[:1].strip()}
     return {word for word in words if not re.search(r"[…\d]", word)}
 
 
@@ -282,13 +302,16 @@ def test_yaml_is_well_formed(item: Item) -> None:
 @pytest.mark.spark
 def test_the_snippets_run_in_a_driver(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in one Spark session, whose query `orders` they read; each with a handle of its own."""
-    monkeypatch.chdir(place.folder)
+    folder = place.folder / "driver"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    _fill_store(folder, place.kafka.bootstrap_servers, str(uuid.uuid4()))
     for name, value in {"OFFSETS_TOPIC": "driver-offsets", "LAG_TOPIC": "driver-lag"}.items():
         monkeypatch.setenv(f"SPARKLAG_{name}", value)
     monkeypatch.setenv("SPARKLAG_HTTP_PORT", "0")
     spark = build_session()
     query = start_query(
-        read_kafka(spark, place.kafka.bootstrap_servers, subscribe="orders"), place.folder / "own"
+        read_kafka(spark, place.kafka.bootstrap_servers, subscribe="orders"), folder / "checkpoint"
     )
     try:
         names: dict[str, Any] = {}

@@ -26,9 +26,9 @@ _BUILD_S: Final = 300.0
 
 def build(site: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """`make docs`, to another folder. (--quiet would let warnings pass.)"""
-    command = [locked_environment("docs") / "bin" / "mkdocs", "build", "--strict"]
+    mkdocs = locked_environment("docs") / "bin" / "mkdocs"
     return subprocess.run(
-        [*command, "--site-dir", site],
+        [mkdocs, "build", "--strict", "--site-dir", site],
         cwd=root,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
