@@ -24,7 +24,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests lock images dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
@@ -128,6 +128,18 @@ schemas: $(DEV) ## Writes JSON Schema, AsyncAPI, docs/reference and the chart's 
 manifests: $(DEV) ## Writes deploy/kubernetes anew from the chart in deploy/helm
 	$(BIN)/python -m scripts.kubernetes_manifest
 
+docs: .cache/docs/.built ## The documentation as a site in .cache/site; a dead link is an error
+	@NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --strict
+	@echo "the site: .cache/site/index.html"
+
+docs-serve: .cache/docs/.built ## The same at http://127.0.0.1:8000, built anew at each change (Ctrl-C ends it)
+	@NO_MKDOCS_2_WARNING=1 exec .cache/docs/bin/mkdocs serve --strict
+
+.cache/docs/.built: requirements/docs.txt $(BIN)/uv
+	@$(BIN)/uv venv -q --allow-existing --python $(BIN)/python .cache/docs
+	@$(BIN)/uv pip sync -q --python .cache/docs/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
 screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 	@$(WITH_JAVA) && exec $(BIN)/python -m scripts.screenshots $(ARGS)
 
@@ -163,5 +175,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas manifests lock \
+.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
 	images compose-test dist audit release fresh-test clean

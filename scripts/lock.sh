@@ -27,6 +27,7 @@ resolve audit.in -c dev.txt -o audit.txt
 # Of these only the programs inside are run.
 resolve helm.in --no-deps -o helm.txt
 resolve sbom.in -c dev.txt -o sbom.txt
+resolve docs.in -c dev.txt -o docs.txt
 
 without_spark=$(mktemp)
 trap 'rm -f "$without_spark"' EXIT

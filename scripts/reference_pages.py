@@ -1,6 +1,6 @@
-"""Writes docs/reference/: pages of the messages, the topics, the settings and the commands.
+"""Writes docs/reference/: pages of messages, topics, settings, commands, REST and metrics.
 
-They have no text of their own: the descriptions are those of the types and of the commands.
+They have no text of their own: the descriptions are those of the code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from scripts.commands_page import commands_page
 from scripts.markdown_tables import code, row
+from scripts.metrics_page import metrics_page
+from scripts.rest_page import rest_page
 from scripts.schema_documents import FOLDER as DOCUMENTS
 from scripts.schema_documents import documents
 from scripts.settings_page import settings_page
@@ -19,7 +21,7 @@ from scripts.settings_page import settings_page
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
 _AVRO: Final = DOCUMENTS.parent / "avro"
-_TOPICS: Final = "README.md"
+_TOPICS: Final = "topics.md"
 _API: Final = "asyncapi.json"
 _SCHEMA: Final = ".schema.json"
 _SHOWN: Final = {
@@ -60,6 +62,8 @@ def pages() -> dict[str, str]:
         _TOPICS: _topics_page(api, page_of),
         "settings.md": [_MARK, *settings_page()],
         "commands.md": [_MARK, *commands_page()],
+        "metrics.md": [_MARK, *metrics_page()],
+        "rest.md": [_MARK, *rest_page()],
     }
     for stem, schema in schemas.items():
         made[f"{stem}.md"] = _message_page(stem, schema, _addresses(api, schema["title"]))

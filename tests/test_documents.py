@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from sparklag_schemas import Settings, load_settings
+from sparklag_schemas import Settings
 from sparklag_service.cli import app
 from sparklag_service.cli.usage import PASS_ON
 from sparklag_service.instance_state import InstanceState
@@ -113,22 +113,7 @@ def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
     assert {name: size for name, size in sizes.items() if size > 10_240} == {}
 
 
-@each_document_with("python")
-def test_every_python_snippet_compiles(document: Path) -> None:
-    for code in blocks(document, "python"):
-        compile(code, str(document), "exec")
-
-
-@each_document_with("toml")
-def test_every_toml_snippet_is_accepted_as_settings(document: Path, tmp_path: Path) -> None:
-    for code in blocks(document, "toml"):
-        config = tmp_path / "sparklag.toml"
-        config.write_text(code, encoding="utf-8")
-        environ = {"SPARKLAG_SECRETS_DIR": str(tmp_path), **_passwords(tomllib.loads(code))}
-        load_settings(config=config, environ=environ)
-
-
-def _passwords(settings: dict[str, Any]) -> dict[str, str]:
+def passwords(settings: dict[str, Any]) -> dict[str, str]:
     """Those that a snippet leaves to the environment."""
     sections = {"SPARKLAG_": settings}
     for alias, cluster in settings.get("clusters", {}).items():

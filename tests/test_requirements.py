@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.2", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}
-APART = {"audit.txt", "helm.txt", "kubernetes.txt", "sbom.txt"}
+APART = {"audit.txt", "docs.txt", "helm.txt", "kubernetes.txt", "sbom.txt"}
 """Of tools that nothing else is installed with."""
 
 
@@ -49,6 +49,7 @@ def test_the_lock_files_are_there() -> None:
         "build.txt",
         "demo.txt",
         "dev.txt",
+        "docs.txt",
         "driver.txt",
         "helm.txt",
         "kubernetes.txt",

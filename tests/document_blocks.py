@@ -1,0 +1,89 @@
+"""What the documents show as code: each block, or each command of one, and how a test treats it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = sorted(
+    [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md")]
+    + [ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")]
+)
+SHELL: Final = {"console", "bash", "sh"}
+RUN: Final = {"shell", "json", "python", "sql", "toml"}
+"""Run, or loaded by the program that they are for."""
+NOT_CODE: Final = {"", "text"}
+_FENCE: Final = re.compile(
+    r"(?:^ *<!-- not run: ([^\n]+?) -->\n+)?"
+    r"^( *)```(\w*)[^\n]*\n(.*?)^\2```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+Treatment = Literal["run", "checked", "named"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A block; of a shell's, one command with what the page shows that it writes."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    output: str
+    reason: str | None
+    """Why it is not run: the comment `<!-- not run: … -->` above its block."""
+
+    @property
+    def treatment(self) -> Treatment:
+        """What the tests do with it. `checked`: read, but not by the program it is for."""
+        if self.reason is not None:
+            return "named"
+        return "run" if self.language in RUN else "checked"
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def items() -> list[Item]:
+    """Those of all pages."""
+    return [item for page in PAGES for item in _items(page)]
+
+
+def _items(page: Path) -> Iterator[Item]:
+    text = page.read_text(encoding="utf-8")
+    name = page.relative_to(ROOT).as_posix()
+    for match in _FENCE.finditer(text):
+        reason, indent, language, code = match.groups()
+        first = text.count("\n", 0, match.start(4)) + 1
+        code = re.sub(f"^{indent}", "", code, flags=re.MULTILINE)
+        if language in NOT_CODE:
+            continue
+        if language not in SHELL:
+            yield Item(name, first, language, code, "", reason)
+            continue
+        for line, command, output in _commands(code, prompted=language == "console"):
+            yield Item(name, first + line, "shell", command, output, reason)
+
+
+def _commands(code: str, *, prompted: bool) -> Iterator[tuple[int, str, str]]:
+    """Line, command and output of each."""
+    lines = code.splitlines()
+    at = 0
+    while at < len(lines):
+        begin = at
+        command = lines[at].removeprefix("$ ")
+        while command.endswith("\\"):
+            at += 1
+            command = f"{command[:-1]} {lines[at].strip()}"
+        at += 1
+        output: list[str] = []
+        while prompted and at < len(lines) and not lines[at].startswith("$ "):
+            output.append(lines[at])
+            at += 1
+        if command.strip() and not command.startswith("#"):
+            yield begin, command, "\n".join(output)

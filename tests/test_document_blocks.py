@@ -1,0 +1,352 @@
+"""Every block of code in the documents is run as a reader runs it, or named with a reason.
+
+All run in one folder, against one broker and one service. `_PLACES` has what stands for the
+addresses and folders that the pages name.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from sparklag_listener import LagUnavailable, QueryNotFound
+from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
+from sparklag_offsets.store.stores import open_store
+from sparklag_pipeline.broker.java import find_java
+from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, kafka_jars, resolve_jars
+from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
+from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import key_of
+from tests.document_blocks import Item, items
+from tests.end_to_end import answer
+from tests.listener.drivers import build_session, read_kafka, start_query
+from tests.local_kafka import LocalKafka
+from tests.messages import QUERY_ID, lag_event
+from tests.offsets.store.batches import record
+from tests.second_client import SecondClient
+from tests.terminal import Terminal
+from tests.test_documents import passwords
+from tests.waiting import DEADLINE_S, wait_for
+from tests.web.reported_query import ReportedQuery
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SHARE: Final = 0.95
+_ALL: Final = items()
+_ENDLESS: Final = {
+    r"^sparklag serve": "serving http",
+    r"^sparklag tail": "orders",
+    r"^curl -N": "data:",
+    r"^sparklag lag .*--watch": "\n",
+}
+"""Commands that run until they are interrupted, and what each has written by then."""
+_IN_A_TERMINAL: Final = {"sparklag queries"}
+"""A pipe gets something else."""
+_TOOLS: Final = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+}
+"""Kafka's own programs, which its jars have without their scripts."""
+_EARLY_MS: Final = 1_763_000_000_000  # before every time that a page names
+
+
+def _each(language: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "item", [i for i in _ALL if i.language == language and i.reason is None], ids=str
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the commands run."""
+
+    folder: Path
+    kafka: LocalKafka
+    client: SecondClient
+    url: str
+
+    def substituted(self, code: str) -> str:
+        """Addresses and folders of the pages, as they are here."""
+        for name, here in {
+            r"broker(-\d)?:9092|localhost:9092": self.kafka.bootstrap_servers,
+            r"http://(sparklag|127\.0\.0\.1|localhost):8085": self.url,
+            r"(?<![/\w])(sparklag|localhost):8085": self.url,
+            r"http://lag\.internal": self.url,
+            r"s3a?://bucket/|/mnt/": f"{self.folder}/",
+            r"postgresql\+psycopg://user@host/database": f"sqlite:///{self.folder}/results.db",
+            r"\bpip install ": f"{sys.executable} -m pip install --dry-run --no-index -q ",
+            r"\bQUERY\b|\bTOPIC\b": "orders",
+            r"\bhistory run\b": "history run --once",
+        }.items():
+            code = re.sub(name, here, code)
+        return code
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For every command."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")}
+        path = f"{self.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return kept | {
+            "PATH": path,
+            "TERM": "xterm-256color",
+            "COLUMNS": "100",
+            "SPARKLAG_BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "SPARKLAG_URL": self.url,
+            "SPARKLAG_HTTP_PORT": "0",
+            "SPARKLAG_GROUP_ID": "of-a-page",
+            "SPARKLAG_STORE__URL": f"sqlite:///{self.folder}/offsets.db",
+        }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "bin").mkdir()
+    tools = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
+    path = f"{kafka_jars()[0].parent}/*:{tools[0].parent}/*"
+    for name, main in _TOOLS.items():
+        java = f'{find_java()} -Xmx128m -cp "{path}"'
+        script = f'#!/bin/sh\nexec {java} {main} "$@"\n'
+        _program(folder, name, script)
+    _program(folder, "sparklag", f'#!/bin/sh\nexec {sys.executable} -m sparklag_service "$@"\n')
+    # ACLs can be written: whoever connects is the super user.
+    acls = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with LocalKafka(properties=acls) as kafka:
+        client = SecondClient(kafka.bootstrap_servers)
+        client.create("orders", 2)
+        client.produce("orders", [b"%d" % number for number in range(200)])
+        unserved = Place(folder, kafka, client, "")
+        command = ["sparklag", "serve", "--bootstrap-servers", kafka.bootstrap_servers]
+        environment = unserved.environment | {"SPARKLAG_GROUP_ID": "sparklag"}
+        log = folder / "service.log"
+        with log.open("wb") as errors, _Process(command, folder, environment, errors):
+            wait_for(lambda: "serving http" in log.read_text(), "the service serves", DEADLINE_S)
+            url = log.read_text().partition("serving ")[2].split()[0]
+            served = Place(folder, kafka, client, url)
+            _report_queries(served)
+            yield served
+
+
+def _program(folder: Path, name: str, text: str) -> None:
+    (folder / "bin" / name).write_text(text)
+    (folder / "bin" / name).chmod(0o755)
+
+
+class _Process:
+    """A process in a group of its own; gone afterwards."""
+
+    def __init__(self, command: Any, folder: Path, environment: Any, output: Any) -> None:
+        self.running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        return self.running
+
+    def __exit__(self, *_: object) -> None:
+        if self.running.poll() is None:
+            os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+
+
+def _report_queries(place: Place) -> None:
+    """`orders`, which is behind, with its batches in the store; `orders-v2`, which is not."""
+    query = ReportedQuery(place.client, "processed-offsets", "orders", "orders")
+    other = ReportedQuery(place.client, "processed-offsets", "orders", "payments-eu")
+    other.complete_batch(1, 1)
+    _fill_store(place.folder, place.kafka.bootstrap_servers, query.id)
+    _publish_past(place)
+    for batch in range(4):
+        query.complete_batch(10 + batch, 10 + batch)
+        place.client.produce("orders", [b"more"] * 20)
+        wait_for(partial(_is_measured, place, batch), "the batch is measured", DEADLINE_S)
+    checkpoint = place.folder / "checkpoints" / "orders"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "metadata").write_text(f'{{"id":"{QUERY_ID}"}}')
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":20,"1":20}}')
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+
+
+def _is_measured(place: Place, batch: int) -> bool:
+    return (answer(f"{place.url}/lag/orders") or {}).get("batch_id") == batch
+
+
+def _publish_past(place: Place) -> None:
+    """Lag of hours ago, which the history rolls up: of a query that has ended."""
+    for minutes in range(180, 120, -10):
+        at = epoch_ms() - minutes * 60_000
+        times = dict.fromkeys(("processed_at", "observed_at", "measured_at"), at)
+        event = lag_event(event_id=str(minutes), status="FINISHED", **times)
+        place.client.produce("consumer-lag", [encode(event)], key=key_of(QUERY_ID))
+
+
+def _fill_store(folder: Path, servers: str, query_id: str) -> None:
+    """With batches that are older than every time on the pages."""
+
+    def batch(number: int, at_ms: int, **fields: Any) -> Any:
+        ranges: list[tuple[int, int | None, int]] = [
+            (partition, 10 * number, 10 * number + 10) for partition in (0, 1)
+        ]
+        topics = [TopicRanges(0, "orders", None, servers, ranges)]
+        times = {"processed_at": at_ms, "observed_at": at_ms}
+        return record(number, ranges=encode_ranges(topics), **times, **fields)
+
+    other = {"query_id": str(uuid.uuid4()), "query": "orders-v2"}
+
+    async def fill() -> None:
+        store = open_store(f"sqlite:///{folder}/offsets.db", create=True)
+        await store.prepare()
+        await store.write([batch(0, _EARLY_MS, query_id=query_id)])
+        await store.write([batch(0, _EARLY_MS, **other), batch(1, epoch_ms(), **other)])
+        await store.aclose()
+
+    asyncio.run(fill())
+
+
+@pytest.mark.kafka
+@_each("shell")
+def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place) -> None:
+    command = place.substituted(re.sub(r" &$", "", re.sub(r"\s+# .*$", "", item.code)))
+    awaited = next((text for start, text in _ENDLESS.items() if re.search(start, item.code)), None)
+    if item.code in _IN_A_TERMINAL or item.code.startswith("sparklag top"):
+        shown = place.environment | {"COLUMNS": "60"}
+        with Terminal(["bash", "-c", command], 60, 40, shown) as terminal:
+            text = terminal.shows("orders")
+        assert _first_words(item.output) <= _first_words(text), text
+        return
+    log = place.folder / "output"
+    with (
+        log.open("wb") as output,
+        _Process(["bash", "-c", command], place.folder, place.environment, output) as process,
+    ):
+        if awaited:
+            wait_for(lambda: awaited in log.read_text(errors="replace"), awaited, DEADLINE_S)
+            os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(DEADLINE_S)
+    text = log.read_text(errors="replace")
+    assert awaited or code == 0, f"{command}: exit code {code}\n{text}"
+    assert "does not provide the extra" not in text
+    missing = _first_words(item.output) - _first_words(text)
+    assert not missing, f"the page shows {missing}, the command wrote:\n{text}"
+
+
+def _first_words(output: str) -> set[str]:
+    """Of the lines: labels, which stay the same when figures change."""
+    words = {line.split()[0] for line in output.splitlines() if line[:1].strip()}
+    return {word for word in words if not re.search(r"[…\d]", word)}
+
+
+@_each("json")
+def test_a_message_is_read_as_its_type(item: Item) -> None:
+    whole = item.code.replace(", …}", "}")
+    name = Path(item.page).stem.replace("-", "_")
+    kinds = {"lag_event": LagEvent, "observation": Observation, "partition_record": PartitionRecord}
+    msgspec.json.decode(whole, type=kinds[name])
+
+
+@_each("toml")
+def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
+    config = tmp_path / "sparklag.toml"
+    config.write_text(item.code, encoding="utf-8")
+    secrets = passwords(tomllib.loads(item.code))
+    load_settings(config=config, environ={"SPARKLAG_SECRETS_DIR": str(tmp_path), **secrets})
+
+
+@pytest.mark.kafka
+@_each("sql")
+def test_a_statement_runs_on_the_store(item: Item, place: Place) -> None:
+    with sqlite3.connect(place.folder / "offsets.db") as store:
+        store.execute(item.code).fetchall()
+
+
+@_each("yaml")
+def test_yaml_is_well_formed(item: Item) -> None:
+    assert list(yaml.safe_load_all(item.code)) != [None]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_snippets_run_in_a_driver(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one Spark session, whose query `orders` they read; each with a handle of its own."""
+    folder = place.folder / "driver"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    _fill_store(folder, place.kafka.bootstrap_servers, str(uuid.uuid4()))
+    for name, value in {"OFFSETS_TOPIC": "driver-offsets", "LAG_TOPIC": "driver-lag"}.items():
+        monkeypatch.setenv(f"SPARKLAG_{name}", value)
+    monkeypatch.setenv("SPARKLAG_HTTP_PORT", "0")
+    spark = build_session()
+    query = start_query(
+        read_kafka(spark, place.kafka.bootstrap_servers, subscribe="orders"), folder / "checkpoint"
+    )
+    try:
+        names: dict[str, Any] = {}
+        for item in _ALL:
+            if item.language == "python" and item.reason is None:
+                names |= {"spark": spark}
+                _run_statements(place.substituted(item.code), str(item), names)
+                if handle := names.pop("handle", None):
+                    handle.close()
+    finally:
+        query.stop()
+        spark.stop()
+
+
+def _run_statements(code: str, name: str, names: dict[str, Any]) -> None:
+    """One after the other: what is read may not be published yet."""
+    deadline = time.monotonic() + DEADLINE_S
+    for statement in ast.parse(code, name).body:
+        compiled = compile(ast.Module([statement], []), name, "exec")
+        while True:
+            try:
+                exec(compiled, names)
+                break
+            except (QueryNotFound, LagUnavailable):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+
+def test_nearly_all_is_run_and_the_rest_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = Counter(item.treatment for item in _ALL)
+    share = counts["run"] / len(_ALL)
+    rest = "".join(f"\n  {item}: {item.reason}" for item in _ALL if item.treatment == "named")
+    figures = ", ".join(f"{counts[each]} {each}" for each in ("run", "checked", "named"))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{figures}: {share:.1%} run{rest}\n")
+    assert share >= SHARE
+    assert all(item.reason for item in _ALL if item.treatment == "named")

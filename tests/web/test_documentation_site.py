@@ -1,0 +1,164 @@
+"""The documentation as a site: built strictly, its links, llms.txt, Chromium."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from playwright.async_api import expect
+
+from scripts.docs_site import DOCS, ROOT, entries, site_path, with_repository_links
+from scripts.locked_environment import locked_environment
+from tests.http_server import HttpServer, QuietHandler
+from tests.web.pages import Pages
+
+_BUILD_S: Final = 300.0
+
+
+def build(site: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`make docs`, to another folder. (--quiet would let warnings pass.)"""
+    mkdocs = locked_environment("docs") / "bin" / "mkdocs"
+    return subprocess.run(
+        [mkdocs, "build", "--strict", "--site-dir", site],
+        cwd=root,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+
+    class Handler(QuietHandler, SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            SimpleHTTPRequestHandler.__init__(self, *arguments, directory=str(site))
+
+    with HttpServer(Handler) as server:
+        yield server.url
+
+
+class _Page(HTMLParser):
+    """The ids and the links of a page."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.add(value)
+            elif name in ("href", "src", "srcset") and value:
+                self.links.append(value)
+                if tag != "a":
+                    self.loaded.append(value)
+
+
+@pytest.mark.packaging
+def test_every_link_of_the_site_leads_to_a_file_and_an_id(site: Path) -> None:
+    pages = {file: _Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
+    assert len(pages) > len(list(DOCS.glob("*/*.md")))
+    for file, page in pages.items():
+        for link in page.links:
+            if urlsplit(link).scheme:
+                continue
+            path, _, anchor = unquote(link).partition("#")
+            target = (file.parent / path).resolve() if path else file
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), f"{file}: {link}"
+            if anchor and target in pages and not anchor.startswith("__"):
+                assert anchor in pages[target].ids, f"{file}: {link}"
+
+
+@pytest.mark.packaging
+def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
+    for file in site.rglob("*.html"):
+        assert not [link for link in _Page(file).loaded if urlsplit(link).netloc], file
+    for file in site.rglob("*.css"):
+        assert not re.search(r"(url\(\s*[\"']?|@import\s+[\"'])(https?:)?//", file.read_text())
+
+
+@pytest.mark.packaging
+def test_the_index_for_language_models_names_every_page(site: Path) -> None:
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[.+?\]\((\S+?)\): \S.+$", text, re.MULTILINE)
+    assert listed == [site_path(path) for _, _, path, _ in entries()]
+    assert all((site / path).is_file() for path in listed)
+
+
+@pytest.mark.packaging
+def test_a_page_outside_the_navigation_and_a_dead_link_fail_the_build(tmp_path: Path) -> None:
+    for name in ("docs", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    (tmp_path / "docs" / "user" / "stray.md").write_text("# Stray\n[dead](nowhere.md)\n")
+    done = build(tmp_path / "site", tmp_path)
+    assert done.returncode == 1
+    assert "user/stray.md" in done.stderr
+    assert "nowhere.md" in done.stderr
+
+
+def test_the_index_of_the_documents_lists_each_page_once() -> None:
+    paths = [path for _, _, path, _ in entries()]
+    assert len(paths) == len(set(paths)) > 40
+
+
+@pytest.mark.parametrize(
+    ("markdown", "with_repository", "without"),
+    [
+        ("[the rules](../../deploy/README.md#a)", "[the rules](U/blob/main/deploy/README.md#a)",
+         "the rules (`deploy/README.md`)"),
+        ("[deploy/](../../deploy)", "[deploy/](U/tree/main/deploy)", "`deploy`"),
+        ("[lag](../user/lag.md#b) [c](d.md)",) * 3,
+    ],
+)  # fmt: skip
+def test_a_link_out_of_the_documents_leads_to_the_repository_or_is_text(
+    markdown: str, with_repository: str, without: str
+) -> None:
+    folder = DOCS / "operator"
+    assert with_repository_links(markdown, folder, "U/") == with_repository
+    assert with_repository_links(markdown, folder, None) == without
+
+
+@pytest.mark.packaging
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+async def test_pages_are_shown_and_searched_without_another_host(
+    url: str, pages: Pages, scheme: Any, width: int
+) -> None:
+    page = await pages.open(color_scheme=scheme, viewport={"width": width, "height": 800})
+    for path in ("user/lag.html", "reference/settings.html", "index.html"):
+        await page.goto(f"{url}/{path}", wait_until="networkidle")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        assert await page.evaluate("getComputedStyle(document.body).colorScheme") == scheme
+    picture = page.locator("article img").first
+    assert await picture.evaluate("image => image.complete && image.naturalWidth > 0")
+    assert scheme in str(await picture.evaluate("image => image.currentSrc"))
+    if width < 1000:
+        await page.locator("label.md-header__button[for=__search]").click()
+    await page.locator("input.md-search__input").press_sequentially("headroom")  # it reads keys
+    await expect(page.locator(".md-search-result__item").first).to_contain_text("headroom")
