@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -67,10 +68,10 @@ def test_the_secure_profile_knows_the_lag_of_its_query_with_the_least_rights() -
     assert lag_of_orders(variable("SECURE_HTTP_PORT"))["query"] == "orders"
     require_hardened("kafka-secure", *SECURE)
     command = ("docker", "compose", "--profile", "secure", "exec", "-T", "service-secure")
-    checked = run(*command, "sparklag", "check").stdout
+    checked = run(*command, "sparklag", "check", "--json").stdout
     # What only drivers need.
-    missing = [line for line in checked.splitlines() if line.startswith("BAD")]
-    assert missing == ["BAD no right to write to topic processed-offsets"], checked
+    bad = [each["text"] for each in json.loads(checked) if each["state"] == "bad"]
+    assert bad == ["no right to write to topic processed-offsets"], checked
 
 
 @pytest.mark.usefixtures("secure")
