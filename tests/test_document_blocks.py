@@ -54,7 +54,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SHARE: Final = 0.85
+SHARE: Final = 0.78
 _ALL: Final = items()
 _ENDLESS: Final = {
     r"^sparklag serve": "serving http",
@@ -124,6 +124,8 @@ class Place:
             "SPARKLAG_HTTP_PORT": "0",
             "SPARKLAG_GROUP_ID": "of-a-page",
             "SPARKLAG_STORE__URL": f"sqlite:///{self.folder}/offsets.db",
+            # The pages name times that are long ago.
+            "SPARKLAG_STORE__KEEP_S": "1e9",
         }
 
 
