@@ -195,9 +195,9 @@ def _topics_page(api: Document, page_of: Mapping[str, str]) -> list[str]:
         lines.append(row(f"[`{address}`](#{address})", ", ".join(messages), channel["description"]))
     lines += [
         "",
-        "By the end of a field's name: `_at` is a timestamp, in milliseconds since 1970 (UTC); `_s`"
-        " and `_ms` are durations, in seconds and in milliseconds; `_offset` is an offset in Kafka."
-        " Lags are records.",
+        "The suffix of a field gives its unit: `_at` is a timestamp, in milliseconds since 1970"
+        " (UTC); `_s` and `_ms` are durations, in seconds and in milliseconds; `_offset` is an"
+        " offset in Kafka. Lags are records.",
     ]
     for name, channel in api["channels"].items():
         lines += ["", *_topic(api, name, channel, page_of)]

@@ -115,7 +115,7 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     ] = None
     assigned: Annotated[
         bool,
-        Meta(description="Whether the source names its partitions: it reads none added later."),
+        Meta(description="Whether the source lists its partitions, and reads no later ones."),
     ] = False
     isolation_level: Annotated[IsolationLevel, Meta(description="What the source reads up to.")] = (
         "read_uncommitted"
@@ -175,15 +175,15 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     superseded_by: Annotated[
         Name | None,
         Meta(
-            description="Id of the query that has the name now: no driver speaks of this one, and"
-            " another of its name and cluster is live or was seen later. Null: none."
+            description="Id of the query that has the name now: this query has no driver, and"
+            " another query of its name and cluster is live or newer. Null: none."
         ),
     ] = None
     observation_offset: Annotated[
         Offset | None,
         Meta(
             description="Offset on `processed-offsets` of the observation it was measured from."
-            " Null where that did not come through the topic."
+            " Null: the observation did not come from the topic."
         ),
     ] = None
     status_since: Annotated[
@@ -222,8 +222,8 @@ class LagEvent(QueryMessage, frozen=True, kw_only=True):
     min_headroom_records: Annotated[
         Int64 | None,
         Meta(
-            description="Least distance of a partition that lags from its log start: what retention"
-            " deletes before it deletes what is unread. Null: none lags, or not known."
+            description="Least distance of a lagging partition from its log start: the records that"
+            " retention deletes before it deletes unread ones. Null: no lag, or not known."
         ),
     ] = None
     min_headroom_s: Annotated[

@@ -22,7 +22,7 @@ ProcessedAt = Annotated[
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """The completed micro-batch, by Spark's own account."""
+    """The completed micro-batch, as Spark reports it."""
 
     started_at: Annotated[EpochMs, Meta(description="When it was triggered, epoch milliseconds.")]
     rows: Annotated[Count, Meta(description="Rows read in this batch.")]
@@ -60,7 +60,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerGroup(Struct, frozen=True, kw_only=True):
-    """A consumer group, by its coordinator's account; as old as `groups.find_interval_s`."""
+    """A consumer group, as its coordinator reports it, every `groups.find_interval_s`."""
 
     state: Annotated[
         Name | None,
@@ -87,7 +87,10 @@ class Straggler(Struct, frozen=True, kw_only=True):
 
     stage_id: Annotated[Index, Meta(description="Spark's id of the stage.")]
     task_index: Annotated[
-        Index, Meta(description="Index of the task in its stage; that of a Kafka source's range.")
+        Index,
+        Meta(
+            description="Index of the task in its stage; of a Kafka source, the index of its range."
+        ),
     ]
     attempt: Annotated[Index, Meta(description="Attempt of the task, from 0.")]
     executor_id: Annotated[Name, Meta(description="Where it runs; `driver` in local mode.")]
@@ -193,7 +196,7 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
         Count | None,
         Meta(description="The batch that is planned and not completed, by its checkpoint."),
     ] = None
-    batch: Annotated[Batch | None, Meta(description="That batch, by Spark's own account.")] = None
+    batch: Annotated[Batch | None, Meta(description="That batch, as Spark reports it.")] = None
     running_batch: Annotated[
         RunningBatch | None,
         Meta(
@@ -221,5 +224,5 @@ class QueryMessage(Struct, frozen=True, kw_only=True):
     ] = None
     group: Annotated[
         ConsumerGroup | None,
-        Meta(description="Of a consumer group, its members. Null: it is a Spark query."),
+        Meta(description="State and members of a consumer group. Null: a Spark query."),
     ] = None

@@ -103,14 +103,14 @@ class Counters(Counts):
         self.refusals = Refusals()
         """Messages that were refused."""
 
-    observations: int = count("Observations taken in.")
+    observations: int = count("Observations received.")
     superseded: int = count(
-        "Observations that gave way to a newer one of their query, for lag only."
+        "Observations replaced by a newer one of the same query before lag was measured."
     )
     stale: int = count(
         "Observations that were read again, or older than the last one of their query."
     )
-    measured: int = count("Measurements: of one query, once.")
+    measured: int = count("Measurements of a query's lag.")
     published: int = count("Lag events and tombstones Kafka acknowledged.")
     too_large: int = count(
         "Lag events dropped: the topic refuses their size. The first of each query is logged."
@@ -123,24 +123,24 @@ class Counters(Counts):
     partition_failures: int = count(
         "Partition records that were not acknowledged; they are written again with the next event."
     )
-    rebalances: int = count("Times the group shared its partitions anew.")
+    rebalances: int = count("Rebalances of the consumer group.")
     adopted: int = count("Queries taken over from the view.")
     evicted: int = count(
-        "Queries forgotten before `keep_s`, their drivers silent, to make room: `limits`."
+        "Queries without reports, forgotten before `keep_s` to stay within `limits`."
     )
-    released: int = count("Queries given up to another instance, or forgotten.")
+    released: int = count("Queries handed over to another instance, or forgotten.")
     outdated_events: int = count(
         "Lag events that came after a newer one of their query; the view keeps the newer."
     )
-    reads_failed: int = count("Times one of the two topics could not be read; it is tried again.")
-    commits_failed: int = count("Commits that failed; what they say is said again by the next.")
+    reads_failed: int = count("Failed reads of sparklag's topics; each read is retried.")
+    commits_failed: int = count("Failed offset commits; the next commit includes their offsets.")
 
     batches_recorded: int = count("Batches written to the offset store.")
-    batches_pruned: int = count("Batches deleted from the offset store, past their time.")
+    batches_pruned: int = count("Batches deleted from the offset store after `store.keep_s`.")
     batches_refused: int = count(
         "Observations that the offset store does not take; each is logged, and dropped."
     )
-    store_failures: int = count("Times the offset store failed; what was to be written is again.")
+    store_failures: int = count("Failures of the offset store; each write is retried.")
 
     mirror_commits: int = count("Commits of the mirror that Kafka took, each to one query's group.")
     mirror_refused: int = count(
@@ -156,11 +156,13 @@ class Counters(Counts):
     connections_refused: int = count(
         "HTTP connections refused: as many as `limits.connections` allows, or one address may have."
     )
-    stream_accepted: int = count("Readers of the live stream that were let in.")
+    stream_accepted: int = count("Readers of the live stream that were accepted.")
     stream_refused: int = count("Readers of the live stream beyond `live.max_readers`.")
-    stream_cut_off: int = count("Readers of the live stream that were too slow, and cut off.")
-    stream_gaps: int = count("Readers that came back for more than was kept for them.")
-    history_left_out: int = count("Events without a place in the history: its memory is full.")
+    stream_cut_off: int = count(
+        "Readers of the live stream that were disconnected because they were too slow."
+    )
+    stream_gaps: int = count("Readers that resumed after events which were no longer kept.")
+    history_left_out: int = count("Events left out of the history because its memory is full.")
     otlp_failures: int = count("Pushes to the OpenTelemetry collector that failed.")
     traces_dropped: int = count(
         "Traces of batches that were not pushed: the collector was away for too long."

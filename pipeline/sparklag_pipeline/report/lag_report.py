@@ -55,8 +55,8 @@ def build_session(tables: Tables) -> SparkSession:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         "report",
-        "Show what the history of lag tells: within target or not, when, how far behind, the"
-        " trend.\n\nExit code 0; 1 where there is nothing in that time; 2 where there is no"
+        "Report past lag: how often each query was within target, its worst hours, and the trend."
+        "\n\nExit code 0; 1 where there is nothing in that time; 2 where there is no"
         " history, or an argument is wrong.",
     )
     parser.add_argument(

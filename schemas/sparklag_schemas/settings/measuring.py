@@ -22,7 +22,7 @@ class Thresholds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stall_factor: Annotated[float, Meta(ge=1)] = 3.0
     """STALL after so many times the usual duration of a batch, or the usual time between two."""
     stall_after_s: Seconds = 300.0
-    """And not earlier than after so long."""
+    """The shortest time after which a query is STALL."""
     window: Annotated[int, Meta(ge=2, le=100)] = 10
     """Batches (of a group: commits) that the rules look at."""
     min_headroom_s: Annotated[float, Meta(ge=0)] = 3600.0

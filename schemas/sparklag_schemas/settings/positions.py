@@ -71,7 +71,7 @@ class MirrorSettings(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     id, `{cluster}` the alias of the Kafka cluster it reads from. It begins with text of yours:
     queries are named by their drivers, and could take the name of another team's group."""
     interval_s: Seconds = 5.0
-    """How often what has changed is committed."""
+    """How often changed offsets are committed."""
 
     def __post_init__(self) -> None:
         check_patterns((*self.queries, *self.exclude), "queries (mirror)")

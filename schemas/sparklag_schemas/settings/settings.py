@@ -89,15 +89,15 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     own_partitions: list[str] = []
     """Names or ids of queries that have a partition of `lag_topic` to themselves: its last ones."""
     partition_records: bool = False
-    """Publish each partition's lag by itself too, flat, to `partition_topic`."""
+    """Also publish a flat record of each partition's lag to `partition_topic`."""
     partition_topic: str = "consumer-lag-partitions"
     """Topic of the partition records."""
     partition_heartbeat_s: Seconds = 60.0
     """A partition record is published at least this often, changed or not."""
 
     publish_exceptions: Literal["redacted", "type", "none"] = "redacted"
-    """What leaves the driver of an exception that ended a query: its first line without what may be
-    a secret, its type, or nothing."""
+    """What the driver publishes of an exception that ended a query: its first line without possible
+    secrets, its type, or nothing."""
     publish_locations: bool = True
     """Publish the locations of checkpoints, without user and query of a URL."""
 
@@ -118,14 +118,14 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     group_id: str = "sparklag"
     """Consumer group of the instances that share the work."""
     queue_size: Annotated[int, Meta(ge=1)] = 10_000
-    """Observations held, in a driver or the service, before older ones of a query are dropped."""
+    """Observations in the queue of a driver or the service; beyond it older ones are dropped."""
 
     refresh_interval_s: Seconds = 1.0
     """How often lag is measured again without any event."""
     refresh_intervals: dict[str, Seconds] = {}
-    """By regular expression of a query's whole name or id (a group's id), the first that fits: how
-    often its lag is measured while it does not change; from `refresh_interval_s` to `heartbeat_s`.
-    """
+    """How often the lag of a query is measured while it does not change: from `refresh_interval_s`
+    to `heartbeat_s`. Keys are regular expressions of its whole name or id (or a group's id); the
+    first match counts."""
     publish_interval_s: Annotated[float, Meta(ge=0)] = 1.0
     """A query's refreshed lag is published at most this often, to the nearest refresh."""
     heartbeat_s: Seconds = 10.0
@@ -138,9 +138,9 @@ class Settings(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measure_timeout_s: Seconds = 5.0
     """Deadline of a response, and how long a query waits for a broker that was quick before."""
     latest_max_age_s: Seconds = 60.0
-    """How long a latest offset that cannot be read again still counts; then it is unknown."""
+    """How long a latest offset is used while it cannot be read again; then it is unknown."""
     keep_s: Annotated[float, Meta(ge=0)] = 86_400.0
-    """How long a query that was terminated is still measured and shown."""
+    """How long a query is measured and shown after its last message."""
     shutdown_timeout_s: Seconds = 10.0
     """Time to publish, commit and leave the group after SIGTERM."""
 

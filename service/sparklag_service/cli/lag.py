@@ -55,14 +55,14 @@ def lag(
     url: Url = DEFAULT_URL,
     max_lag: Annotated[
         int | None,
-        typer.Option(min=0, help="Exit with 1 when it lags by more records, or that is unknown."),
+        typer.Option(min=0, help="Exit with 1 if the lag is more records, or unknown."),
     ] = None,
     max_age: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="Exit with 1 when its oldest unprocessed record is older than so many seconds,"
-            " or that is unknown.",
+            help="Exit with 1 if the oldest unprocessed record is older (seconds), or its age is"
+            " unknown.",
         ),
     ] = None,
     every_partition: Annotated[
@@ -76,9 +76,9 @@ def lag(
 ) -> None:
     """Show how far behind a query is, whether that gets better, and why.
 
-    As a probe, with --max-lag or --max-age: exit code 0 when it is within both, 1 when it is not
-    or that is unknown, as when it was measured more than a minute ago (one line on standard error
-    says which), 2 when there is no result: no service, no such query, a wrong option.
+    As a probe, with --max-lag or --max-age, it exits with 0 if the query is within both; with 1 if
+    it is not, or if the value is unknown or older than a minute (one line on standard error says
+    which); with 2 if there is no result: no service, no such query, a wrong option.
 
     With --watch it waits for a service that goes away, and --interval counts. A terminal has the
     newest lag in place; otherwise each change is a block of text, or with --json a line. --watch is
@@ -215,7 +215,7 @@ def forget(
     query_id: Annotated[str, typer.Argument(help="Id of a query, or its first characters.")],
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Forget a query that no driver speaks of: it leaves every list, metric and alarm.
+    """Forget a query that has no driver: it leaves every list, metric and alarm.
 
     Exit code 0 when it is forgotten, 1 when it is live, 2 when there is no result: no service, no
     such query, a name in place of an id, or the service does not take it from here (http_forget).

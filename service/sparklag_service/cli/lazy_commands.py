@@ -34,8 +34,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
     ),
     "report": _Entry(
         *("programs", "report"),
-        "Show what the history of lag tells: within target or not, when, how far behind, the"
-        " trend.",
+        "Report past lag: how often each query was within target, its worst hours, and the trend.",
         passes_on=True,
     ),
     "lag": _Entry(
@@ -48,7 +47,7 @@ _COMMANDS: Final[Mapping[str, _Entry]] = {
     ),
     "forget": _Entry(
         *("lag", "forget"),
-        "Forget a query that no driver speaks of: it leaves every list, metric and alarm.",
+        "Forget a query that has no driver: it leaves every list, metric and alarm.",
     ),
     "top": _Entry(
         *("top.command", "top"),

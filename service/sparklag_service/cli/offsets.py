@@ -97,7 +97,7 @@ def diff(
 ) -> None:
     """Show how far the second query is behind the first: whether it has caught up with it.
 
-    Exit code 0 when it is behind nowhere, 1 when it is, or a partition is in the first alone.
+    Exits with 0 if it is behind in no partition, else with 1; a partition that it lacks counts.
     """
     settings = _settings(config, store)
     at_ms = _at_ms(at)
@@ -127,7 +127,7 @@ def restore(
     on_deleted: Annotated[
         str,
         typer.Option(
-            help="Where retention has deleted what comes next: error, earliest (what is left), or"
+            help="If retention has deleted the next records: error, earliest (of those left), or"
             " unchecked (without Kafka)."
         ),
     ] = "error",
@@ -135,7 +135,7 @@ def restore(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Print Spark's startingOffsets of where a query was, checked against the topics as they are.
+    """Print the position of a query as Spark's startingOffsets, checked against the topics.
 
     With --json, nothing but that, for `.option("startingOffsets", …)`. A new checkpoint begins with
     it; an existing one ignores it.

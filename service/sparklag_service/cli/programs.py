@@ -49,7 +49,7 @@ def demo(context: typer.Context) -> None:
 
 
 def report(context: typer.Context) -> None:
-    """Show what the history of lag tells: within target or not, when, how far behind, the trend."""
+    """Report past lag: how often each query was within target, its worst hours, and the trend."""
     _replace_process("report", "sparklag_pipeline.report.lag_report", context.args)
 
 

@@ -57,7 +57,7 @@ def queries(
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Only queries that read it.")] = None,
     every_query: Annotated[
-        bool, typer.Option("--all", help="Also queries whose name is another one's now.")
+        bool, typer.Option("--all", help="Include queries whose name belongs to another query now.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -167,17 +167,17 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         (
             "running_batch_stuck_seconds",
             _running_batch(lambda batch: (batch.observed_at - batch.progressed_at) / 1000),
-            "How long nothing in the running batch had gone on when it was last observed.",
+            "Time without progress in the running batch, when it was last observed.",
         ),
         (
             "running_batch_remaining_seconds",
             _running_batch(lambda batch: batch.remaining_s),
-            "Time from then until its jobs are done, at the pace of their tasks.",
+            "Estimated time from that observation until the jobs of the batch end.",
         ),
         (
             "running_batch_straggler_seconds",
             _running_batch(lambda batch: batch.straggler.running_s if batch.straggler else None),
-            "How long the task had run that takes far longer than the others, if one does.",
+            "Running time of the straggler: the task that takes far longer than the others.",
         ),
         (
             "running_batch_failed_tasks",

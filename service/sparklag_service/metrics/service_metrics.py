@@ -57,7 +57,7 @@ class ServiceMetrics(Collector):
         yield _labelled(
             GaugeMetricFamily,
             "limit_used_ratio",
-            "How much of a limit of [limits] is used: at 1 what is new is refused.",
+            "Used share of a limit of [limits]; at 1 new input is refused.",
             "limit",
             {limit: used / most for limit, (used, most) in status.limit_shares.items()},
         )
@@ -82,7 +82,7 @@ class ServiceMetrics(Collector):
     def _refused(self) -> Metric:
         family = CounterMetricFamily(
             "sparklag_refused_messages",
-            "Messages that were refused, by what is wrong; some are logged.",
+            "Refused messages, by reason; the log has some of them.",
             labels=["topic", "reason"],
         )
         settings, counts = self._state.settings, self._state.counters.refusals.counts

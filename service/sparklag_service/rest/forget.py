@@ -28,7 +28,7 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
     @app.delete(
         "/lag/{query:name}",
         tags=["lag"],
-        summary="Forget a query that no driver speaks of",
+        summary="Forget a query that has no driver",
         status_code=204,
         response_class=Response,
         responses={

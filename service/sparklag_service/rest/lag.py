@@ -47,7 +47,7 @@ def add_lag(app: FastAPI, backend: Backend) -> None:
         topic: Annotated[str | None, Query(description="Only queries that read it.")] = None,
         cluster: Annotated[str | None, Query(description="Only queries of it.")] = None,
         superseded: Annotated[
-            bool, Query(description="Also queries whose name is another one's now.")
+            bool, Query(description="Include queries whose name belongs to another query now.")
         ] = False,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
         cursor: Annotated[

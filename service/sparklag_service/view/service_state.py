@@ -37,7 +37,7 @@ class InstanceStatus:
     owned_queries: int = gauge("Queries this instance measures.")
     queue_size: int = gauge("Observations that wait to be tracked.")
     unpublished_queries: int = gauge(
-        "Queries whose newest observation no acknowledged event covers yet."
+        "Queries whose newest observation has no acknowledged lag event yet."
     )
     intake_behind: int | None = gauge("Observations in Kafka that are not taken in yet.")
     unreadable: int = gauge(
