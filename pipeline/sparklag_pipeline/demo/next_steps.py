@@ -11,8 +11,9 @@ def next_steps(command: str) -> str:
     """How to see the lag of one's own query. `command` is what to type for `sparklag`. Pure."""
     return f"""\
 Next, a query of your own:
-  two lines in its driver   from sparklag_listener import observe
-                            handle = observe(spark)
+  two lines in its driver   import sparklag
+                            handle = sparklag.observe(spark)
+  or none                   {command}-run spark-submit job.py
   and the service           {command} serve --bootstrap-servers BROKER:9092
   or its checkpoint alone   {command} checkpoint PATH --bootstrap-servers BROKER:9092
 A broker to try with:       {command} demo --kafka-only"""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sparklag_listener import observe
+import sparklag
 from sparklag_pipeline.demo import __main__ as demo
 from sparklag_pipeline.demo import order_producer, order_totals
 from sparklag_pipeline.demo.next_steps import broker_usage, next_steps, own_command, own_python
@@ -37,8 +37,9 @@ def test_every_command_is_one_that_there_is(text: str) -> None:
 
 def test_the_lines_for_the_driver_are_its_import_and_its_call() -> None:
     text = next_steps("sparklag")
-    assert f"from {observe.__module__.partition('.')[0]} import {observe.__name__}" in text
-    assert "handle = observe(spark)" in text
+    assert f"import {sparklag.__name__}\n" in text
+    assert f"handle = sparklag.{sparklag.observe.__name__}(spark)" in text
+    assert "sparklag-run spark-submit" in text
 
 
 @pytest.mark.parametrize("program", [order_producer, order_totals])
