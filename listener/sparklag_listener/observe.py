@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from sparklag_listener.classic.session import ClassicSession, require_classic_session
@@ -105,9 +104,7 @@ def observe(
     MissingPackage for Avro without its packages.
     """
     path = Path(config) if config is not None else None
-    arguments = _Arguments(
-        bootstrap_servers, embedded, store, publish, method, path, MappingProxyType(settings)
-    )
+    arguments = _Arguments(bootstrap_servers, embedded, store, publish, method, path, settings)
     with _handles_lock:
         _require_observable(spark, method)
         existing = _existing(spark)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Final
 
 import httpx
 
+from tests.child_processes import Startable
 from tests.faults.service_processes import READY_S, ServiceProcess
 from tests.waiting import wait_for
 
@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 1.0
 _FAILURES: Final = 3
 
 
-class Probe:
+class Probe(Startable):
     """One probe of one instance, on a thread: every period a request, success and failure counted
     in a row."""
 
@@ -38,16 +38,10 @@ class Probe:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
 
-    def __enter__(self) -> Probe:
+    def start(self) -> None:
         self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -69,7 +63,7 @@ class Probe:
             return False
 
 
-class Pods:
+class Pods(Startable):
     """Instances as pods of a Deployment: its `spec`. None of them may be restarted by a probe."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
@@ -80,15 +74,10 @@ class Pods:
         self.startup_attempts = 0
         """The most that any instance took."""
 
-    def __enter__(self) -> Pods:
-        return self
+    def start(self) -> None:
+        """Instances come by `await_ready`."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._running.close()
 
     @property
