@@ -180,8 +180,9 @@ def test_jobs_that_have_ended_count_and_queries_are_kept_apart(
     try:
         queries = ClassicQueries(spark)
         twice = start(3, "1500", count_twice)
-        other = start(1, "600000")
         until(queries, twice, lambda batch: batch.tasks_total == 3 and batch.jobs == 1)
+        # Only now: there is one core, and the job submitted first gets it.
+        other = start(1, "600000")
         wait_for(counted.is_set, "its first job has ended")
         between = until(queries, twice, lambda batch: batch.jobs == 0)
         assert (between.tasks_done, between.tasks_total, between.remaining_s) == (3, 3, None)
