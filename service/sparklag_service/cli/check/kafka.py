@@ -91,7 +91,7 @@ async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
     problems = await find_problems(settings.access, own_topics(settings))
     if not problems:
         return [ok("topics", "the topics' settings keep what is needed")]
-    remedy = "change that setting of the topic with `kafka-configs --alter`"
+    remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
     return [bad("topics", problem, remedy) for problem in problems]
 
 
@@ -100,10 +100,13 @@ async def _check_rights(
 ) -> list[CheckResult]:
     results = []
     for topic in reversed(topics):
-        is_offsets = topic == settings.offsets_topic
-        who = "drivers publish" if is_offsets else "the service publishes"
+        action = f"write to topic {topic}"
         has_right = await may_write(pool, topic)
-        results.append(_right(has_right, f"write to topic {topic}", f"grant Write: {who} there"))
+        if topic == settings.offsets_topic and not has_right:
+            remedy = "only the users of drivers need it"
+            results.append(note("rights", f"no right to {action}", remedy))
+        else:
+            results.append(_right(has_right, action, "grant Write: the service publishes there"))
     for topic in (settings.offsets_topic, settings.lag_topic):
         has_right = await may_read(pool, topic)
         results.append(_right(has_right, f"read topic {topic}", "grant Read on it"))
