@@ -134,6 +134,11 @@ def test_a_released_version_is_never_changed(message: MessageType) -> None:
         assert _without_words(now) == _without_words(then)
 
 
+@pytest.mark.parametrize("message", MESSAGES)
+def test_an_example_has_the_version_of_its_schema(message: MessageType) -> None:
+    assert example(message).schema_version == SCHEMA_VERSION
+
+
 def _drop_field(schema: dict[str, Any]) -> None:
     schema["fields"] = [f for f in schema["fields"] if f["name"] != "run_id"]
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from scripts.message_examples import MessageType, example_value
-from scripts.schema_documents import json_schema
+from scripts.schema_documents import MESSAGES, json_schema
 from sparklag_schemas import LagEvent, MalformedMessage, Observation, PartitionRecord
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import JsonDecoder, converted, encode
@@ -22,9 +22,11 @@ FIELDS: list[tuple[MessageType, tuple[str | int, ...]]] = [
     (Observation, ("cause",)),
     (Observation, ("origin",)),
     (Observation, ("activity",)),
+    (Observation, ("driver_end",)),
     (LagEvent, ("cause",)),
     (LagEvent, ("origin",)),
     (LagEvent, ("activity",)),
+    (LagEvent, ("driver_end",)),
     (LagEvent, ("measured_by",)),
     (LagEvent, ("status",)),
     (LagEvent, ("topics", 0, "partitions", 0, "status")),
@@ -37,6 +39,18 @@ FIELDS: list[tuple[MessageType, tuple[str | int, ...]]] = [
 each = pytest.mark.parametrize(
     ("message", "path"), FIELDS, ids=[f"{m.__name__}.{p[-1]}" for m, p in FIELDS]
 )
+
+
+def test_every_open_word_is_tried() -> None:
+    """By the schemas, where only open words have examples."""
+    declared = set()
+    for message in MESSAGES:
+        schema = json_schema(message)
+        for part in (schema, *schema["$defs"].values()):
+            for name, field in part["properties"].items():
+                if any("examples" in form for form in field.get("anyOf", [field])):
+                    declared.add((message, name))
+    assert declared == {(message, path[-1]) for message, path in FIELDS}
 
 
 def written(message: MessageType, path: tuple[str | int, ...], word: str) -> dict[str, Any]:
