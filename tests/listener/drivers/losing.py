@@ -145,7 +145,8 @@ def loses_its_jvm(driver: Driver) -> None:
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
     # A callback that was under way fails too.
-    time.sleep(HEARTBEAT_S)
+    poller = driver.handle._pipeline._poller
+    wait_for(lambda: poller.is_lost, "the polls miss the JVM", 200)
     before = driver.handle.stats()
     time.sleep(6 * HEARTBEAT_S)
     after = driver.handle.stats()
