@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tests.listener.scripts import run_script
+from tests.scripts import run_script
 
 CLOSERS = """
 import os, signal, sys, threading, time

@@ -9,7 +9,7 @@ from concurrent.futures import wait
 import pytest
 
 from sparklag_schemas.runtime.daemon_threads import DaemonThreads
-from tests.listener.scripts import run_script
+from tests.scripts import run_script
 
 
 def test_a_result_and_an_error_come_back() -> None:
