@@ -40,6 +40,7 @@ from sparklag_schemas.topics import own_topics
 _SECRETS: Final = Path("/run/secrets")
 _TIMEOUT_S: Final = 60.0
 _READ, _WRITE = AclOperation.READ, AclOperation.WRITE
+_DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
 _LITERAL: Final = ResourcePatternType.LITERAL
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
@@ -54,6 +55,8 @@ def rights(settings: ResolvedSettings) -> list[tuple[str, ResourceType, str, Acl
         ("service", _TOPIC, settings.offsets_topic, _READ),
         ("service", _TOPIC, settings.lag_topic, _READ),
         ("service", _TOPIC, settings.lag_topic, _WRITE),
+        ("service", _TOPIC, settings.offsets_topic, _DESCRIBE_CONFIGS),
+        ("service", _TOPIC, settings.lag_topic, _DESCRIBE_CONFIGS),
         ("service", _TOPIC, ORDERS_TOPIC, _READ),
         ("service", _GROUP, settings.group_id, _READ),
     ]

@@ -435,8 +435,8 @@ def in_place_of_kafka(kafka: SimulatedKafka) -> Iterator[None]:
 
         return await kafka.exchange(create)
 
-    async def find_problems(*_: object) -> list[str]:
-        return []
+    async def find_problems(*_: object) -> dict[str, list[str]]:
+        return {}
 
     async def explain_error(error: BaseException, _access: object) -> str:
         return error_text(error)

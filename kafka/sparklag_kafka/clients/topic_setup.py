@@ -36,27 +36,27 @@ async def create_missing(access: ClusterAccess, specs: Iterable[TopicSpec]) -> l
         return [spec.name for spec in missing if await _create(admin, spec, brokers)]
 
 
-async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> list[str]:
-    """Sentences about settings of existing topics that would lose data.
+async def find_problems(access: ClusterAccess, specs: Iterable[TopicSpec]) -> dict[str, list[str]]:
+    """Topic → sentences about its settings that would lose data.
 
-    Empty also without the right to describe settings. Raises one of KAFKA_FAILURES, and
-    SettingsError as `client_options` does.
+    Without topics that are missing, or whose settings may not be described. Raises one of
+    KAFKA_FAILURES, and SettingsError as `client_options` does.
     """
     specs = list(specs)
     existing = await read_partitions([spec.name for spec in specs], access)
     present = {spec.name: spec for spec in specs if spec.name in existing}
     if not present:
-        return []
+        return {}
     async with _admin(access) as admin:
         responses = await admin.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
         )
-    problems = []
-    for response in responses:
-        for error_code, _message, _kind, name, entries in response.resources:
-            if error_code == 0:
-                problems += present[name].problems({entry[0]: entry[1] for entry in entries})
-    return problems
+    return {
+        name: present[name].problems({entry[0]: entry[1] for entry in entries})
+        for response in responses
+        for error_code, _message, _kind, name, entries in response.resources
+        if error_code == 0
+    }
 
 
 @asynccontextmanager

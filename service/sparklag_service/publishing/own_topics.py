@@ -65,5 +65,6 @@ class OwnTopics:
     async def _warn_of_problems(self) -> None:
         settings = self._settings
         topics = own_topics(settings)
-        for problem in await find_problems(settings.access, topics):
-            _log.warning("%s", problem)
+        for problems in (await find_problems(settings.access, topics)).values():
+            for problem in problems:
+                _log.warning("%s", problem)

@@ -88,7 +88,13 @@ def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
 
 
 async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
-    problems = await find_problems(settings.access, own_topics(settings))
+    topics = own_topics(settings)
+    described = await find_problems(settings.access, topics)
+    unread = [spec.name for spec in topics if spec.name not in described]
+    if unread:
+        text = f"no right to describe the settings of {first_few(unread)}"
+        return [note("topics", text, "grant DescribeConfigs on it")]
+    problems = [problem for each in described.values() for problem in each]
     if not problems:
         return [ok("topics", "the topics' settings keep what is needed")]
     remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
