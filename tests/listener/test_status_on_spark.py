@@ -116,7 +116,7 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
         lambda e: e["status"] == "STALL" and e["total_lag"] == 7 and e["max_time_lag_s"] > 1,
         "it stalls",
     )
-    assert stalled["reason"].startswith("no batch for ")
+    assert stalled["reason"].startswith("no completed batch for ")
     assert stalled["reason"].endswith("; lag is 7 records")
     watched.says(lambda event: event["activity"] == "running", "it is in a batch")
     watched.gate.open()

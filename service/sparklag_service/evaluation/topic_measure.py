@@ -20,7 +20,7 @@ from sparklag_service.evaluation.verdict import FLAGS, Verdict
 from sparklag_service.tracking.query_state import SourceState
 
 NO_BATCH: Final = "no batch has completed yet"
-_ADDED = "new partition: not planned by Spark yet, lag counts from its earliest offset"
+_ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
 _RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
 
@@ -225,7 +225,7 @@ class TopicMeasure:
             if not self._started:
                 return Verdict("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
             if earliest is None or read.offset < earliest:
-                reason = "new partition: its earliest offset is not known yet"
+                reason = "added: its earliest offset is not known yet"
                 return Verdict("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
             return Verdict("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
