@@ -146,7 +146,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
 
         def is_warned_of() -> bool:
             loop = answer(f"{url}/lag/loop")
-            reads = f"it never catches up: it also reads {topics.lag}, a topic of sparklag's own"
+            reads = f"the query also reads {topics.lag}, a topic of sparklag's own"
             return loop is not None and loop["status"] == "WARN" and reads in loop["reason"]
 
         wait_for(is_warned_of, "the query that reads its own lag is told so", START_S)
@@ -155,7 +155,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
         assert driver.wait(60) == -signal.SIGTERM
         # The last word is its own: no other service takes its query over for dead.
         last = topics.newest_event()
-        assert (last.status, last.reason) == ("FINISHED", "its driver has ended")
+        assert (last.status, last.reason) == ("FINISHED", "the driver process exited")
         assert last.measured_by == "embedded"
 
 

@@ -46,7 +46,7 @@ _DESCRIBE_TIMEOUT_S = 5.0
 _RESTART_PAUSE_S = 5.0
 _LOSS_LOG_INTERVAL_S = 600.0
 """After so long without one, a lost event is logged again."""
-NO_BROKERS = "no query says which brokers it reads from, pass bootstrap_servers to observe()"
+NO_BROKERS = "no query names its brokers: pass bootstrap_servers to observe()"
 _MAX_QUERIES = 200
 """Whose ids are kept: the newest."""
 _LOST_BY_BUS = (

@@ -197,9 +197,9 @@ class ObserverHandle:
     def _source(self) -> LagSource:
         """Raises HandleClosed, LagUnavailable."""
         if self._is_fork():
-            raise HandleClosed("this process is a fork of the one that observes: observe() anew")
+            raise HandleClosed("this process is a fork of the observing one: call observe() again")
         if self._closed:
-            raise HandleClosed("this handle is closed: observe() the session anew")
+            raise HandleClosed("this handle is closed: call observe() again")
         if self._lag_source is None:
             self._lag_source = self._make_source()
         return self._lag_source

@@ -58,7 +58,7 @@ def starting_offsets(
     `bootstrap_servers`: of the topics; None: as the query read them, or the setting.
     `settings`: any field of `Settings`, over `config` (a TOML file) and the environment.
 
-    Blocks. Raises OffsetsError (query or time not recorded; the topic was created anew; retention;
+    Blocks. Raises OffsetsError (query or time not recorded; the topic was recreated; retention;
     the database is away), KafkaUnavailable, SettingsError.
     """
     options = RestoreOptions("starting", on_deleted, source, topics, bootstrap_servers)

@@ -90,20 +90,20 @@ class OriginTraits:
     ended_reason: str = "the query was stopped"
     position_store: str = "checkpoint"
     """What is read for its position where there is no driver."""
-    step: str = "batch"
+    step: str = "completed batch"
     """What it completes one after the other."""
 
 
 ORIGINS: dict[str, OriginTraits] = {
     "listener": OriginTraits("its listener"),
     "connect": OriginTraits("its Connect client"),
-    "poll": OriginTraits("its driver, asked regularly", has_events=False),
+    "poll": OriginTraits("its driver (polled)", has_events=False),
     "checkpoint": OriginTraits("its checkpoint", is_checkpoint=True),
     "group": OriginTraits(
         "Kafka",
         commits_offsets=True,
         keeps_ended=False,
-        ended_reason="there is no such group any more",
+        ended_reason="the group no longer exists",
         position_store="offsets",
         step="commit",
     ),

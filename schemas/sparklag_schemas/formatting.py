@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from sparklag_schemas import Status
 
-KEEPS_PACE: Final = "it keeps pace, and gets no nearer"
+KEEPS_PACE: Final = "it keeps pace but does not catch up"
 NEVER: Final = "never at these rates"
 """What a `catch_up_reason` begins with where the lag is not going to be gone."""
 
@@ -65,8 +65,8 @@ def when(at_ms: int | None, now_ms: int) -> str:
     return f"{time} ({ago(at_ms, now_ms)})"
 
 
-def per_second(rate: float | None) -> str:
-    return "unknown" if rate is None else f"{number(rate)}/s"
+def per_second(rate: float | None, unit: str = "") -> str:
+    return "unknown" if rate is None else f"{number(rate)}{unit}/s"
 
 
 def trend(rate: float | None) -> str:

@@ -52,7 +52,7 @@ class Supervisor:
                 why = printable(f"{type(error).__name__}: {error}", 200)
                 self._failures[task] = (time.monotonic(), why)
                 self.restarts[task] += 1
-                _log.exception("task %s failed, and is started again", task)
+                _log.exception("task %s failed, restarting it", task)
             else:
                 return
             if time.monotonic() - began_s > _STEADY_S:

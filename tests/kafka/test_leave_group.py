@@ -60,7 +60,7 @@ async def test_each_step_that_fails_is_logged_and_nothing_goes_on(
     with caplog.at_level(logging.WARNING, logger=consumer_module.__name__):
         await consumer.leave_group(0.5, _cancelled, _refused, _endless)
     assert [line for line in logged(caplog) if line.startswith("left")][:3] == [
-        "left the group uncleanly: it was cancelled, and nobody has asked for that",
+        "left the group uncleanly: it was cancelled unexpectedly",
         "left the group uncleanly: KafkaConnectionError: closed",
         "left the group uncleanly: no answer in time",
     ]

@@ -34,9 +34,9 @@ class End:
     interpreter: tuple[str, ...] = ()
 
 
-STOPPED = "its driver has stopped Spark"
-ENDED = "its driver has ended"
-GONE = "nothing is heard of it: its driver is gone, or cannot reach Kafka"
+STOPPED = "the driver stopped Spark"
+ENDED = "the driver process exited"
+GONE = "the driver stopped reporting: it died or cannot reach Kafka"
 CLEAN = (
     End("stops_its_query_and_waits", "read all", "FINISHED", "the query was stopped"),
     End("stops_spark_in_a_batch", "in a batch", "FINISHED", STOPPED),
@@ -56,12 +56,12 @@ FAILED = (
         *("its_spark_stops_by_itself", "read all", "FAILED"),
         "the query failed: SparkContext was shut down, and not by its driver",
     ),
-    End("raises", "read all", "FAILED", "its driver failed: ValueError: the driver failed"),
+    End("raises", "read all", "FAILED", "the driver failed: ValueError: the driver failed"),
 )
 CLOSED = (
     End(
         *("closes_its_handle_and_waits", "closed", "UNKNOWN"),
-        "no longer observed: its handle was closed; it is where it was, or farther",
+        "no longer observed: the handle was closed; the position may be out of date",
     ),
 )
 

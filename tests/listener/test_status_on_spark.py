@@ -116,8 +116,8 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
         lambda e: e["status"] == "STALL" and e["total_lag"] == 7 and e["max_time_lag_s"] > 1,
         "it stalls",
     )
-    assert stalled["reason"].startswith("no batch for ")
-    assert stalled["reason"].endswith("; 7 records wait")
+    assert stalled["reason"].startswith("no completed batch for ")
+    assert stalled["reason"].endswith("; lag is 7 records")
     watched.says(lambda event: event["activity"] == "running", "it is in a batch")
     watched.gate.open()
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
@@ -127,7 +127,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     watched.gate.close()
     watched.start()
     stalled = watched.says(lambda event: event["status"] == "STALL", "it stalls")
-    assert stalled["reason"].startswith("batch 0 runs for ")
+    assert stalled["reason"].startswith("batch 0 has run for ")
     assert "no Spark job for" in stalled["reason"]
     assert stalled["batch_id"] is None
     batch = stalled["running_batch"]

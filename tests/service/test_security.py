@@ -365,8 +365,8 @@ async def test_a_broker_whose_authority_is_not_trusted_is_named(
 @pytest.mark.parametrize(
     ("made", "cause"),
     [
-        ({"days": 0}, r"certificate has expired\): it is to be renewed there, or a clock is wrong"),
-        ({"subject": "DNS:elsewhere"}, r"for '127.0.0.1'.*\): connect to a name that it is for"),
+        ({"days": 0}, r"certificate has expired\): renew it on the broker, or correct the clock"),
+        ({"subject": "DNS:elsewhere"}, r"for '127.0.0.1'.*\): connect to a name in the cert"),
     ],
 )
 async def test_an_expired_certificate_and_another_hosts_have_remedies_of_their_own(

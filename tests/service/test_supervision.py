@@ -63,7 +63,7 @@ async def test_a_task_that_somebody_else_cancels_is_started_again() -> None:
 
     async with kept(supervisor, run):
         await holds(lambda: runs == 2, "it runs again")
-        assert "nobody has asked for that" in supervisor.failing["the task"]
+        assert "cancelled unexpectedly" in supervisor.failing["the task"]
 
 
 async def test_a_cancelled_task_ends_what_it_runs_however_long_that_cleans_up() -> None:

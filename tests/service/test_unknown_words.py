@@ -69,7 +69,7 @@ def test_people_see_them() -> None:
     event, now_ms = event_of_tomorrow(), epoch_ms()
     assert mark(event.status) == "warn"
     assert lag_text.status(event, now_ms).startswith("DREAMING")
-    assert "by telepathy" in dict(lag_text.lines(event, now_ms))["known"]
+    assert "telepathy" in dict(lag_text.lines(event, now_ms))["source"]
     assert "DREAMING" in tail._line(event)
     assert "whim" in tail._line(event)
 

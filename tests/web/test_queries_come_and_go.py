@@ -46,7 +46,7 @@ async def test_a_query_appears_lags_stalls_stops_and_is_forgotten(
     await expect(fleet.cell(topic, "Lag")).to_have_text("1,230")
 
     await runs_until(query, fleet, "STALL")
-    await expect(fleet.row(topic)).to_contain_text("1,230 records wait")
+    await expect(fleet.row(topic)).to_contain_text("lag is 1,230 records")
 
     query.complete_batch(1_240)
     await expect(fleet.cell(topic, "Lag")).to_have_text("0")

@@ -16,11 +16,11 @@ export interface Annotation {
 const STARTED = "▶";
 const SHOWN: Record<string, [glyph: string, text: string]> = {
   FAILED: ["✖", "failed"],
-  STOP: ["■", "stopped: its driver is silent"],
+  STOP: ["■", "stopped: its driver does not report"],
   FINISHED: ["◼", "finished"],
   REWIND: ["↶", "went back"],
   DATA_LOSS: ["▼", "lost data"],
-  RECREATED: ["⟳", "its topic was created anew"],
+  RECREATED: ["⟳", "its topic was recreated"],
   STALL: ["‖", "stalled"],
   GONE: ["∅", "its topic is gone"],
   CONFLICT: ["≠", "two runs at a time"],

@@ -24,8 +24,8 @@ _log = logging.getLogger("sparklag.kafka")
 _PROBE_TIMEOUT_S = 5.0
 
 
-_RENEW: Final = "it is to be renewed there, or a clock is wrong"
-_NAME: Final = "connect to a name that it is for, or have that name added to it"
+_RENEW: Final = "renew it on the broker, or correct the clock"
+_NAME: Final = "connect to a name in the certificate, or add this name to it"
 _REMEDIES: Final = {9: _RENEW, 10: _RENEW, 62: _NAME, 64: _NAME}
 """By OpenSSL's X509_V_ERR numbers: not yet valid, expired, another host's, another address's."""
 
@@ -48,9 +48,8 @@ class TrustedBrokers:
             return
         if not any(fnmatchcase(name, pattern) for pattern in self._patterns):
             raise UntrustedBroker(
-                f"the cluster names {printable(host)} as one of its brokers, and no setting does:"
-                " it is sent no password; if it is one, add it to kafka.trusted_brokers, or use"
-                " SASL_SSL"
+                f"no setting names {printable(host)}, which the cluster lists as a broker: no"
+                " password is sent to it; add it to kafka.trusted_brokers, or use SASL_SSL"
             )
 
     def guard(self, client: AIOKafkaClient) -> None:

@@ -81,7 +81,7 @@ class AcknowledgedProducer:
             signed = [*headers, *self._signatures.headers(topic, key, value)]
             await outbox.send(topic, choose(partitions), key, value, signed)
         except (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError) as error:
-            await self._replace(outbox, "a message before it was refused by its size")
+            await self._replace(outbox, "an earlier message was refused because of its size")
             raise MessageTooLarge(f"{size} bytes are more than topic {topic} takes") from error
         except KAFKA_FAILURES as error:
             await self._replace(outbox, f"its producer failed: {error_text(error)}")

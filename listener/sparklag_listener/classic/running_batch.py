@@ -47,7 +47,7 @@ def observe_batch(batch: Any, batch_id: int, cluster: str) -> Observation:
         run = _run_of(spark, batch_id)
     except (Py4JError, OSError, AttributeError, TypeError) as error:
         raise UnsupportedSpark(
-            f"keep_offsets(): Spark {spark.version} does not tell the query of this batch:"
+            f"keep_offsets(): Spark {spark.version} does not expose the query of this batch:"
             f" {brief(error)}"
         ) from error
     now_ms = epoch_ms()

@@ -30,7 +30,7 @@ def topics_of(position: CheckpointPosition) -> set[str]:
 
 
 def lag_of(processed: Offsets | None, bounds: Mapping[str, TopicBounds]) -> SourceLag:
-    """Latest minus processed. A negative lag is None: the topic was created anew."""
+    """Latest minus processed. A negative lag is None: the topic was recreated."""
     result = SourceLag({}, {}, {})
     for topic, partitions in (processed or {}).items():
         topic_bounds = bounds[topic]
@@ -42,7 +42,7 @@ def lag_of(processed: Offsets | None, bounds: Mapping[str, TopicBounds]) -> Sour
             if latest is None:
                 result.reasons.setdefault(topic, {})[partition] = topic_bounds.reason(partition)
             elif latest < offset:
-                reason = "its log ends before the processed offset: the topic was created anew"
+                reason = "its log ends before the processed offset: the topic was recreated"
                 result.reasons.setdefault(topic, {})[partition] = reason
             else:
                 lags[partition] = latest - offset

@@ -209,7 +209,7 @@ class CheckpointReader:
                 return replace(snapshot, sources=earlier).after_commit((number, info), newest)
         if commits.batch_ids and not self._broken and newest_commit(commits):
             raise MalformedCheckpoint(
-                f"{self.location}: no committed batch has its offsets file any more"
+                f"{self.location}: no committed batch still has its offsets file"
             )
         return snapshot
 
@@ -278,7 +278,7 @@ class CheckpointReader:
         except FileNotFoundError:
             if self._snapshot is None:
                 raise CheckpointNotFound(
-                    f"{self.location}: there is no checkpoint here: it would be a folder with the"
+                    f"{self.location}: there is no checkpoint here: expected a folder with the"
                     " file metadata"
                 ) from None
             raise CheckpointGone(

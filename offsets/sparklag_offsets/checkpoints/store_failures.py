@@ -25,7 +25,7 @@ _CODES: Final = {
     "InvalidClientTokenId": "the credentials are wrong",
     "RequestExpired": "the credentials have expired, or the clock of this machine is wrong",
     "RequestTimeTooSkewed": "the clock of this machine differs too much from the store's",
-    "SlowDown": "the store asks for fewer requests",
+    "SlowDown": "the store throttles requests",
     **dict.fromkeys(("AccessDenied", "AllAccessDisabled"), "no right to read there"),
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
@@ -33,19 +33,19 @@ _CODES: Final = {
     ),
     **dict.fromkeys(("503", "ServiceUnavailable"), "the store is not available now"),
 }
-_NO_TOKEN: Final = "the credentials cannot be had, or have expired"
+_NO_TOKEN: Final = "the credentials cannot be obtained, or have expired"
 _CLASSES: Final = {
     "NoCredentialsError": "there are no credentials",
     "PartialCredentialsError": "the credentials are not complete",
-    "ProfileNotFound": "the credentials' profile is not there",
+    "ProfileNotFound": "the credentials' profile does not exist",
     "TokenRetrievalError": _NO_TOKEN,
     "CredentialRetrievalError": _NO_TOKEN,
     "RefreshError": _NO_TOKEN,
     "ClientAuthenticationError": "credentials are wrong or missing",
     "SSLError": "the store's certificate is not trusted, or it speaks no TLS",
     "PermissionError": "no right to read there",
-    "NameResolutionError": "the host is not known",
-    "ParamValidationError": "that is not a location the store takes",
+    "NameResolutionError": "unknown host",
+    "ParamValidationError": "the store does not accept this location",
 }
 _TIMEOUT: Final = re.compile(r"(FS|Connect|Read|Server)?Timeout(Error)?")
 _UNREACHABLE: Final = re.compile(

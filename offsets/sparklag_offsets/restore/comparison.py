@@ -77,7 +77,7 @@ def compare(first: BatchRecord, second: BatchRecord) -> Comparison:
     for topic in sorted(ids.keys() & other_ids.keys()):
         if ids[topic] != other_ids[topic]:
             raise TopicChanged(
-                f"topic {topic} was created anew between the two positions: their offsets cannot be"
+                f"topic {topic} was recreated between the two positions: their offsets cannot be"
                 " compared"
             )
     compared = []

@@ -66,7 +66,7 @@ class _Check:
             return {number: self._first(topic, number, bounds) for number in bounds.partitions}
         if recorded.topic_id is not None and bounds.topic_id not in (None, recorded.topic_id):
             raise TopicChanged(
-                f"{self._shown}: topic {topic} was created anew since: the recorded offsets are of"
+                f"{self._shown}: topic {topic} was recreated since: the recorded offsets are of"
                 f" the earlier topic (topic id {recorded.topic_id}, now {bounds.topic_id})"
             )
         offsets = {
@@ -83,13 +83,13 @@ class _Check:
         shown = f"{self._shown}: topic {topic}, partition {number}"
         earliest, latest = bounds.earliest.get(number), bounds.latest.get(number)
         if number not in bounds.partitions:
-            raise TopicChanged(f"{shown}: {bounds.reason(number)}: it was created anew since")
+            raise TopicChanged(f"{shown}: {bounds.reason(number)}: it was recreated since")
         if earliest is None or latest is None:
             raise KafkaUnavailable(f"{shown}: cannot check its position: {bounds.reason(number)}")
         if offset > latest:
             raise TopicChanged(
                 f"{shown}: its log ends at {latest:,}, before the recorded position, {offset:,}: it"
-                " was created anew since, or lost its end"
+                " was recreated since, or lost its end"
             )
         if offset >= earliest:
             return offset

@@ -163,7 +163,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="End after so long, or later where the first lag event took longer.",
+        help="Exit after this time, or later if the first lag event took longer.",
     )
     parser.add_argument(
         "--http-port", type=_port, default=8085, help="Port of the service, or a free one."

@@ -184,7 +184,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default="10 minutes",
         help="The same of the roll-ups, of which each batch writes files.",
     )
-    parser.add_argument("--once", action="store_true", help="Take what is there, and end.")
+    parser.add_argument(
+        "--once", action="store_true", help="Process the events in the topic, then exit."
+    )
     parser.add_argument(
         "--lateness", default="5 minutes", help="How late an event may be and still be rolled up."
     )

@@ -108,8 +108,8 @@ def capacity(hours: Sequence[RolledWindow]) -> Capacity:
     if ratios and abs(median(ratios) - 1) <= _ALWAYS_BUSY_SHARE:
         return Capacity(
             peak,
-            reason="its batches follow each other without a pause and process the input: what it"
-            " can do beyond that does not show",
+            reason="its batches run back to back and process the whole input: its capacity"
+            " beyond that is unknown",
         )
     batch_rate = median(batch_rates)
     return Capacity(peak, batch_rate, peak / batch_rate, *_passed_at(inputs, batch_rate))
@@ -122,7 +122,7 @@ def _passed_at(
     points = [((at_ms - end_ms) / HOUR_MS, rate) for at_ms, rate in inputs]
     line = trend(points)
     if line is None:
-        return None, f"{len(inputs)} hours are known: it takes {MIN_POINTS}"
+        return None, f"{len(inputs)} hours are known, {MIN_POINTS} are needed"
     rate_at_end = median(rate - line.slope * x for x, rate in points)
     if rate_at_end >= batch_rate:
         return end_ms, None

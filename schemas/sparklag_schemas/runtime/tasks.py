@@ -66,7 +66,7 @@ async def run_in_task(awaitable: Awaitable[None]) -> None:
         await cancel_and_wait(task)
         raise asyncio.CancelledError
     if task.cancelled():
-        raise UnexpectedCancellation("it was cancelled, and nobody has asked for that")
+        raise UnexpectedCancellation("it was cancelled unexpectedly")
     task.result()
 
 

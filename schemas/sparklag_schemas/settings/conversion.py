@@ -73,7 +73,7 @@ def _split_list(name: str, text: str) -> object:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise SettingsError(
-            f"setting {name} begins like a JSON array and is none: takes"
+            f"setting {name} begins like a JSON array but is not one: takes"
             ' ["first", "second"], or first,second'
         ) from error
 

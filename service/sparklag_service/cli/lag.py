@@ -86,11 +86,11 @@ def lag(
     """
     if max_age is not None and isnan(max_age):
         # No age is higher than that: the probe would always succeed.
-        raise typer.BadParameter("it takes a number of seconds", param_hint="--max-age")
+        raise typer.BadParameter("expected a number of seconds", param_hint="--max-age")
     most = None if every_partition else _SHOWN
     if watch:
         if max_lag is not None or max_age is not None:
-            raise typer.BadParameter("it takes no --max-lag or --max-age", param_hint="--watch")
+            raise typer.BadParameter("excludes --max-lag and --max-age", param_hint="--watch")
         _watch(lambda: _get_lag(url, query), interval, most, json)
         return
     event, document = _get_lag(url, query)
@@ -186,13 +186,13 @@ def objection(
     if max_lag is None and max_age_s is None:
         return None
     if now_ms - event.measured_at > _MEASURED_MAX_AGE_MS:
-        return f"its lag is not known: it was measured {ago(event.measured_at, now_ms)}"
+        return f"its lag is unknown: last measured {ago(event.measured_at, now_ms)}"
     if event.total_lag is None:
-        return f"its lag is not known{f': {event.reason}' if event.reason else ''}"
+        return f"its lag is unknown{f': {event.reason}' if event.reason else ''}"
     if event.unknown_partitions:
         return f"the lag of {event.unknown_partitions} partitions is not known"
     if max_lag is not None and event.total_lag > max_lag:
-        return f"it lags by {event.total_lag:,} records, {max_lag:,} are allowed"
+        return f"its lag is {event.total_lag:,} records, {max_lag:,} are allowed"
     return _too_old(event, max_age_s) if max_age_s is not None else None
 
 
@@ -207,7 +207,9 @@ def _too_old(event: LagEvent, max_age_s: float) -> str | None:
         if partition.time_lag_method == "floor":
             # It may be far older: the service has not seen that record arrive.
             least = span(partition.time_lag_s)
-            return f"its oldest unprocessed record is at least {least} old; how old is not known"
+            return (
+                f"its oldest unprocessed record is at least {least} old, the exact age is unknown"
+            )
     return None
 
 

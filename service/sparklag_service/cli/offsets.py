@@ -49,7 +49,7 @@ _At = Annotated[
     str | None,
     typer.Option(
         "--at",
-        help="As of a moment: ISO 8601 (without a zone: UTC), epoch milliseconds, or an age: -2h."
+        help="As of a time: ISO 8601 (without a zone: UTC), epoch milliseconds, or an age: -2h."
         " [default: after the last batch]",
     ),
 ]
@@ -88,8 +88,8 @@ def show(
 
 @app.command()
 def diff(
-    first: Annotated[str, typer.Argument(help="A query, the one to be compared with.")],
-    second: Annotated[str, typer.Argument(help="Another, that reads the same topics.")],
+    first: Annotated[str, typer.Argument(help="The query to compare with.")],
+    second: Annotated[str, typer.Argument(help="Another query that reads the same topics.")],
     store: _Store = None,
     at: _At = None,
     config: Config = None,
@@ -141,7 +141,7 @@ def restore(
     it; an existing one ignores it.
     """
     if on_deleted not in ("error", "earliest", "unchecked"):
-        raise typer.BadParameter("it takes error, earliest or unchecked", param_hint="--on-deleted")
+        raise typer.BadParameter("expected error, earliest or unchecked", param_hint="--on-deleted")
     settings = _settings(config, store)
     options = RestoreOptions(
         "ending" if ending else "starting",

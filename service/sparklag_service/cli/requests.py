@@ -27,9 +27,9 @@ def base_url(url: str) -> str:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         # Neither it nor the error is quoted: what looks like a port may be a password.
-        raise ServiceError(f"--url is no address of a service: {expected}") from error
+        raise ServiceError(f"--url is not the address of a service: {expected}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-        raise ServiceError(f"--url {shown_url(url)} is no address of a service: {expected}")
+        raise ServiceError(f"--url {shown_url(url)} is not the address of a service: {expected}")
     return url.rstrip("/#?")
 
 
@@ -114,4 +114,4 @@ def decoded(content: bytes | msgspec.Raw, kind: type[_Document], url: str) -> _D
 
 def not_sparklag(url: str) -> ServiceError:
     """Something answers at the URL, and not as a service does."""
-    return ServiceError(f"{shown_url(url)} answers as no sparklag service does: is --url right?")
+    return ServiceError(f"{shown_url(url)} does not answer like a sparklag service: check --url")

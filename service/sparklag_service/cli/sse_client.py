@@ -123,7 +123,7 @@ def follow(
         try:
             with _connect(address, url, decoder.last_id) as response:
                 if failure:
-                    report(f"connected to {shown} again")
+                    report(f"reconnected to {shown}")
                     failure = ""
                 decoder.reset()
                 for chunk in response.iter_raw():

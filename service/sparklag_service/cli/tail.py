@@ -48,10 +48,12 @@ def tail(
         str | None,
         typer.Argument(help="Only this query, by its name, id or first characters of the id."),
     ] = None,
-    count: Annotated[int, typer.Option("-n", min=0, help="End after so many; 0: never.")] = 0,
+    count: Annotated[
+        int, typer.Option("-n", min=0, help="Exit after so many events; 0: never.")
+    ] = 0,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="A running service, whose live stream is read, not Kafka."),
+        typer.Option("--url", help="A running service: read its live stream instead of Kafka."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
@@ -68,7 +70,7 @@ def tail(
         quiet_client_logs()
         asyncio.run(_follow_topic(settings, query, output))
     elif bootstrap_servers is not None or config is not None:
-        why = "it is read instead of Kafka, without --bootstrap-servers and --config"
+        why = "excludes --bootstrap-servers and --config"
         raise typer.BadParameter(why, param_hint="--url")
     else:
         _follow_stream(url, query, output)

@@ -20,7 +20,7 @@ from sparklag_schemas.printable import printable
 
 def _refuse_nan(seconds: float) -> float:
     if isnan(seconds):  # no bound refuses it
-        raise typer.BadParameter("it takes a number of seconds")
+        raise typer.BadParameter("expected a number of seconds")
     return seconds
 
 

@@ -68,7 +68,7 @@ def print_changes(read: Read, interval_s: float, show: Callable[[Reading], None]
             error = str(reading)
             continue
         if error is not None:
-            typer.echo("sparklag: it answers again", err=True)
+            typer.echo("sparklag: the service answers again", err=True)
             error = None
         if shown is None or has_changed(shown, reading.event):
             shown = reading.event

@@ -311,7 +311,7 @@ def _refusal_text(topic: str, error_code: int) -> str:
 
 def _leader_text(topic: str, error_code: int) -> str:
     if error_code == NONE:
-        return "the leader knows no offset"
+        return "the leader returned no offset"
     if error_code == TOPIC_FORBIDDEN:
         return f"no right to describe topic {topic}"
     return f"the leader answers {error_name(error_code)}"

@@ -47,7 +47,7 @@ class WatchedCluster(OffsetsReceiver):
 
     def __init__(self, alias: str, access: ClusterAccess, settings: Settings) -> None:
         self.alias = alias
-        self.unreachable: str | None = "no broker was asked yet"
+        self.unreachable: str | None = "no broker was contacted yet"
         """Why no broker of it answers; None when one does."""
         self.pool = BrokerPool(access, settings.measure_timeout_s)
         self._settings = settings

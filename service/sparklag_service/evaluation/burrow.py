@@ -130,7 +130,8 @@ class CommitWindow:
             lasted_s = max(lasted_s, least_s)
         if since_s > lasted_s and not self._was_at_end(key, number, last.offset):
             reason = (
-                f"no commit for {span(since_s)}, {span(lasted_s)} was usual; {lag:,} records wait"
+                f"no commit for {span(since_s)}, {span(lasted_s)} is allowed;"
+                f" lag is {lag:,} records"
             )
             # Others of the group go on: it runs.
             return Verdict("STOP" if now_s - self.committed_s > lasted_s else "STALL", reason)
@@ -138,7 +139,7 @@ class CommitWindow:
             return inherited
         farthest = _went_back_from([commit.offset for commit in commits])
         if farthest is not None:
-            reason = f"went back from {farthest} to older offsets, it is at {last.offset}"
+            reason = f"went back from offset {farthest}, now at offset {last.offset}"
             return Verdict("REWIND", reason)
         lags = [commit.lag for commit in commits if commit.lag is not None]
         if any(lag <= allowed_lag for lag in lags):

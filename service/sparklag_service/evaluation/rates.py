@@ -94,17 +94,17 @@ def catch_up(
     if lag == 0:
         return 0.0, None
     if status == "STALL":
-        return None, "the query does not get on"
+        return None, "the query is stalled"
     if status in (*_ENDED, "GONE"):
-        return None, "the query does not run"
+        return None, "the query is not running"
     if rates.input is None or rates.processed is None:
-        return None, "not two batches were seen yet"
+        return None, "fewer than two batches observed"
     limited = batch is not None and batch.rate_limited
     capacity = rates.processed if limited or rates.batch is None else rates.batch
     capacity = max(capacity, rates.processed)
     if capacity > rates.input * (1 + _SAME_PACE):
         return round(lag / (capacity - rates.input), 1), None
-    both = f"{rates.input:,.1f} records come a second, {rates.processed:,.1f} are processed"
+    both = f"input {rates.input:,.1f} records/s, processed {rates.processed:,.1f} records/s"
     if rates.processed >= rates.input * (1 - _SAME_PACE):
         return None, f"{KEEPS_PACE}: {both}"
     return None, f"{NEVER}: {both}"

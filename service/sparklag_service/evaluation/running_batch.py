@@ -23,19 +23,20 @@ def running_batch_verdict(
         return None
     number = "the next batch" if batch.batch_id is None else f"batch {batch.batch_id}"
     runs_s = max(0, batch.observed_at - batch.started_at) / 1000
-    return Verdict("STALL", f"{number} runs for {span(runs_s)}: {_hang(batch, stuck_s)}")
+    return Verdict("STALL", f"{number} has run for {span(runs_s)}: {_hang(batch, stuck_s)}")
 
 
 def _hang(batch: RunningBatch, stuck_s: float) -> str:
     if not batch.jobs:
-        return f"no Spark job for {span(stuck_s)}: it is planned, or user code runs"
-    text = f"{batch.tasks_done:,} of {batch.tasks_total:,} tasks done, none for {span(stuck_s)}"
+        return f"no Spark job for {span(stuck_s)} (planning, or user code)"
+    done = f"{batch.tasks_done:,} of {batch.tasks_total:,} tasks done"
+    text = f"{done}, no progress for {span(stuck_s)}"
     if batch.straggler is not None:
         task = batch.straggler
         return (
-            f"{text}; task {task.task_index} of stage {task.stage_id} runs"
-            f" {span(task.running_s)}, usually {span(task.mean_task_s)}"
+            f"{text}; task {task.task_index} of stage {task.stage_id} has run"
+            f" for {span(task.running_s)}, usually {span(task.mean_task_s)}"
         )
     if not batch.tasks_running:
-        return f"{text}; none runs: is there an executor?"
+        return f"{text}; no task is running: check the executors"
     return text

@@ -138,4 +138,4 @@ class Evaluation:
         """Why a silent query may be alive: its driver's messages are refused."""
         since_s = time.monotonic() - self._silent_after_s
         refusal = self._counters.refusals.of_query(query_id, since_s)
-        return None if refusal is None else f"what its driver says is refused: {refusal}"
+        return None if refusal is None else f"the driver's messages are refused: {refusal}"

@@ -37,15 +37,15 @@ _SEVERITY: tuple[Status, ...] = (
 )
 _RANK: dict[str, int] = {status: rank for rank, status in enumerate(_SEVERITY)}
 _DRIVER_ENDS = {
-    "stopped": "its driver has stopped Spark",
-    "exited": "its driver has ended",
+    "stopped": "the driver stopped Spark",
+    "exited": "the driver process exited",
 }
-_CLOSED = "no longer observed: its handle was closed; it is where it was, or farther"
+_CLOSED = "no longer observed: the handle was closed; the position may be out of date"
 FEEDBACK = (
-    "a topic of sparklag's own, to which each of its batches adds records: name its topics, or"
-    " exclude this one from its subscribePattern"
+    "a topic of sparklag's own, to which each batch adds records: list the query's topics, or"
+    " exclude this one from subscribePattern"
 )
-_NO_PARTITION = "there is no partition that it reads"
+_NO_PARTITION = "the query reads no partition"
 
 
 def query_status(
@@ -97,7 +97,8 @@ def threshold_verdicts(
     allowed_s = thresholds.max_time_lag_s
     if allowed_s is not None and (max_time_lag_s or 0) > allowed_s:
         oldest = span(max_time_lag_s or 0)
-        yield Verdict("WARN", f"an unread record is {oldest} old, {span(allowed_s)} is allowed")
+        reason = f"the oldest unread record is {oldest} old, {span(allowed_s)} is allowed"
+        yield Verdict("WARN", reason)
 
 
 def feedback_verdicts(state: QueryState, home: str, own: frozenset[str]) -> Iterator[Verdict]:
@@ -108,7 +109,7 @@ def feedback_verdicts(state: QueryState, home: str, own: frozenset[str]) -> Iter
     for source in state.sources:
         if source.cluster == home:
             for topic in feedback_topics(own, source.topics, source.processed):
-                yield Verdict("WARN", f"it never catches up: it also reads {topic}, {FEEDBACK}")
+                yield Verdict("WARN", f"never catches up: the query also reads {topic}, {FEEDBACK}")
 
 
 def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:
@@ -116,24 +117,24 @@ def _regardless_of_lag(state: QueryState, *, silent: bool) -> Verdict | None:
     traits = traits_of(state.origin)
     if state.exception is not None:
         first_line = state.exception.strip().partition("\n")[0].rstrip()
-        what = "its driver failed" if state.driver_end == "exited" else "the query failed"
-        return Verdict("FAILED", f"{what}: {first_line or 'it did not say why'}")
+        what = "the driver failed" if state.driver_end == "exited" else "the query failed"
+        return Verdict("FAILED", f"{what}: {first_line or 'no error message'}")
     if state.ended:
         return Verdict("FINISHED", _DRIVER_ENDS.get(state.driver_end or "", traits.ended_reason))
     if state.driver_end == "closed":
         return Verdict("UNKNOWN", _CLOSED)
     if silent and state.run_id is None:
-        reason = f"its {traits.position_store} cannot be read: it is where it was, or farther"
+        reason = f"cannot read its {traits.position_store}: the position may be out of date"
         return Verdict("UNKNOWN", reason)
     if silent:
-        reason = "nothing is heard of it: its driver is gone, or cannot reach Kafka"
+        reason = "the driver stopped reporting: it died or cannot reach Kafka"
         return Verdict("STOP", reason)
     if state.other_run_id is not None:
         where = f" at {state.checkpoint_location}" if state.checkpoint_location is not None else ""
         return Verdict(
             "CONFLICT",
-            f"run {state.other_run_id} of this query goes on beside run {state.run_id}:"
-            f" two drivers share one checkpoint{where}",
+            f"two drivers share one checkpoint{where}:"
+            f" run {state.run_id} and run {state.other_run_id} are both active",
         )
     return None
 
@@ -154,11 +155,14 @@ def stalled(
     usual_s = max(usual.interval_s or 0.0, usual.batch_s or 0.0)
     if stalled_s <= max(thresholds.stall_factor * usual_s, thresholds.stall_after_s):
         return None
-    reason = f"no {traits.step} for {span(stalled_s)}"
-    if usual.interval_s is not None:
-        reason += f", usually one each {span(usual.interval_s)}"
+    times = []
     if usual.batch_s is not None:
-        reason += f" that takes up to {span(usual.batch_s)}"
+        times.append(f"up to {span(usual.batch_s)}")
+    if usual.interval_s is not None:
+        times.append(f"one every {span(usual.interval_s)}")
+    reason = f"no {traits.step} for {span(stalled_s)}"
+    if times:
+        reason += f" (usually {', '.join(times)})"
     if total_lag is not None:
-        reason += f"; {total_lag:,} records wait"
+        reason += f"; lag is {total_lag:,} records"
     return Verdict("STALL" if state.run_id is not None else "STOP", reason)

@@ -20,8 +20,8 @@ from sparklag_service.evaluation.verdict import FLAGS, Verdict
 from sparklag_service.tracking.query_state import SourceState
 
 NO_BATCH: Final = "no batch has completed yet"
-_ADDED = "added: counted from its first offset, Spark has not planned it yet"
-_RECREATED = "the topic was deleted and created anew: the position is one of the topic before"
+_ADDED = "added, not planned by Spark yet: lag counts from the earliest offset"
+_RECREATED = "the topic was deleted and recreated: the position belongs to the old topic"
 _NO_OFFSETS: Final = TopicOffsets()
 
 
@@ -225,7 +225,7 @@ class TopicMeasure:
             if not self._started:
                 return Verdict("UNKNOWN", NO_BATCH, read.offset, measured_at_ms=measured_at_ms)
             if earliest is None or read.offset < earliest:
-                reason = "added: its first offset is not known yet"
+                reason = "added: its earliest offset is not known yet"
                 return Verdict("UNKNOWN", reason, read.offset, measured_at_ms=measured_at_ms)
             return Verdict("OK", _ADDED, read.offset, read.offset - earliest, measured_at_ms)
         if read.offset < processed:
@@ -237,20 +237,20 @@ class TopicMeasure:
             reason = f"{lost} records were deleted before they were read"
             return Verdict("DATA_LOSS", reason, read.offset, lag, measured_at_ms, lost)
         if rewound_from is not None:
-            reason = f"went back from {rewound_from} to older offsets, it is at {processed}"
+            reason = f"went back from offset {rewound_from}, now at offset {processed}"
             return Verdict("REWIND", reason, read.offset, lag, measured_at_ms)
         return Verdict("OK", problem, read.offset, lag, measured_at_ms)
 
     def _short(self, processed: int, latest: int, measured_at_ms: int | None) -> Verdict:
         """The log ends before the position."""
         if measured_at_ms is not None:
-            reason = f"its latest offset {latest} was read before the position {processed}"
+            reason = f"latest offset {latest} was read before the query reached {processed}"
             return Verdict("UNKNOWN", reason, latest, measured_at_ms=measured_at_ms)
         reason = f"the log ends at {latest}, before the processed offset {processed}"
         if self._topic_id is None:
-            return Verdict("RECREATED", f"{reason}: the topic was created anew", latest)
+            return Verdict("RECREATED", f"{reason}: the topic was recreated", latest)
         # The same topic by its id: a new leader that has not caught up, or one that lost records.
-        return Verdict("UNKNOWN", f"{reason}: its leader has lost records, or is new", latest)
+        return Verdict("UNKNOWN", f"{reason}: its leader lost records or has not caught up", latest)
 
 
 def _topic_id(topic: Topic, processed: Mapping[int, int], before: TopicLag | None) -> str | None:
@@ -281,7 +281,7 @@ def _was_recreated(topic: TopicLag) -> bool:
 def _obstacle(source: SourceState, name: str, topic: Topic, topic_id: str | None) -> Verdict | None:
     """Why the whole topic cannot be measured. None: it can."""
     if source.cluster is None:
-        return Verdict("UNKNOWN", "reads from brokers of no cluster that is configured")
+        return Verdict("UNKNOWN", "its brokers belong to no configured cluster")
     if topic.gone:
         return Verdict("GONE", topic.missing or f"topic {name} does not exist")
     if topic.topic_id is not None and topic.topic_id != topic_id:

@@ -112,7 +112,7 @@ class TopicTrends:
                     patience_s = max(usual_s, thresholds.stall_after_s)
                 stood_s = at_s - now_unmoved.since_s
                 if now_unmoved.commits >= thresholds.window and stood_s >= patience_s:
-                    reason = f"has not moved in {now_unmoved.commits} {steps}, {lag:,} records wait"
+                    reason = f"no progress in {now_unmoved.commits} {steps}, lag is {lag:,} records"
                     flags[number] = Verdict("STALL", reason)
         return TopicTrends(topic, rises, unmoved, pauses_s, flags)
 

@@ -247,8 +247,8 @@ class _WatchedCheckpoint:
         claimed = intake.claim(query_id, self.location)
         if claimed != self.location:
             self._fail(
-                f"{redact_location(self.location)}: holds query {query_id}, as"
-                f" {redact_location(claimed)} does, and only that is watched"
+                f"{redact_location(self.location)}: holds query {query_id}, which is"
+                f" already watched at {redact_location(claimed)}"
             )
             return
         self._failures = 0

@@ -164,7 +164,7 @@ class TopicIntake:
             pause_s, polled_s = time.monotonic() - polled_s, time.monotonic()
             if pause_s > _SESSION_TIMEOUT_MS / 1000:
                 # The group has not waited for so long: others have its partitions.
-                raise ReadingInterrupted(f"this process stood still for {pause_s:.0f} s")
+                raise ReadingInterrupted(f"this process was suspended for {pause_s:.0f} s")
             if not self._accepts:
                 # Rebalancing: these records are read again from the committed offsets.
                 continue

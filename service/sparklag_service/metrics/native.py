@@ -144,7 +144,7 @@ _QUERY: tuple[Gauge[LagEvent] | LabelledGauge[LagEvent], ...] = (
         ("input_rate", "input_rate", "Offsets that arrive in the query's topics, per second."),
         ("processed_rate", "processed_rate", "Offsets processed, per second."),
         ("batch_rate", "batch_rate", "Offsets processed per second while a batch runs."),
-        ("lag_trend", "lag_trend", "What the lag gains per second, in records; below 0 it falls."),
+        ("lag_trend", "lag_trend", "Change of the lag, records per second; below 0 it falls."),
         ("catch_up_seconds", "catch_up_s", "Time until the lag is gone, if ever."),
         ("headroom_records", "min_headroom_records", "Least distance to the log's start, records."),
         (

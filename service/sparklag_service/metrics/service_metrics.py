@@ -43,7 +43,7 @@ class ServiceMetrics(Collector):
         yield _labelled(
             CounterMetricFamily,
             "task_restarts",
-            "Times a task failed, and was started again.",
+            "Restarts of a task after a failure.",
             "task",
             status.task_restarts,
         )

@@ -38,7 +38,7 @@ class OwnTopics:
                     reason = f"Kafka at {self._settings.bootstrap_servers}: {cause}"
                 if reason != self.ready:
                     self.ready = reason
-                    _log.warning("%s; trying on", reason)
+                    _log.warning("%s; retrying", reason)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.ready = None

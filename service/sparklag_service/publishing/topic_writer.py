@@ -50,9 +50,7 @@ class TopicWriter:
             except SparklagError as error:
                 if str(error) != self.waiting:
                     self.waiting = str(error)
-                    _log.warning(
-                        "cannot publish to topic %s yet, trying on: %s", self._topic, error
-                    )
+                    _log.warning("cannot publish to topic %s yet, retrying: %s", self._topic, error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.waiting = None

@@ -32,7 +32,7 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
         status_code=204,
         response_class=Response,
         responses={
-            403: refused("Not taken from there: see setting http_forget"),
+            403: refused("Not allowed from this address: see setting http_forget"),
             404: refused("No query has this id"),
             409: refused("It is live, or more than one id begins so, or this is a name"),
             422: REFUSED,
@@ -50,7 +50,7 @@ def add_forget(app: FastAPI, backend: Backend) -> None:
                 403,
                 "forget-not-allowed",
                 "Not allowed",
-                f"setting http_forget is {allowed_from}: forgetting is not taken from here",
+                f"setting http_forget is {allowed_from}: this address may not forget queries",
             )
         event = _find_by_id(backend, request, query)
         if not is_forgettable(event):

@@ -85,7 +85,7 @@ class RequestRules:
                 421,
                 "unknown-host",
                 "Unknown host",
-                "this service does not have the requested name: http_hosts lists its names",
+                "the Host header does not name this service: http_hosts lists its names",
             )
         length = headers.get(b"content-length", b"0")
         if (

@@ -32,12 +32,12 @@ class QueryLimits:
         limits = self._limits
         if before is None and len(self._admitted) >= limits.queries:
             self.is_full = True
-            raise OverLimit(f"{limits.queries:,} queries are measured here (limits.queries)")
+            raise OverLimit(f"already {limits.queries:,} queries on this instance (limits.queries)")
         if partitions > (before or 0) and total > limits.watched_partitions:
             self.is_full = True
             raise OverLimit(
-                f"with its {partitions:,} partitions more than {limits.watched_partitions:,} would"
-                " be measured here (limits.watched_partitions)"
+                f"its {partitions:,} partitions exceed the {limits.watched_partitions:,} of this"
+                " instance (limits.watched_partitions)"
             )
         self._admitted[query_id] = partitions
         self.partitions = total

@@ -20,8 +20,11 @@ from sparklag_schemas.formatting import (
     trend,
 )
 
-_ACTIVITIES: Final = {"running": "; one runs now", "waiting": "; it waits"}
-_METHODS: Final = {"sampled": "by its timestamp", "interpolated": "by when the log grew"}
+_ACTIVITIES: Final = {
+    "running": "; the next one is running",
+    "waiting": "; waiting for data or trigger",
+}
+_METHODS: Final = {"sampled": "from its timestamp", "interpolated": "estimated from log growth"}
 _SKEWED: Final = 0.5
 """A partition that holds more of the lag than this, and than twice its part, is shown."""
 _PHASE_SHARE: Final = 0.1
@@ -60,10 +63,10 @@ def lines(event: LagEvent, now_ms: int) -> list[tuple[str, str]]:
         ("retention", _retention(event, now_ms)),
         ("batch", _batch(event, now_ms)),
         ("group", _group(event)),
-        ("runs", _running_batch(event.running_batch) if event.running_batch else ""),
+        ("running", _running_batch(event.running_batch) if event.running_batch else ""),
         ("why", "; ".join(causes(event, now_ms))),
-        ("known", _known(event, now_ms)),
-        ("followed", f"by query {event.superseded_by}" if event.superseded_by else ""),
+        ("source", _source(event, now_ms)),
+        ("replaced", f"by query {event.superseded_by}" if event.superseded_by else ""),
     ):
         if text:
             shown.append((heading, text))
@@ -103,7 +106,7 @@ def _lag(event: LagEvent) -> str:
     if event.unknown_partitions:
         text += f", {event.unknown_partitions} partitions unknown"
     if event.in_flight is not None:
-        text += f", {event.in_flight:,} in the batch that runs"
+        text += f", {event.in_flight:,} in the running batch"
     return text
 
 
@@ -132,7 +135,8 @@ def _oldest(event: LagEvent) -> str:
 def _pace(event: LagEvent) -> str:
     if event.input_rate is None and event.processed_rate is None:
         return ""
-    text = f"{per_second(event.input_rate)} come, {per_second(event.processed_rate)} are processed"
+    processed = per_second(event.processed_rate, " records")
+    text = f"input {per_second(event.input_rate, ' records')}, processed {processed}"
     if event.lag_trend is not None:
         text += f", lag {trend(event.lag_trend)}"
     if not event.total_lag:
@@ -141,7 +145,7 @@ def _pace(event: LagEvent) -> str:
         return f"{text}; caught up in {span(event.catch_up_s)}"
     # The rates that the reason goes on with are in this line.
     why = (event.catch_up_reason or "").partition(":")[0]
-    return f"{text}; caught up: {why}" if why else text
+    return f"{text}; catch-up: {why}" if why else text
 
 
 def _retention(event: LagEvent, now_ms: int) -> str:
@@ -153,17 +157,18 @@ def _retention(event: LagEvent, now_ms: int) -> str:
         when = clock_time(event.loss_expected_at, now_ms)
         facts.append(f"deletes unread records in {span(left_s)} ({when}) at these rates")
     elif event.min_headroom_s is not None:
-        facts.append(f"is {span(event.min_headroom_s)} behind the query, which stays ahead")
+        behind = span(event.min_headroom_s)
+        facts.append(f"log start is {behind} behind the query, which stays ahead")
     elif event.min_headroom_records is not None:
-        facts.append(f"is {event.min_headroom_records:,} records behind the query")
+        facts.append(f"log start is {event.min_headroom_records:,} records behind the query")
     return "; ".join(facts)
 
 
 def _batch(event: LagEvent, now_ms: int) -> str:
     if traits_of(event.origin).commits_offsets:
         if event.processed_at is None:
-            return "has not committed since it is watched"
-        rate = "" if event.commit_rate is None else f", {per_second(event.commit_rate)}"
+            return "no commit observed yet"
+        rate = "" if event.commit_rate is None else f", {per_second(event.commit_rate, ' commits')}"
         return f"committed {ago(event.processed_at, now_ms)}{rate}"
     which = event.batch_id if event.batch_id is not None else "none"
     text = f"{which} completed {ago(event.processed_at, now_ms)}"
@@ -176,7 +181,7 @@ def _batch(event: LagEvent, now_ms: int) -> str:
     if event.usual_batch_s is not None:
         usual.append(f"up to {span(event.usual_batch_s)}")
     if event.usual_interval_s is not None:
-        usual.append(f"one each {span(event.usual_interval_s)}")
+        usual.append(f"one every {span(event.usual_interval_s)}")
     if usual:
         text += f" (usually {', '.join(usual)})"
     return text + _ACTIVITIES.get(event.activity or "", "")
@@ -204,7 +209,7 @@ def _running_batch(batch: RunningBatch) -> str:
     if not batch.jobs:
         text += ", no Spark job now"
     elif batch.remaining_s is not None:
-        text += f", the rest in {span(batch.remaining_s)} at this pace"
+        text += f", {span(batch.remaining_s)} left at this rate"
     stuck_s = (batch.observed_at - batch.progressed_at) / 1000
     if stuck_s >= _STUCK_S:
         text += f", no progress for {span(stuck_s)}"
@@ -212,15 +217,15 @@ def _running_batch(batch: RunningBatch) -> str:
         task = batch.straggler
         text += (
             f"; task {task.task_index} of stage {task.stage_id} on executor {task.executor_id}"
-            f" ({task.host}) runs {span(task.running_s)}, usually {span(task.mean_task_s)}"
+            f" ({task.host}) has run for {span(task.running_s)}, usually {span(task.mean_task_s)}"
         )
     return text
 
 
-def _known(event: LagEvent, now_ms: int) -> str:
+def _source(event: LagEvent, now_ms: int) -> str:
     origin = traits_of(event.origin).label or event.origin
     seen, measured = ago(event.observed_at, now_ms), ago(event.measured_at, now_ms)
-    return f"by {origin}, last seen {seen}, measured {measured}"
+    return f"{origin}, last seen {seen}, measured {measured}"
 
 
 def causes(event: LagEvent, now_ms: int) -> Iterator[str]:
@@ -231,7 +236,7 @@ def causes(event: LagEvent, now_ms: int) -> Iterator[str]:
         if phases:
             yield phases
         if batch.rate_limited:
-            yield "rate limited: there was more to read than it may in a batch"
+            yield "rate limited: more records were available than a batch may read"
     skewed = _skew(event)
     if skewed:
         yield skewed

@@ -157,7 +157,7 @@ def test_a_commit_whose_offsets_are_gone_counts_for_nothing(checkpoint: Checkpoi
 
 def test_a_checkpoint_without_any_offsets_of_its_commits_is_broken(checkpoint: Checkpoint) -> None:
     checkpoint.commit(3)
-    with pytest.raises(MalformedCheckpoint, match="no committed batch has its offsets"):
+    with pytest.raises(MalformedCheckpoint, match="no committed batch still has its offsets"):
         checkpoint.reader().poll()
 
 
@@ -449,7 +449,7 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(CheckpointNotFound) as caught:
             read_checkpoint(store, str(tmp_path / name))
         assert str(caught.value) == (
-            f"{tmp_path}/{name}: there is no checkpoint here: it would be a folder with the file"
+            f"{tmp_path}/{name}: there is no checkpoint here: expected a folder with the file"
             " metadata"
         )
     with pytest.raises(MalformedCheckpoint, match="/broken/metadata holds no query id"):

@@ -207,7 +207,7 @@ def answered(code: str) -> ClientError:
     [
         (answered("ExpiredToken"), "the credentials have expired (ExpiredToken)"),
         (answered("RequestTimeTooSkewed"), "the clock of this machine differs"),
-        (answered("SlowDown"), "the store asks for fewer requests"),
+        (answered("SlowDown"), "the store throttles requests"),
         (answered("SomethingNew"), "the store answered SomethingNew"),
         (NoCredentialsError(), "there are no credentials"),
         (EndpointConnectionError(endpoint_url="http://u:topsecret@x"), "cannot be reached"),

@@ -59,5 +59,5 @@ def test_no_topic_in_common_is_said_with_those_that_there_are() -> None:
 
 def test_a_topic_that_was_created_anew_in_between_cannot_be_compared() -> None:
     before, since = read("a", 5, topic_id="one"), read("a", 5, topic_id="two")
-    with pytest.raises(TopicChanged, match="topic a was created anew"):
+    with pytest.raises(TopicChanged, match="topic a was recreated"):
         compare(at("blue", before), at("green", since))

@@ -138,7 +138,7 @@ class TestOnKafka:
         for on_deleted in ("error", "earliest"):
             with pytest.raises(TopicChanged) as raised:
                 started(keeper, on_deleted=on_deleted)
-            assert f"topic {topic} was created anew since: the recorded offsets are" in line(raised)
+            assert f"topic {topic} was recreated since: the recorded offsets are" in line(raised)
 
     def test_a_topic_that_is_gone_is_told(
         self, keeper: Keeper, topic: str, second_client: SecondClient

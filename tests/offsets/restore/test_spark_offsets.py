@@ -121,7 +121,7 @@ def test_of_many_partitions_three_are_named() -> None:
         (
             of({0: 5}, topic_id="old"),
             log((0, 9), topic_id="new"),
-            "topic orders was created anew since: the recorded offsets are of the earlier topic"
+            "topic orders was recreated since: the recorded offsets are of the earlier topic"
             " (topic id old, now new)",
         ),
         (of({0: 5}), log((0, 4)), "its log ends at 4, before the recorded position, 5"),

@@ -99,14 +99,14 @@ def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can
     [
         ([], "no whole hour in which the input rate was known"),
         ([hour(0, input_rate=5.0)], "the capacity is unknown: no batch rate"),
-        ([hour(0, input_rate=5.0, batch_rate=9.0)], "1 hours are known: it takes 8"),
+        ([hour(0, input_rate=5.0, batch_rate=9.0)], "1 hours are known, 8 are needed"),
         (
             [
                 hour(number, input_rate=5.0 + number, batch_rate=5.2 + number)
                 for number in range(24)
             ],
-            "its batches follow each other without a pause and process the input: what it can do"
-            " beyond that does not show",
+            "its batches run back to back and process the whole input: its capacity beyond that is"
+            " unknown",
         ),
         (
             [hour(number, input_rate=5.0, batch_rate=9.0) for number in range(24)],

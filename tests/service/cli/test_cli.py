@@ -127,7 +127,7 @@ def test_lag_shows_a_query_and_serves_as_a_probe(url: str) -> None:
     assert sparklag("lag", "orders", "--url", url, "--max-lag", "65").returncode == 0
     behind = sparklag("lag", "orders", "--url", url, "--max-lag", "64")
     assert behind.returncode == 1
-    assert behind.stderr == "sparklag: orders: it lags by 65 records, 64 are allowed\n"
+    assert behind.stderr == "sparklag: orders: its lag is 65 records, 64 are allowed\n"
     too_old = sparklag("lag", "orders", "--url", url, "--max-age", "0", "--json")
     assert too_old.returncode == 1
     assert "its oldest unprocessed record is" in too_old.stderr
@@ -308,7 +308,7 @@ def test_an_answer_of_another_program_is_one_line() -> None:
 
     with HttpServer(Handler) as server:
         line = refused(sparklag("queries", "--url", server.url))
-    assert "answers as no sparklag service does" in line
+    assert "does not answer like a sparklag service" in line
 
 
 @pytest.mark.parametrize(

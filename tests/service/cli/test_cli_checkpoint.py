@@ -84,7 +84,7 @@ def test_with_a_broker_the_lag_is_shown_and_what_is_not_known_is_null(
     assert source["lag"] == {topic_name: {"0": 7, "1": None, "5": None}, gone: {"0": None}}
     assert source["reasons"] == {
         topic_name: {
-            "1": "its log ends before the processed offset: the topic was created anew",
+            "1": "its log ends before the processed offset: the topic was recreated",
             "5": "the topic has no such partition",
         },
         gone: {"0": "there is no such topic, or no right to see it"},

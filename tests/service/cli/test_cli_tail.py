@@ -126,7 +126,7 @@ def test_after_a_cut_it_goes_on_where_it_was_and_says_what_is_missing() -> None:
     assert followed.stderr.splitlines() == [
         f"sparklag: the service at {service.url} ended the stream: connecting again",
         f"sparklag: {service.url}: try later: connecting again",
-        f"sparklag: connected to {service.url} again",
+        f"sparklag: reconnected to {service.url}",
         "sparklag: events after 0:1 are missing: they are gone",
     ]
 
@@ -187,7 +187,7 @@ async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
         for arguments in (("lag", "orders"), ("queries",), ("tail",), ("tail", "orders")):
             line = refused(await run(*arguments, "--url", proxy.url))
             assert line == (
-                f"sparklag: {proxy.url} answers as no sparklag service does: is --url right?"
+                f"sparklag: {proxy.url} does not answer like a sparklag service: check --url"
             )
     unknown = refused(await run("tail", "orders", "--url", live.url))
     assert "no query has the name or id 'orders'" in unknown
@@ -197,5 +197,7 @@ async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
     "url", ["127.0.0.1:8085", "http://", "ftp://host", "http://host/?query=1", "http://host/#lag"]
 )
 def test_a_wrong_url_is_refused_before_anything_is_sent(url: str) -> None:
-    with pytest.raises(ServiceError, match="is no address of a service: expected http://host:port"):
+    with pytest.raises(
+        ServiceError, match="is not the address of a service: expected http://host:port"
+    ):
         base_url(url)

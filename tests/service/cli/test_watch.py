@@ -57,7 +57,7 @@ def test_a_service_that_goes_away_is_said_once_and_so_is_its_return(
     assert shown(EVENT, away, away, EVENT, STALLED) == [EVENT, STALLED]
     assert capsys.readouterr().err.splitlines() == [
         "sparklag: no answer, waiting: no service\\x1b[2J",
-        "sparklag: it answers again",
+        "sparklag: the service answers again",
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_first_request_that_fails_is_an_error() -> None:
 def test_a_probe_watches_nothing(option: str) -> None:
     refused = sparklag("lag", "orders", "--watch", option, "5")
     assert refused.returncode == 2
-    assert "it takes no --max-lag or --max-age" in refused.stderr
+    assert "excludes --max-lag and --max-age" in refused.stderr
 
 
 @pytest.mark.parametrize("interval", ["0", "nan", "4000"])

@@ -70,7 +70,7 @@ def test_a_query_that_was_not_measured_and_has_no_position_says_the_latter() -> 
 def test_a_query_that_matches_no_partition_has_no_lag_of_zero() -> None:
     found = evaluated(state(source({})), {})
     assert (found.total_lag, found.status) == (None, "UNKNOWN")
-    assert found.reason == "there is no partition that it reads"
+    assert found.reason == "the query reads no partition"
 
 
 def test_a_topic_read_by_two_sources_is_counted_for_each() -> None:
@@ -151,7 +151,7 @@ def test_an_offset_that_is_too_old_does_not_count(unknown: dict[int, str], reaso
 def test_an_old_offset_before_the_position_says_nothing_of_the_topic(topic_id: str | None) -> None:
     found = evaluated(state(), said({0: 3}, topic_id=topic_id, requested_s=99), moment(100))
     assert (only(found).status, only(found).lag) == ("UNKNOWN", None)
-    assert only(found).reason == "its latest offset 3 was read before the position 5"
+    assert only(found).reason == "latest offset 3 was read before the query reached 5"
     assert only(found).measured_at == found.measured_at - 1_000
 
 
@@ -174,7 +174,7 @@ def test_a_query_that_failed_says_with_what_on_one_line() -> None:
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_a_failure_without_a_text_is_still_one(text: str) -> None:
     found = evaluated(state(ended=True, exception=text), said({0: 70}))
-    assert (found.status, found.reason) == ("FAILED", "the query failed: it did not say why")
+    assert (found.status, found.reason) == ("FAILED", "the query failed: no error message")
 
 
 def test_a_stopped_query_is_finished_and_its_lag_goes_on() -> None:
@@ -186,17 +186,17 @@ def test_a_stopped_query_is_finished_and_its_lag_goes_on() -> None:
     ("fields", "status", "reason"),
     [
         ({"ended": True}, "FINISHED", "the query was stopped"),
-        ({"ended": True, "driver_end": "stopped"}, "FINISHED", "its driver has stopped Spark"),
-        ({"ended": True, "driver_end": "exited"}, "FINISHED", "its driver has ended"),
+        ({"ended": True, "driver_end": "stopped"}, "FINISHED", "the driver stopped Spark"),
+        ({"ended": True, "driver_end": "exited"}, "FINISHED", "the driver process exited"),
         ({"ended": True, "driver_end": "of a later version"}, "FINISHED", "the query was stopped"),
         (
             {"ended": True, "driver_end": "exited", "exception": "ValueError: no"},
-            *("FAILED", "its driver failed: ValueError: no"),
+            *("FAILED", "the driver failed: ValueError: no"),
         ),
         (
             {"driver_end": "closed"},
             "UNKNOWN",
-            "no longer observed: its handle was closed; it is where it was, or farther",
+            "no longer observed: the handle was closed; the position may be out of date",
         ),
     ],
 )

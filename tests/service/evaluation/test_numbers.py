@@ -170,7 +170,7 @@ def test_rates_are_unknown_before_two_batches() -> None:
     trace.batch()
     found = trace.event
     assert (found.processed_rate, found.batch_rate, found.lag_trend) == (None, None, None)
-    assert (found.catch_up_s, found.catch_up_reason) == (None, "not two batches were seen yet")
+    assert (found.catch_up_s, found.catch_up_reason) == (None, "fewer than two batches observed")
 
 
 def test_commits_of_a_group_are_counted_and_those_of_a_query_are_not() -> None:
@@ -213,7 +213,7 @@ def test_a_query_that_never_catches_up_says_so() -> None:
     found = trace.event
     assert (found.catch_up_s, found.lag_trend) == (None, near(10, 0.5))
     assert found.catch_up_reason == (
-        "never at these rates: 50.0 records come a second, 40.0 are processed"
+        "never at these rates: input 50.0 records/s, processed 40.0 records/s"
     )
 
 
@@ -224,7 +224,7 @@ def test_a_limit_that_is_just_what_comes_gets_no_nearer() -> None:
         trace.batch(10, most=500)
     assert (trace.event.catch_up_s, trace.event.catch_up_reason) == (
         None,
-        "it keeps pace, and gets no nearer: 50.0 records come a second, 50.0 are processed",
+        "it keeps pace but does not catch up: input 50.0 records/s, processed 50.0 records/s",
     )
 
 

@@ -39,20 +39,22 @@ TASKS = {"jobs": 1, "tasks_total": 200, "tasks_done": 180, "tasks_running": 1}
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({}, "no Spark job for 6 min: it is planned, or user code runs"),
-        (TASKS, "180 of 200 tasks done, none for 6 min"),
+        ({}, "no Spark job for 6 min (planning, or user code)"),
+        (TASKS, "180 of 200 tasks done, no progress for 6 min"),
         (
             {**TASKS, "straggler": straggler(), "mean_task_s": 2.0},
-            "180 of 200 tasks done, none for 6 min; task 17 of stage 3 runs 6 min, usually 2.0 s",
+            "180 of 200 tasks done, no progress for 6 min; task 17 of stage 3 has run for 6"
+            " min, usually 2.0 s",
         ),
         (
             {**TASKS, "tasks_running": 0},
-            "180 of 200 tasks done, none for 6 min; none runs: is there an executor?",
+            "180 of 200 tasks done, no progress for 6 min; no task is running: check the executors",
         ),
     ],
 )
 def test_a_hang_in_the_first_batch_is_a_stall(fields: dict[str, Any], reason: str) -> None:
-    assert in_first_batch(running(360, **fields)) == ("STALL", f"batch 0 runs for 12 min: {reason}")
+    reason = f"batch 0 has run for 12 min: {reason}"
+    assert in_first_batch(running(360, **fields)) == ("STALL", reason)
 
 
 def test_a_first_batch_that_goes_on_is_none_however_long_it_takes() -> None:
@@ -68,7 +70,7 @@ def test_tasks_that_usually_take_long_are_waited_for() -> None:
 def test_a_batch_without_a_number_is_the_next() -> None:
     _, reason = in_first_batch(running(360, batch_id=None))
     assert reason is not None
-    assert reason.startswith("the next batch runs for 12 min")
+    assert reason.startswith("the next batch has run for 12 min")
 
 
 def observation(cause: Cause, observed_at: int, **fields: Any) -> Observation:

@@ -96,7 +96,7 @@ def test_available_now_ends_and_its_lag_grows_until_the_next_run() -> None:
     trace.say("terminated")
     trace.pass_time(7_200)
     assert (trace.status, trace.event.total_lag) == ("FINISHED", 7_202 * 50)
-    assert trace.event.catch_up_reason == "the query does not run"
+    assert trace.event.catch_up_reason == "the query is not running"
     trace.run_id = "79f1bf68-0000-4000-8000-000000000002"
     trace.say("started")
     for _ in range(40):
@@ -125,7 +125,7 @@ def test_a_query_whose_driver_lives_and_completes_nothing_stalls() -> None:
     trace.pass_time(20)
     assert trace.status == "STALL"
     assert trace.event.reason == (
-        "no batch for 301 s, usually one each 10 s that takes up to 2.0 s; 15,150 records wait"
+        "no completed batch for 301 s (usually up to 2.0 s, one every 10 s); lag is 15,150 records"
     ).replace("301 s", "5 min").replace("15,150", f"{trace.event.total_lag:,}")
     assert trace.event.status_since is not None
     assert since < trace.event.status_since < since + 10_000
@@ -174,7 +174,7 @@ def test_a_checkpoint_that_does_not_move_is_of_a_query_that_stopped() -> None:
 def test_a_query_that_is_not_heard_of_stopped() -> None:
     trace = busy()
     trace.pass_time(10, silent=True)
-    assert (trace.status, trace.event.catch_up_reason) == ("STOP", "the query does not run")
+    assert (trace.status, trace.event.catch_up_reason) == ("STOP", "the query is not running")
 
 
 def test_a_query_that_gets_slower_than_its_input_is_warned_of() -> None:
@@ -229,7 +229,7 @@ def test_a_dead_query_processes_nothing(end: str) -> None:
     event = trace.event
     assert (event.status, event.processed_rate, event.batch_rate) == (end, 0.0, None)
     assert event.lag_trend == event.input_rate
-    assert (event.catch_up_s, event.catch_up_reason) == (None, "the query does not run")
+    assert (event.catch_up_s, event.catch_up_reason) == (None, "the query is not running")
 
 
 def test_a_stalled_query_processes_nothing() -> None:
@@ -298,7 +298,7 @@ def test_a_partition_that_its_query_passes_by_stalls() -> None:
     ("thresholds", "reason"),
     [
         (Thresholds(max_lag=1_000), "lag is 1,050 records, 1,000 are allowed"),
-        (Thresholds(max_time_lag_s=20), "an unread record is 21 s old, 20 s is allowed"),
+        (Thresholds(max_time_lag_s=20), "the oldest unread record is 21 s old, 20 s is allowed"),
     ],
 )
 def test_what_is_allowed_can_be_said(thresholds: Thresholds, reason: str) -> None:

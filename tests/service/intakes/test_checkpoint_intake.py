@@ -411,7 +411,7 @@ async def test_of_two_that_hold_one_query_one_is_watched(place: Path) -> None:
     orders = Checkpoint(place / "orders").commit(5, 50)
     shutil.copytree(orders.folder, place / "copy")
     async with Watching(locations=[f"{place}/*"]).running() as watching:
-        line = await watching.fails(orders.query_id, "only that is watched")
+        line = await watching.fails(orders.query_id, "already watched")
         assert str(place / "copy") in line
         assert str(place / "orders") in line
         await watching.looked()

@@ -117,7 +117,7 @@ async def test_a_coordinator_that_dies_is_no_deletion_and_is_read_when_it_is_bac
             await watch.at(group, {two.topic: {0: 5}})
         two.second.kill()
         # Every broker that is left answers, and none lists it.
-        await watch.fails(f"group {there}: no broker coordinates it now")
+        await watch.fails(f"group {there}: it has no coordinator now")
         await commit(two.first.internal_servers, here, {two.topic: {0: 6}})
         await watch.at(here, {two.topic: {0: 6}})
         assert len(watch.of(there)) == 1

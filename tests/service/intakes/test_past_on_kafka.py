@@ -143,14 +143,14 @@ async def test_a_query_stalls_whoever_measures_it_and_goes_on(
         second_client.produce(topic_name, [b"x"] * 7)
         stalled = await service.shows(query.id, lambda e: e.status == "STALL", "it stalls")
         assert stalled.reason is not None
-        assert stalled.reason.startswith("no batch for ")
-        assert stalled.reason.endswith("7 records wait")
+        assert stalled.reason.startswith("no completed batch for ")
+        assert stalled.reason.endswith("lag is 7 records")
         assert stalled.usual_interval_s is not None
         assert stalled.usual_batch_s == 0.123
         assert stalled.status_since is not None
         assert stalled.status_since <= stalled.measured_at
         assert stalled.catch_up_s is None
-        assert stalled.catch_up_reason == "the query does not get on"
+        assert stalled.catch_up_reason == "the query is stalled"
     async with running(settings, second_client) as service:
         # Said by the new instance.
         later = await service.shows(

@@ -25,7 +25,7 @@ def test_a_query_beyond_the_limit_is_refused_until_another_goes() -> None:
     full = limits(queries=2)
     full.admit("a", 1)
     full.admit("b", 1)
-    with pytest.raises(OverLimit, match=r"2 queries are measured here .limits\.queries."):
+    with pytest.raises(OverLimit, match=r"already 2 queries on this instance .limits\.queries."):
         full.admit("c", 1)
     assert full.is_full
     full.admit("a", 2)
@@ -38,7 +38,7 @@ def test_a_query_that_grows_beyond_the_limit_is_refused_and_keeps_what_it_had() 
     full = limits()
     full.admit("a", 6)
     full.admit("b", 4)
-    with pytest.raises(OverLimit, match=r"its 7 partitions more than 10 .*watched_partitions"):
+    with pytest.raises(OverLimit, match=r"its 7 partitions exceed the 10 .*watched_partitions"):
         full.admit("a", 7)
     assert full.admitted("a") == 6
     full.admit("b", 3)

@@ -49,7 +49,7 @@ def test_what_is_not_known_has_no_line() -> None:
     assert lines_of(lag_event()) == {
         "lag": "65 records, worst partition 65",
         "batch": "41 completed 1 s ago",
-        "known": "by its listener, last seen 1 s ago, measured 1 s ago",
+        "source": "its listener, last seen 1 s ago, measured 1 s ago",
     }
 
 
@@ -68,7 +68,7 @@ def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> 
     first = partition(0, 5, time_lag_s=3.0, time_lag_method="sampled")
     worst = partition(7, 5, time_lag_s=720.0, time_lag_method="interpolated")
     assert lines_of(event_of(first, worst))["oldest"] == (
-        "unprocessed record 12 min old, in orders[7], by when the log grew"
+        "unprocessed record 12 min old, in orders[7], estimated from log growth"
     )
     floor = partition(7, 5, time_lag_s=720.0, time_lag_method="floor")
     assert lines_of(event_of(floor))["oldest"] == (
@@ -81,13 +81,14 @@ def test_the_oldest_record_is_named_with_where_it_is_and_how_that_is_known() -> 
 
 def test_the_pace_says_whether_it_gets_better_and_when_it_is_over() -> None:
     rates = {"input_rate": 5_200.0, "processed_rate": 5_100.0, "lag_trend": 100.0}
-    never = "never at these rates: 5,200.0 records come a second, 5,100.0 are processed"
+    never = "never at these rates: input 5,200.0 records/s, processed 5,100.0 records/s"
     assert lines_of(lag_event(**rates, catch_up_reason=never))["pace"] == (
-        "5,200/s come, 5,100/s are processed, lag +100/s; caught up: never at these rates"
+        "input 5,200 records/s, processed 5,100 records/s, lag +100/s;"
+        " catch-up: never at these rates"
     )
     falling = {"input_rate": 10.0, "processed_rate": 60.0, "lag_trend": -50.0}
     assert lines_of(lag_event(**falling, catch_up_s=90.0))["pace"] == (
-        "10.0/s come, 60.0/s are processed, lag -50.0/s; caught up in 90 s"
+        "input 10.0 records/s, processed 60.0 records/s, lag -50.0/s; caught up in 90 s"
     )
 
 
@@ -100,7 +101,7 @@ def test_retention_says_what_was_lost_and_when_more_will_be() -> None:
     )
     assert (
         lines_of(lag_event(min_headroom_s=7_300.0))["retention"]
-        == "is 2.0 h behind the query, which stays ahead"
+        == "log start is 2.0 h behind the query, which stays ahead"
     )
 
 
@@ -120,14 +121,14 @@ def test_a_batch_says_what_took_its_time_and_what_holds_it_back() -> None:
         batch=batch, usual_batch_s=9.1, usual_interval_s=10.0, activity="running", in_flight=5_000
     )
     found = lines_of(event)
-    assert found["lag"].endswith("5,000 in the batch that runs")
+    assert found["lag"].endswith("5,000 in the running batch")
     assert found["batch"] == (
-        "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one each 10 s);"
-        " one runs now"
+        "41 completed 1 s ago, 50,000 rows in 8.2 s (usually up to 9.1 s, one every 10 s);"
+        " the next one is running"
     )
     assert found["why"] == (
-        "the batch took addBatch 7.9 s; rate limited: there was more to read than it may in a"
-        " batch; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
+        "the batch took addBatch 7.9 s; rate limited: more records were available than a batch may"
+        " read; state 1,200,000 rows in 340 MiB; watermark 10 min ago, 10.0 s behind the newest"
         " event"
     )
 
@@ -142,19 +143,18 @@ def test_a_running_batch_says_how_far_it_is_and_what_holds_it_up() -> None:
     tasks = {"jobs": 1, "tasks_total": 2_000, "tasks_done": 1_800, "tasks_running": 4}
 
     def line(**more: Any) -> str:
-        return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))["runs"]
+        return lines_of(lag_event(running_batch=RunningBatch(**{**fields, **more})))["running"]
 
     assert line() == "batch 42 for 12 min, no Spark job now"
     assert line(**tasks, tasks_failed=3, remaining_s=80.0) == (
-        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, 3 failed,"
-        " the rest in 80 s at this pace"
+        "batch 42 for 12 min: 1,800 of 2,000 known tasks done, 3 failed, 80 s left at this rate"
     )
     held = line(**tasks, straggler=straggler(), progressed_at=NOW_MS - 360_000)
     assert held == (
         "batch 42 for 12 min: 1,800 of 2,000 known tasks done, no progress for 6 min;"
-        " task 17 of stage 3 on executor 4 (worker-4) runs 6 min, usually 2.0 s"
+        " task 17 of stage 3 on executor 4 (worker-4) has run for 6 min, usually 2.0 s"
     )
-    assert "runs" not in lines_of(lag_event())
+    assert "running" not in lines_of(lag_event())
 
 
 def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
@@ -167,15 +167,15 @@ def test_skew_is_told_where_one_partition_has_far_more_than_its_part() -> None:
 
 def test_a_group_commits_and_has_no_batches() -> None:
     group = lag_event(origin="group", run_id=None, processed_at=None, batch_id=None)
-    assert lines_of(group)["batch"] == "has not committed since it is watched"
+    assert lines_of(group)["batch"] == "no commit observed yet"
     members = ConsumerGroup(state="Stable", members=3, members_without_partitions=1, coordinator=2)
     group = lag_event(origin="group", commit_rate=0.2, group=members)
-    assert lines_of(group)["batch"] == "committed 1 s ago, 0.2/s"
+    assert lines_of(group)["batch"] == "committed 1 s ago, 0.2 commits/s"
     expected = "Stable, 3 members, 1 of them without partitions, coordinator 2"
     assert lines_of(group)["group"] == expected
     assert lines_of(lag_event(group=ConsumerGroup(state="Dead")))["group"] == "Dead"
     assert "group" not in lines_of(lag_event(group=ConsumerGroup(coordinator=2)))
-    assert lines_of(group)["known"].startswith("by Kafka")
+    assert lines_of(group)["source"].startswith("Kafka")
 
 
 def test_numbers_are_as_long_as_they_say_something() -> None:
@@ -199,8 +199,8 @@ def test_numbers_are_as_long_as_they_say_something() -> None:
 
 def test_a_lag_that_is_never_caught_up_is_told_from_one_of_which_that_is_not_known() -> None:
     assert catch_up(None, "never at these rates: …") == "never"
-    assert catch_up(None, "it keeps pace, and gets no nearer: …") == "never"
-    assert catch_up(None, "not two batches were seen yet") == "unknown"
+    assert catch_up(None, "it keeps pace but does not catch up: …") == "never"
+    assert catch_up(None, "fewer than two batches observed") == "unknown"
     assert catch_up(0.0, None) == ""
     assert catch_up(90.0, None) == "90 s"
 
@@ -220,7 +220,7 @@ SAMPLED = {"time_lag_method": "sampled"}
         (
             event_of(partition(0, 65)),
             {"max_lag": 64},
-            "it lags by 65 records, 64 are allowed",
+            "its lag is 65 records, 64 are allowed",
         ),
         (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
         (
@@ -231,7 +231,7 @@ SAMPLED = {"time_lag_method": "sampled"}
         (
             event_of(partition(0, 5, time_lag_s=3.0, time_lag_method="floor")),
             {"max_age_s": 60},
-            "its oldest unprocessed record is at least 3.0 s old; how old is not known",
+            "its oldest unprocessed record is at least 3.0 s old, the exact age is unknown",
         ),
         (
             event_of(partition(0, 5)),
@@ -247,12 +247,12 @@ SAMPLED = {"time_lag_method": "sampled"}
         (
             event_of(partition(0, None), reason="no batch yet"),
             {"max_lag": 10},
-            "its lag is not known: no batch yet",
+            "its lag is unknown: no batch yet",
         ),
         (
             event_of(partition(0, 0), measured_at=NOW_MS - 300_000),
             {"max_lag": 10},
-            "its lag is not known: it was measured 5 min ago",
+            "its lag is unknown: last measured 5 min ago",
         ),
     ],
 )

@@ -350,7 +350,7 @@ function moveFocus(event: KeyboardEvent, table: HTMLElement | null): void {
 /** What to do where there is nothing to see. */
 function NoQuery() {
   const failing = Object.keys(health.value?.failing ?? {}).length > 0;
-  if (failing) return <p class="empty">The service knows no query, and cannot: see above.</p>;
+  if (failing) return <p class="empty">No query can be shown: see the error above.</p>;
   const { protocol, host } = location;
   return (
     <section class="empty" aria-label="First steps">

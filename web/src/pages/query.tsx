@@ -149,7 +149,7 @@ function Query({ event }: { event: LagEvent }) {
             <code>{printable(event.checkpoint_location)}</code>
           </Figure>
         )}
-        <Figure name="Position known by">{printable(event.origin ?? "listener")}</Figure>
+        <Figure name="Position reported by">{printable(event.origin ?? "listener")}</Figure>
         <Figure name="Measured">
           <Age at={event.measured_at} />
         </Figure>

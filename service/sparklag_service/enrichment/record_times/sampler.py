@@ -251,8 +251,8 @@ class Sampler:
         topic, number = search.lagging.partition
         if search.outcome == "forbidden":
             _log.warning(
-                "Kafka cluster %s: no right to read topic %s: the age of its records is computed"
-                " from when the log grew; to read it, allow Read, or set time_lag.sample = false",
+                "Kafka cluster %s: no right to read topic %s: the age of its records is estimated"
+                " from log growth; to read it, allow Read, or set time_lag.sample = false",
                 *(self._alias, topic),
             )
         else:

@@ -18,8 +18,8 @@ from sparklag_schemas.printable import first_few
 _log = logging.getLogger(__name__)
 
 _REASONS: Final[Mapping[int, str]] = {
-    COORDINATOR_LOADING: "its coordinator is still loading what was committed",
-    COORDINATOR_NOT_AVAILABLE: "no broker coordinates it now",
+    COORDINATOR_LOADING: "its coordinator is still loading offsets",
+    COORDINATOR_NOT_AVAILABLE: "it has no coordinator now",
     NOT_COORDINATOR: "its coordinator has moved",
     GROUP_FORBIDDEN: "no right to describe it",
 }

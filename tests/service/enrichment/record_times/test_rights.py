@@ -64,6 +64,6 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_and_told_of_once(
     told = [line for line in logged(caplog) if secret in line]
     assert told == [
         f"Kafka cluster default: no right to read topic {secret}: the age of its records is"
-        " computed from when the log grew; to read it, allow Read, or set time_lag.sample = false"
+        " estimated from log growth; to read it, allow Read, or set time_lag.sample = false"
     ]
     assert "right" not in told[0].replace("no right to read", "")
