@@ -296,7 +296,7 @@ def test_what_nobody_speaks_of_survives_its_way_through_an_event(query: QuerySta
 def test_what_cannot_be_looked_at_any_more_is_not_called_dead() -> None:
     event = evaluated(taken(seen(4, 50)), said({0: 70}), silent=True)
     assert (event.status, event.total_lag) == ("UNKNOWN", 20)
-    assert "checkpoint cannot be read" in (event.reason or "")
+    assert "cannot read its checkpoint" in (event.reason or "")
 
 
 # Any order.
