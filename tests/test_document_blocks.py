@@ -31,6 +31,7 @@ import yaml
 from scripts.helm import CHART, run_helm
 from scripts.helm import program as helm_program
 from sparklag_listener import LagUnavailable, QueryNotFound
+from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
 from sparklag_pipeline.broker.java import find_java
@@ -386,9 +387,12 @@ def test_the_snippets_run_in_a_driver(place: Place, monkeypatch: pytest.MonkeyPa
         for item in _ALL:
             if item.language == "python" and item.is_run_here:
                 names |= {"spark": spark}
-                _run_statements(place.substituted(item.code), str(item), names)
-                if handle := names.pop("handle", None):
-                    handle.close()
+                try:
+                    _run_statements(place.substituted(item.code), str(item), names)
+                finally:
+                    # Also one without a name: `sparklag.lag` elsewhere would read by it.
+                    while handle := newest_handle():
+                        handle.close()
     finally:
         query.stop()
         spark.stop()

@@ -158,7 +158,7 @@ def test_a_closed_handle_and_a_fork_say_so_at_once(driver: Driver) -> None:
     fork.start()
     name, text, shown = answers.get()
     fork.join()
-    assert (name, "fork of the one that observes" in text) == ("HandleClosed", True)
+    assert (name, "a fork of the observing one" in text) == ("HandleClosed", True)
     assert "closed application" in shown
     handle.close()
     with pytest.raises(HandleClosed, match="this handle is closed"):
