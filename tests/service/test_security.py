@@ -273,15 +273,17 @@ async def test_check_names_the_rights_that_are_missing_and_nothing_else(
         scram_kafka.bootstrap_servers, kafka=login("sparklag"), create_topics=False
     )
     for topic in (elsewhere.offsets_topic, elsewhere.lag_topic):
-        internal.create(topic, 1)
+        internal.create(topic, 1, retention_ms="1000")
         grant(scram_kafka, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    grant(scram_kafka, ResourceType.TOPIC, elsewhere.lag_topic, AclOperation.DESCRIBE_CONFIGS)
     # It allows to read what the group has committed, and not to commit.
     grant(scram_kafka, ResourceType.GROUP, elsewhere.group_id, AclOperation.DESCRIBE)
     results = await diagnose(elsewhere.resolved(scram_kafka.bootstrap_servers), NOWHERE)
     missing = [(f.state, f.text) for f in results if f.text.startswith("no right to ")]
-    own = f"{elsewhere.offsets_topic}, {elsewhere.lag_topic}"
+    problem = f"topic {elsewhere.lag_topic}: retention.ms=1000 deletes messages"
+    assert any(f.state == "bad" and f.text.startswith(problem) for f in results)
     assert missing == [
-        ("note", f"no right to describe the settings of {own}"),
+        ("note", f"no right to describe the settings of {elsewhere.offsets_topic}"),
         ("bad", f"no right to write to topic {elsewhere.lag_topic}"),
         # Only drivers need it.
         ("note", f"no right to write to topic {elsewhere.offsets_topic}"),

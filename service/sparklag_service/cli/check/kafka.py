@@ -90,15 +90,13 @@ def _check_topic(topic: TopicMetadata, settings: Settings) -> CheckResult:
 async def _check_settings(settings: ResolvedSettings) -> list[CheckResult]:
     topics = own_topics(settings)
     described = await find_problems(settings.access, topics)
+    remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
+    results = [bad("topics", problem, remedy) for each in described.values() for problem in each]
     unread = [spec.name for spec in topics if spec.name not in described]
     if unread:
         text = f"no right to describe the settings of {first_few(unread)}"
-        return [note("topics", text, "grant DescribeConfigs on it")]
-    problems = [problem for each in described.values() for problem in each]
-    if not problems:
-        return [ok("topics", "the topics' settings keep what is needed")]
-    remedy = "change that setting of the topic with `kafka-configs.sh --alter`"
-    return [bad("topics", problem, remedy) for problem in problems]
+        results.append(note("topics", text, "grant DescribeConfigs on it"))
+    return results or [ok("topics", "the topics' settings keep what is needed")]
 
 
 async def _check_rights(
