@@ -29,7 +29,7 @@ export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # What needs no broker, no Spark and no build; `make test` runs the rest after it.
 QUICK := not kafka and not spark and not packaging and not simulation and not containers
-REST := not ($(QUICK)) and not long_fault and not containers
+REST := not ($(QUICK)) and not slow and not soak and not containers
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
 
@@ -106,7 +106,7 @@ lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on anot
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
 
 faults: setup ## Breaks brokers, networks, drivers and services; a table of what was lost
-	@$(WITH_JAVA) && $(BIN)/pytest -m "faults or long_fault" tests/faults tests $(ARGS)
+	@$(WITH_JAVA) && $(BIN)/pytest -m "faults" tests/faults tests $(ARGS)
 
 simulate: $(DEV) ## The service in simulated hours, by seed (ARGS="1 1000 --hours 4")
 	$(BIN)/python -m tests.simulation $(ARGS)

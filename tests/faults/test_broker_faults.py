@@ -28,7 +28,7 @@ def test_broker_restarted(fault_report: Row, tmp_path: Path) -> None:
         assert verdict.recovery_s < RECOVERY_S
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut", "delayed 700 ms", "black-holed"])
 def test_connection(fault: str, fault_report: Row, toxiproxy: Toxiproxy, tmp_path: Path) -> None:
     def break_it(proxy: Proxy) -> float:

@@ -83,7 +83,7 @@ def test_one_of_three_brokers_killed(
         assert verdict.recovery_s < RECOVERY_S
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_one_of_three_brokers_frozen(
     cluster: KafkaCluster, fault_report: Row, tmp_path: Path
 ) -> None:
@@ -111,7 +111,7 @@ def test_one_of_three_brokers_frozen(
         assert verdict.recovery_s < RECOVERY_S
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_topics_led_by_healthy_brokers_while_one_is_frozen(
     cluster: KafkaCluster, fault_report: Row, tmp_path: Path
 ) -> None:

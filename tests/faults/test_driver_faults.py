@@ -65,7 +65,7 @@ def total_lag(stage: Scene, checkpoint: Checkpoint) -> int:
     return int(event["total_lag"])
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_driver_killed_in_the_middle_of_a_batch(
     kafka: LocalKafka, fault_report: Row, tmp_path: Path
 ) -> None:
@@ -94,7 +94,7 @@ def test_driver_killed_in_the_middle_of_a_batch(
     assert verdict.recovery_s < RECOVERY_S
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_broker_of_the_listener_away_for_a_minute(
     fault_report: Row, toxiproxy: Toxiproxy, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_broker_of_the_listener_away_for_a_minute(
     assert away > 0.8 * usual
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_listener_bus_overflows(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     servers = kafka.bootstrap_servers
     with scene(servers, tmp_path) as stage:

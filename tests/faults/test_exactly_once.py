@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.faults,
-    pytest.mark.long_fault,
+    pytest.mark.slow,
     pytest.mark.timeout(3600),
 ]
 

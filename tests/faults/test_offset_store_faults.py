@@ -49,7 +49,7 @@ def complaints(store: str) -> list[str]:
     return found
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_driver_service_or_database_killed_50_times(
     kafka: LocalKafka,
     second_client: SecondClient,

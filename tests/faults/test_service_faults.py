@@ -32,7 +32,7 @@ LONGEST_GAP_S = 5.0
 HOUR_S = 3_600
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_service_killed_50_times(
     kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell, seed: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_service_killed_once(kafka: LocalKafka, fault_report: Row, tmp_path: Pat
         assert verdict.recovery_s < RECOVERY_S
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_instances_join_and_leave(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     with scene(kafka.bootstrap_servers, tmp_path, partitions=6) as stage:
         stage.start_on_topics(services=3)
@@ -152,7 +152,7 @@ def test_rolling_update_of_the_chart(kafka: LocalKafka, fault_report: Row, tmp_p
         assert verdict.longest_gap_s <= max(LONGEST_GAP_S, 3 * undisturbed.longest_gap_s)
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_zombie_instance(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     with scene(kafka.bootstrap_servers, tmp_path) as stage:
         stage.start_on_topics(services=2)

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
     [
         ("returns", 0),
         ("stops_spark_and_exits_with_3", 3),
-        pytest.param("stops_spark_then_closes", 0, marks=pytest.mark.long_fault),
+        pytest.param("stops_spark_then_closes", 0, marks=pytest.mark.slow),
         # The last events are on their way to the listener when the driver ends.
         pytest.param(
-            *("returns_where_no_thread_can_be_started_any_more", 0), marks=pytest.mark.long_fault
+            *("returns_where_no_thread_can_be_started_any_more", 0), marks=pytest.mark.slow
         ),
     ],
 )
@@ -53,7 +53,7 @@ def test_it_ends_by_sigterm(second_client: SecondClient, tmp_path: Path) -> None
         process.made_no_noise()
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_it_ends_by_a_sigterm_handler_of_its_own(
     second_client: SecondClient, tmp_path: Path
 ) -> None:

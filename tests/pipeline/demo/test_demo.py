@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.long_fault
+@pytest.mark.slow
 def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path) -> None:
     port = str(free_port())
     with running_demo(tmp_path / "one", "--seconds", "5", "--http-port", port) as one:
@@ -125,7 +125,7 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long_fault)]
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
 )
 def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path / "demo") as demo:

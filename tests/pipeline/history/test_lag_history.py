@@ -112,7 +112,7 @@ def _has_come_to(folder: Path, commits: int, job: ChildProcess) -> bool:
 
 
 @pytest.fixture(
-    scope="module", params=[1, pytest.param(3, marks=pytest.mark.long_fault)], ids="{} kills".format
+    scope="module", params=[1, pytest.param(3, marks=pytest.mark.slow)], ids="{} kills".format
 )
 def kept(
     request: pytest.FixtureRequest,
