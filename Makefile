@@ -4,10 +4,8 @@ SHELL := /bin/sh
 
 # The Python that .venv is built with: python3 unless that is too old or too new.
 PYTHON ?=
-# Percent of lines and branches that the quick tests must reach, a little under what they do; `test`
-# measures them by COVER.
+# Percent of lines and branches that the quick tests must reach, a little under what they do.
 COVERED := 73
-COVER ?=
 # Passed to the command of demo, test, unit, faults, bench: make demo ARGS="--seconds 60"
 ARGS ?=
 
@@ -24,18 +22,16 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit coverage bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
-# What needs no broker, no Spark and no build; `make test` runs the rest after it.
-QUICK := not kafka and not spark and not packaging and not simulation and not containers
-REST := not ($(QUICK)) and not slow and not soak and not containers
+# Each test is in one of these: `check` runs QUICK, which needs no broker, no Spark and no build; `test`
+# REAL after it; `slow` SLOW; `soak` and `compose-test` what is marked so.
+QUICK := not (kafka or spark or packaging or simulation or slow or soak or containers)
+REAL := (kafka or spark or packaging or simulation) and not (slow or soak or containers)
+SLOW := slow and not (soak or containers)
 # More processes than cores: tests on real parts wait as much as they work.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder --durations=60
-
-# A test that fails beside others has to pass alone, after all of them.
-ALONE := { [ $$? -eq 1 ] && echo "what failed, once more, alone:" && \
-	$(BIN)/pytest -m "$(REST)" --last-failed --last-failed-no-failures=none --maxfail=1 $(ARGS); }
 
 # Else every process of the tests compiles every module it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -95,12 +91,29 @@ pythons: $(DEV) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.
 	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
 
 unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
-	$(BIN)/pytest -m "$(QUICK)" $(COVER) $(ARGS)
-	$(if $(COVER),@printf 'branch coverage of these tests: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED))
+	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
-test: export COVER = --cov --cov-report=
-test: check bench-gate java ## `check`, then the tests on a real broker, real Spark and the built wheel
-	@$(WITH_JAVA) && { $(BIN)/pytest -m "$(REST)" $(WORKERS) $(ARGS) || $(ALONE); }
+test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 12 minutes
+	@$(MAKE) --no-print-directory --jobs=2 check downloads
+	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
+
+test-all: test slow ## `test`, then `slow`: 25 minutes
+
+slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents, coverage, the gate
+	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads --all
+	@$(MAKE) --no-print-directory coverage bench-gate
+	@$(WITH_JAVA) && $(BIN)/pytest -m "$(SLOW)" $(WORKERS) $(ARGS)
+
+soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for 30 minutes: hours
+	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
+
+coverage: $(DEV) ## Branch coverage of the quick tests
+	@$(BIN)/pytest -m "$(QUICK)" -q -n auto --cov --cov-report= --junitxml=
+	@printf 'branch coverage of these tests: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED)
+
+# What tests would else download or build when they first use it.
+downloads: $(DEV) java
+	@$(WITH_JAVA) && $(BIN)/python -m scripts.test_downloads
 
 lanes: setup ## The listener on Spark 3.5 to 4.3 (SPARK_LANES_JAVA_HOME: on another Java)
 	@$(WITH_JAVA) && $(BIN)/pytest tests/lanes $(ARGS)
@@ -175,5 +188,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
+.PHONY: help setup system java demo check lint types pythons unit test test-all slow soak coverage downloads lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
 	images compose-test dist audit release fresh-test clean

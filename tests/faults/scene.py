@@ -13,13 +13,13 @@ from sparklag_schemas.topics import lag_topic, offsets_topic
 from tests.faults.history import QueryHistory
 from tests.faults.observation_flow import Drivers
 from tests.faults.recorder import Published, Recorder
+from tests.faults.report import Row
 from tests.faults.service_processes import ServiceGroup, service_group
 from tests.faults.spark_driver import Checkpoint
 from tests.faults.truth import (
     Clock,
     Span,
     Truth,
-    Verdict,
     final_problems,
     newest_first_seen,
 )
@@ -33,8 +33,6 @@ _RECORDS_PER_S: Final = 200.0
 _OBSERVE_EVERY_S: Final = 0.4
 SETTLED_S: Final = 240.0
 """How long after a fault everything must be right again, on a busy machine."""
-RECOVERY_S: Final = 120.0
-"""The same from when the fault is over: on a quiet machine it takes a tenth of that."""
 _SEED: Final = 20_260
 
 
@@ -154,24 +152,24 @@ class Scene:
         assert self._fault is not None, "no fault has happened"
         return self._fault
 
-    def finish(self, *, settle: bool = True) -> Verdict:
-        """Let it recover, end every flow, wait until the last numbers are there; the verdict.
+    def finish(self, report: Row, note: str = "") -> None:
+        """Let it recover, end every flow, wait until the last numbers are there; fill the row.
 
-        `settle`: every query is to have a fresh event while everything still flows.
+        Fails where anything is lost or wrong, or a query has no fresh event after the fault.
         """
         stuck: list[str] = []
-        if settle:
-            try:
-                self.settle(self.span.ended_s)
-            except AssertionError as error:
-                stuck.append(str(error))
+        try:
+            self.settle(self.span.ended_s)
+        except AssertionError as error:
+            stuck.append(str(error))
         # The position first: so it is one of records that are there.
         self.drivers.finish()
         self.workload.stop()
         problems = self._final_problems()
         verdict = self.truth.judge(self.recorder.records, self.span)
         verdict.wrong += [*stuck, *(each for each in problems if each not in verdict.lost)]
-        return verdict
+        report.fill(verdict, note)
+        assert not verdict.complaints(), verdict.complaints()
 
     def _final_problems(self) -> list[str]:
         """What is still not exact when it had its time; on the topic, and at every instance."""

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 
-KILLS = 30
+KILLS = (4, pytest.param(30, marks=pytest.mark.soak))
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])

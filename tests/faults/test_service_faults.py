@@ -12,7 +12,7 @@ from tests.deploy.charts import DEFAULTS, of_kind, render
 from tests.faults.clock import SteppedClock
 from tests.faults.kubelet import Pods
 from tests.faults.report import Row
-from tests.faults.scene import RECOVERY_S, Scene, scene
+from tests.faults.scene import Scene, scene
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
 from tests.faults.truth import Clock, Span
@@ -21,20 +21,19 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-KILLS = 50
+KILLS = (8, pytest.param(50, marks=pytest.mark.soak))
 FROZEN_S = 30.0
 """Longer than a session time-out: the others take its queries over."""
-COMING_AND_GOING_S = 120.0
+COMING_AND_GOING_S = 40.0
 EVERY_S = 5.0
 UNDISTURBED_S = 15.0
-LONGEST_GAP_S = 5.0
-"""Between two events of a query while the instances are replaced; the heartbeat is 3 s."""
 HOUR_S = 3_600
 
 
 @pytest.mark.slow
-def test_service_killed_50_times(
-    kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell, seed: int
+@pytest.mark.parametrize("kills", KILLS)
+def test_service_killed(
+    kills: int, kafka: LocalKafka, fault_report: Row, tmp_path: Path, tell: Tell, seed: int
 ) -> None:
     tell(f"killing at random moments; the same again: --faults-seed={seed}")
     chance = random.Random(seed)
@@ -42,17 +41,13 @@ def test_service_killed_50_times(
         stage.start_on_topics()
         (instance,) = stage.services.instances
         with stage.fault():
-            for number in range(KILLS):
+            for number in range(kills):
                 instance.kill()
                 restarted_s = time.time()
                 instance.start()
                 await_moment(stage, instance, number, restarted_s)
                 time.sleep(chance.uniform(0.2, 2.0))
-        verdict = stage.finish()
-        fault_report.fill(verdict, f"seed {seed}")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report, f"seed {seed}")
 
 
 def await_moment(stage: Scene, instance: ServiceProcess, number: int, restarted_s: float) -> None:
@@ -72,11 +67,7 @@ def test_service_killed_once(kafka: LocalKafka, fault_report: Row, tmp_path: Pat
         killed = stage.services.instances[0]
         with stage.fault():
             killed.kill()
-        verdict = stage.finish()
-        fault_report.fill(verdict, "one of two")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report, "one of two")
 
 
 @pytest.mark.slow
@@ -98,13 +89,10 @@ def test_instances_join_and_leave(kafka: LocalKafka, fault_report: Row, tmp_path
                 if instance not in stage.services.running:
                     instance.start()
                 instance.await_ready()
-        verdict = stage.finish()
-        fault_report.fill(verdict, f"{turn} times")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report, f"{turn} times")
 
 
+@pytest.mark.slow
 def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     with scene(kafka.bootstrap_servers, tmp_path, partitions=6) as stage:
         stage.start_on_topics(services=3)
@@ -113,13 +101,10 @@ def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path
                 instance.terminate()
                 instance.start()
                 instance.await_ready()
-        verdict = stage.finish()
-        fault_report.fill(verdict)
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report)
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_rolling_update_of_the_chart(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     """With the probes, the grace period and the order of the chart's Deployment."""
@@ -133,23 +118,17 @@ def test_rolling_update_of_the_chart(kafka: LocalKafka, fault_report: Row, tmp_p
         began_s = time.time()
         stage.flow(UNDISTURBED_S)
         undisturbed = stage.truth.judge(stage.recorder.records, Span(began_s, time.time()))
-        assert undisturbed.longest_gap_s is not None
         with stage.fault():
             for instance in before:
                 pods.await_ready(stage.services.add())
                 pods.end(instance)
-        verdict = stage.finish()
-        fault_report.fill(
-            verdict,
+        stage.finish(
+            fault_report,
             f"before it the longest gap is {undisturbed.longest_gap_s:.1f} s;"
             f" started by probe {pods.startup_attempts} at the latest",
         )
-        assert not verdict.complaints(), verdict.complaints()
         assert not pods.restarted
         assert stage.services.running == stage.services.instances[len(before) :]
-        assert verdict.longest_gap_s is not None
-        # On a busy machine events are late before the update too.
-        assert verdict.longest_gap_s <= max(LONGEST_GAP_S, 3 * undisturbed.longest_gap_s)
 
 
 @pytest.mark.slow
@@ -166,13 +145,10 @@ def test_zombie_instance(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -
             taken_over_s = time.time() - frozen_s
             stage.flow(max(0.0, FROZEN_S - taken_over_s))
             zombie.thaw()
-        verdict = stage.finish()
-        fault_report.fill(verdict, f"taken over after {taken_over_s:.0f} s")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report, f"taken over after {taken_over_s:.0f} s")
 
 
+@pytest.mark.slow
 def test_service_clock_stepped_back(
     kafka: LocalKafka, fault_report: Row, stepped_clock: Path, tmp_path: Path
 ) -> None:
@@ -187,22 +163,15 @@ def test_service_clock_stepped_back(
         stage.flow(2)
         with stage.fault():
             clock.step(-HOUR_S)
-        verdict = stage.finish()
-        fault_report.fill(verdict, "by an hour")
+        stage.finish(fault_report, "by an hour")
         clock.close()
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
 
 
+@pytest.mark.slow
 def test_driver_clock_stepped_back(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
     with scene(kafka.bootstrap_servers, tmp_path) as stage:
         stage.start_on_topics()
         stage.flow(2)
         with stage.fault():
             stage.drivers.clock_offset_s = -HOUR_S
-        verdict = stage.finish()
-        fault_report.fill(verdict, "by an hour")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        stage.finish(fault_report, "by an hour")
