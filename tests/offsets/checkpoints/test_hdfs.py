@@ -19,7 +19,7 @@ from sparklag_offsets.errors import (
 from tests.hdfs_cluster import HdfsCluster
 from tests.offsets.checkpoints.folders import COMMIT, SAMPLES, upload
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sparklag_offsets.checkpoints.offset_log import parse_commit, parse_metadata
 from sparklag_pipeline.broker.maven import Module, resolve_jars
 
 # Downloads Spark's own tests, once: 53 MB.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.slow]
 
 _TESTS = Module("org.apache.spark", "spark-sql_2.13", "4.2.0", archive="tests.jar")
 _RESOURCES = "structured-streaming/"

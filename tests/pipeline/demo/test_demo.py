@@ -114,6 +114,7 @@ def _read_to_the_end(terminal: int) -> str:
     return shown.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     with running_demo(tmp_path / "demo", "--http-port", str(free_port())) as demo:
         demo.await_output("Queries: Spark starts")
@@ -124,9 +125,8 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     assert f"its files are in {tmp_path / 'demo'}" in demo.output
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path / "demo") as demo:
         demo.await_output("Kafka: one broker")

@@ -41,12 +41,14 @@ def test_it_answers_where_it_says_and_the_next_run_has_its_topics(tmp_path: Path
     assert list((directory / "kafka" / "data").glob("tried-*"))
 
 
+@pytest.mark.slow
 def test_a_signal_while_it_starts_ends_it(tmp_path: Path) -> None:
     with running_demo(tmp_path / "demo", "--kafka-only") as demo:
         demo.await_output("Kafka: one broker")
         _interrupt(demo)
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
     with running_demo(tmp_path / "demo", "--kafka-only") as demo:
         demo.await_output("Bootstrap servers: ")

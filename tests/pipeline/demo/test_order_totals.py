@@ -25,7 +25,7 @@ from tests.local_kafka import LocalKafka
 from tests.spark_cluster import SPARK_SUBMIT
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 WINDOW_MS = 10_000
 START_TIMEOUT_S = 300.0

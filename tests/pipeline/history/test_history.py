@@ -15,7 +15,7 @@ from sparklag_pipeline.broker.child_process import ChildProcess
 from tests.local_kafka import LocalKafka
 from tests.pipeline import history_cases as cases
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = "tests.pipeline.history_session"
 WITH_NEW_FIELDS = "tests.pipeline.history_new_fields"

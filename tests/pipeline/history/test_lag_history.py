@@ -27,7 +27,7 @@ from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 SEED = 41
 QUERIES = 3
@@ -112,7 +112,7 @@ def _has_come_to(folder: Path, commits: int, job: ChildProcess) -> bool:
 
 
 @pytest.fixture(
-    scope="module", params=[1, pytest.param(3, marks=pytest.mark.slow)], ids="{} kills".format
+    scope="module", params=[1, pytest.param(3, marks=pytest.mark.soak)], ids="{} kills".format
 )
 def kept(
     request: pytest.FixtureRequest,

@@ -19,7 +19,7 @@ from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 EVENTS = 60
 START_MS = 1_790_035_200_000

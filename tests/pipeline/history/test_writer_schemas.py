@@ -17,7 +17,7 @@ from sparklag_schemas.lag_event import LagEvent
 from sparklag_schemas.settings import Settings
 from tests.schema_registry import SchemaRegistryServer
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 CACHED = WriterSchemas(has_registry=True, schemas={1: "{}"}, refused={2: "no"})
 
