@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from types import TracebackType
 from typing import Final
 
 _HOST: Final = "127.0.0.1"
@@ -31,12 +30,7 @@ class TcpProxy:
         await self.restore()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.cut()
         self._reservation.close()
 
