@@ -5,9 +5,11 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +42,7 @@ os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""
 
+_KEPT_RUNS = 10
 _Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
@@ -70,14 +73,30 @@ class FailureLines:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if crash is not None and terminal is not None:
+        if report.failed and crash is not None and terminal is not None:
             terminal.write_line(f" {report.nodeid}: {crash}"[:1000])
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts a background job with both ignored, and so would every process of a test be.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     # What is dumped must not go where a test's output is kept.
     config.stash[_stderr] = os.dup(2)
     config.pluginmanager.register(FailureLines(config))
+    config.pluginmanager.import_plugin("tests.flaky_tests")
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        _keep_results(config)
+
+
+def _keep_results(config: pytest.Config) -> None:
+    """As a JUnit file of each run, by the time of its start."""
+    folder = config.rootpath / ".cache" / "junit"
+    name = f"{datetime.now():%Y-%m-%dT%H-%M-%S}-{os.getpid()}.xml"
+    config.option.xmlpath = config.option.xmlpath or str(folder / name)
+    for old in sorted(folder.glob("*.xml"))[: 1 - _KEPT_RUNS]:
+        old.unlink(missing_ok=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
