@@ -53,6 +53,18 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def in_background(command: Sequence[str]) -> list[str]:
+    """The command as a shell without job control starts it with `&`, or `nohup`."""
+    return ["sh", "-c", "trap '' INT QUIT HUP; exec \"$@\"", "sh", *command]
+
+
+def ignored_signals(pid: int) -> set[signal.Signals]:
+    """Those that the process ignores now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return {each for each in signal.Signals if mask >> (each - 1) & 1}
+
+
 def _all() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 

@@ -14,6 +14,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparklag_schemas.runtime.signals import ending_signals
+
 STOP_POLL_S: Final = 0.5
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,10 @@ def build_session(
     builder = SparkSession.builder.appName(name)
     for key, value in options.items():
         builder = builder.config(key, value)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
+    if on_interrupt is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, on_interrupt)  # PySpark handles it even then
     spark.sparkContext.setLogLevel(log_level)
     return spark
 
@@ -55,7 +60,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals(signal.SIGINT):
             signal.signal(number, self._record)
 
     def _record(self, number: int, frame: FrameType | None) -> None:

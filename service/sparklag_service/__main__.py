@@ -12,8 +12,10 @@ def main() -> None:
     """Run the command line; one line on what is missing where the extra is not installed."""
     if sys.argv[1:2] == ["serve"]:
         # The kernel's default does not end process 1 of a container, and Python's prints a trace.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _exit_at_once)
+        signal.signal(signal.SIGTERM, _exit_at_once)
+        # As `ending_signals`, which is not loaded yet.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, _exit_at_once)
     try:
         from sparklag_service.cli import run
     except ModuleNotFoundError as error:

@@ -16,6 +16,7 @@ from sparklag_kafka.clients.client_options import quiet_client_logs
 from sparklag_schemas import LagEvent, Observation, ResolvedSettings, Settings, SettingsError
 from sparklag_schemas.runtime.garbage_collection import SurvivorsFrozen
 from sparklag_schemas.runtime.queue import NewestQueue
+from sparklag_schemas.runtime.signals import ending_signals
 from sparklag_schemas.runtime.tasks import run_in_layers
 from sparklag_service.errors import PortInUse, ServiceError
 from sparklag_service.instance_state import InstanceState
@@ -136,7 +137,7 @@ def end_by_signals(http: HttpServer) -> None:
     """Before anything runs that is to be drained. uvicorn takes the signals over as it starts, and
     raises them again as it ends: they must not kill the process then."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals(signal.SIGINT):
         # asyncio gets the signal beside uvicorn. Not `handle_exit`: it takes that for a second
         # Ctrl-C, and cuts off open requests.
         loop.add_signal_handler(number, setattr, http, "should_exit", True)

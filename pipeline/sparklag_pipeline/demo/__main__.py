@@ -31,6 +31,7 @@ from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_schemas import LagEvent, decode_lag_event
 from sparklag_schemas.codec import MAX_MESSAGE_BYTES
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.runtime.signals import ending_signals
 from sparklag_schemas.timestamps import epoch_ms
 
 TICK_S: Final = 0.2
@@ -39,7 +40,6 @@ FIRST_LAG_TIMEOUT_S: Final = 300.0  # a busy machine takes long to start Spark
 SHOWN_AT_LEAST_S: Final = 10.0
 _ANSWER_TIMEOUT_S: Final = 2.0
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The service is on this machine, and a proxy of the environment elsewhere.
 _open_url: Final = build_opener(ProxyHandler({})).open
 
@@ -84,8 +84,9 @@ def _run_until_end(
 ) -> int:
     """Run until that returns, fails, or a signal comes; then stop. The exit code."""
     failure: SparklagError | None = None
+    signals = ending_signals(signal.SIGINT, signal.SIGHUP)
     try:
-        for number in _SIGNALS:
+        for number in signals:
             signal.signal(number, signal.default_int_handler)
         with screen.live:
             run()
@@ -94,7 +95,7 @@ def _run_until_end(
     except SparklagError as error:
         failure = error
     finally:
-        for number in _SIGNALS:
+        for number in signals:
             signal.signal(number, signal.SIG_IGN)
         screen.print("ending everything ...")
         stop()

@@ -30,6 +30,7 @@ from sparklag_pipeline.demo.streams import STREAMS
 from sparklag_pipeline.demo.topics import create_topics, demo_topic
 from sparklag_pipeline.errors import PipelineError
 from sparklag_schemas.errors import SparklagError
+from sparklag_schemas.runtime.signals import ending_signals
 from sparklag_schemas.settings import ClusterAccess, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 
@@ -49,7 +50,7 @@ async def produce(arguments: argparse.Namespace) -> None:
     goes away is waited for.
     """
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals(signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     kafka = msgspec.structs.replace(load_settings().kafka, client_id="order-producer")
     bootstrap_servers = arguments.bootstrap_servers

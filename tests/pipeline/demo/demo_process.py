@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
@@ -21,7 +22,13 @@ END_TIMEOUT_S = 60.0
 class Demo:
     """Its files are in `directory`; its output is a file beside that, or goes to `terminal`."""
 
-    def __init__(self, directory: Path, *more: str, terminal: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *more: str,
+        terminal: int | None = None,
+        started_by: Callable[[list[str]], list[str]] = list,
+    ) -> None:
         self.directory = directory
         self.output_path = directory.parent / f"{directory.name}-{len(more)}-{time.time_ns()}.out"
         command = [
@@ -34,7 +41,7 @@ class Demo:
         ]
         with self.output_path.open("wb") as output:
             self.process = subprocess.Popen(
-                command,
+                started_by(command),
                 stdin=terminal if terminal is not None else subprocess.DEVNULL,
                 stdout=terminal if terminal is not None else output,
                 stderr=subprocess.STDOUT,
@@ -107,9 +114,9 @@ def _take_terminal() -> None:
 
 
 @contextmanager
-def running_demo(directory: Path, *more: str) -> Iterator[Demo]:
+def running_demo(directory: Path, *more: str, **options: Any) -> Iterator[Demo]:
     """Killed at the end of the block, where it still runs."""
-    demo = Demo(directory, *more)
+    demo = Demo(directory, *more, **options)
     try:
         yield demo
     finally:

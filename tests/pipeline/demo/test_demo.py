@@ -21,6 +21,7 @@ from sparklag_pipeline.broker.local_kafka import HOST
 from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_schemas import LagEvent, decode_lag_event
 from tests.pipeline.demo.demo_process import END_TIMEOUT_S, START_TIMEOUT_S, Demo, running_demo
+from tests.processes import in_background
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -126,9 +127,13 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    with running_demo(tmp_path / "demo") as demo:
+@pytest.mark.parametrize(
+    ("number", "started_by"), [(signal.SIGTERM, in_background), (signal.SIGHUP, list)]
+)
+def test_a_signal_while_it_starts_ends_it_at_once(
+    tmp_path: Path, number: signal.Signals, started_by: Callable[[list[str]], list[str]]
+) -> None:
+    with running_demo(tmp_path / "demo", started_by=started_by) as demo:
         demo.await_output("Kafka: one broker")
         demo.process.send_signal(number)
         assert demo.process.wait(END_TIMEOUT_S) == 0

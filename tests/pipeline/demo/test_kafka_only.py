@@ -13,6 +13,7 @@ import pytest
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import HOST
 from tests.pipeline.demo.demo_process import END_TIMEOUT_S, Demo, running_demo
+from tests.processes import ignored_signals, in_background
 from tests.second_client import SecondClient
 
 pytestmark = [
@@ -21,8 +22,8 @@ pytestmark = [
 ]
 
 
-def _interrupt(demo: Demo) -> None:
-    demo.process.send_signal(signal.SIGINT)
+def _end(demo: Demo, number: signal.Signals = signal.SIGINT) -> None:
+    demo.process.send_signal(number)
     assert demo.process.wait(END_TIMEOUT_S) == 0, demo.output
     demo.await_nothing_left()
     assert "Traceback" not in demo.output
@@ -33,7 +34,7 @@ def test_it_answers_where_it_says_and_the_next_run_has_its_topics(tmp_path: Path
     with running_demo(directory, "--kafka-only", "--kafka-port", str(port)) as demo:
         demo.await_output(f"serve --bootstrap-servers {HOST}:{port}")
         SecondClient(f"{HOST}:{port}").create("tried", partitions=3)
-        _interrupt(demo)
+        _end(demo)
     with running_demo(directory, "--kafka-only", "--seconds", "1") as again:
         assert again.process.wait(END_TIMEOUT_S * 3) == 0, again.output
         again.await_nothing_left()
@@ -45,7 +46,14 @@ def test_it_answers_where_it_says_and_the_next_run_has_its_topics(tmp_path: Path
 def test_a_signal_while_it_starts_ends_it(tmp_path: Path) -> None:
     with running_demo(tmp_path / "demo", "--kafka-only") as demo:
         demo.await_output("Kafka: one broker")
-        _interrupt(demo)
+        _end(demo)
+
+
+def test_a_background_job_ignores_ctrl_c_and_ends_at_sigterm(tmp_path: Path) -> None:
+    with running_demo(tmp_path / "demo", "--kafka-only", started_by=in_background) as demo:
+        demo.await_output("Bootstrap servers: ")
+        assert {signal.SIGINT, signal.SIGHUP} <= ignored_signals(demo.process.pid)
+        _end(demo, signal.SIGTERM)
 
 
 @pytest.mark.slow

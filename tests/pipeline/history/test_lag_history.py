@@ -23,6 +23,7 @@ from sparklag_schemas import LagEvent, RegistrySettings, Settings, decode_observ
 from sparklag_schemas.formats import MessageFormats
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
+from tests.processes import ignored_signals, in_background
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -88,7 +89,7 @@ def _job(kafka: LocalKafka, registry: str, folder: Path, *more: str) -> ChildPro
     command += ["--output", str(folder / "lag-history"), "--lateness", "1 minute", *more]
     return ChildProcess(
         "the history",
-        command,
+        in_background(command),
         log_path=folder / "log",
         environment={
             **os.environ,
@@ -180,6 +181,7 @@ def _signalled(job: ChildProcess) -> int | None:
             "all queries run",
             START_TIMEOUT_S,
         )
+        assert signal.SIGINT in ignored_signals(job.pid)  # PySpark handles it
         job.send_signal(signal.SIGTERM)
         assert job.wait(120), "it does not end"
     finally:

@@ -15,13 +15,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sparklag_pipeline.broker.child_process import free_port
+from sparklag_pipeline.broker.child_process import ChildProcess, free_port
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from tests.http_server import HttpServer, QuietHandler
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position
+from tests.processes import ignored_signals, in_background
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
@@ -251,6 +252,38 @@ def test_ctrl_c_ends_it_too(kafka: LocalKafka) -> None:
     with serving(settings_for(kafka.bootstrap_servers)) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "codes"),
+    [
+        ("serve --http-port 0", "Started server process", {0}),
+        ("tail", "waiting for lag events", {-signal.SIGTERM}),
+        ("tail --url {url}", "orders", {-signal.SIGTERM}),
+        ("lag orders --watch --url {url}", "orders", {-signal.SIGTERM}),
+    ],
+)
+def test_a_background_job_ignores_ctrl_c_and_ends_at_sigterm(
+    settings: Settings, url: str, tmp_path: Path, arguments: str, text: str, codes: set[int]
+) -> None:
+    command = [sys.executable, "-m", "sparklag_service", *arguments.format(url=url).split()]
+    job = ChildProcess(
+        "the job",
+        in_background(command),
+        log_path=tmp_path / "log",
+        environment=environment(settings),
+    )
+    job.start()
+    try:
+        wait_for(lambda: job.has_logged(text) or not job.is_alive(), text)
+        assert job.is_alive(), job.describe_end()
+        assert {signal.SIGINT, signal.SIGHUP} <= ignored_signals(job.pid)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(DEADLINE_S), job.log_end()
+    finally:
+        job.kill()
+    assert job.exit_code in codes, job.describe_end()
+    assert not job.has_logged("Traceback"), job.log_end()
 
 
 def test_a_port_in_use_is_one_line(kafka: LocalKafka) -> None:

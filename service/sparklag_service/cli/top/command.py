@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import typer
 
 from sparklag_schemas.errors import MissingPackage
+from sparklag_schemas.runtime.signals import ending_signals
 from sparklag_service.cli.terminal import DEFAULT_URL, Interval, Url, console
 from sparklag_service.errors import ServiceError
 
@@ -37,7 +38,7 @@ async def _run(url: str, interval_s: float) -> int:
         os.environ["NO_COLOR"] = "1"  # Textual looks at nothing else
     app = TopApp(url, interval_s)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals(signal.SIGINT):
         with suppress(NotImplementedError):  # on Windows
             loop.add_signal_handler(number, app.action_end, 128 + number)
     await app.run_async()
