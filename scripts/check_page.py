@@ -5,6 +5,7 @@ python -m scripts.check_page
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 from pathlib import Path
@@ -29,15 +30,17 @@ def rest_schema() -> dict[str, object]:
 def main() -> int:
     """0; 1 with what is wrong."""
     SCHEMA.parent.mkdir(exist_ok=True)
-    SCHEMA.write_text(json.dumps(rest_schema()), encoding="utf-8")
-    try:
-        if not (WEB / "node_modules" / "typescript").is_dir():
-            npm(WEB, "ci")
-        npm(WEB, "run", "types")
-        npm(WEB, "test")
-    except PageNotBuilt as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+    with (SCHEMA.parent / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # another check of this clone writes the same files
+        SCHEMA.write_text(json.dumps(rest_schema()), encoding="utf-8")
+        try:
+            if not (WEB / "node_modules" / "typescript").is_dir():
+                npm(WEB, "ci")
+            npm(WEB, "run", "types")
+            npm(WEB, "test")
+        except PageNotBuilt as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
     return 0
 
 
