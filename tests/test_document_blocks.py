@@ -10,6 +10,7 @@ import ast
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -84,6 +85,7 @@ _FILES: Final = {
 """Of the reader's own."""
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
 """Programs of the pages, and their packages in Debian."""
+_PYTHON: Final = shlex.quote(sys.executable)
 _EARLY_MS: Final = 1_763_000_000_000  # before every time that a page names
 
 
@@ -111,7 +113,7 @@ class Place:
             r"http://lag\.internal": self.url,
             r"s3a?://bucket/|/mnt/": f"{self.folder}/",
             r"postgresql\+psycopg://user@host/database": f"sqlite:///{self.folder}/results.db",
-            r"(?<!/)\bpip install ": f"{sys.executable} -m pip install --dry-run --no-index -q ",
+            r"(?<!/)\bpip install ": f"{_PYTHON} -m pip install --dry-run --no-index -q ",
             r"\bQUERY\b|\bTOPIC\b": "orders",
             r"\bhistory run\b": "history run --once",
             # There is no cluster.
@@ -152,7 +154,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     tools = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
     path = f"{kafka_jars()[0].parent}/*:{tools[0].parent}/*"
     for name, main in _TOOLS.items():
-        java = f'{find_java()} -Xmx128m -cp "{path}"'
+        java = shlex.join([str(find_java()), "-Xmx128m", "-cp", path])
         script = f'#!/bin/sh\nexec {java} {main} "$@"\n'
         _program(folder, name, script)
     _add_readers_tools(folder)
@@ -163,7 +165,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (folder / name).write_text(text)
     build = ("-m", "hatchling", "build", "-t", "wheel", "-d", folder / "wheels")
     subprocess.run([sys.executable, *build], cwd=ROOT, check=True, capture_output=True)
-    _program(folder, "sparklag", f'#!/bin/sh\nexec {sys.executable} -m sparklag_service "$@"\n')
+    _program(folder, "sparklag", f'#!/bin/sh\nexec {_PYTHON} -m sparklag_service "$@"\n')
     # ACLs can be written: whoever connects is the super user.
     acls = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -198,7 +200,8 @@ def _add_readers_tools(folder: Path) -> None:
         instead=f"install {', '.join(packages)}",
     )
     for name in missing:
-        script = f'LD_LIBRARY_PATH={library_path(unpacked)} exec {unpacked}/usr/bin/{name} "$@"'
+        libraries, program = shlex.quote(library_path(unpacked)), unpacked / "usr" / "bin" / name
+        script = f'LD_LIBRARY_PATH={libraries} exec {shlex.quote(str(program))} "$@"'
         _program(folder, name, f"#!/bin/sh\n{script}\n")
 
 
