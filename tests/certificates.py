@@ -1,12 +1,15 @@
-"""Certificates for tests of TLS: an authority, what it has signed, and a stranger."""
+"""Certificates for tests of TLS: an authority, what it has signed, and another authority."""
 
 from __future__ import annotations
 
 import ssl
-import subprocess
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 from sparklag_schemas import KafkaSettings
 
@@ -15,11 +18,32 @@ from sparklag_schemas import KafkaSettings
 class Certificates:
     """PEM files: an authority, a server's key and certificate, a client's, another authority."""
 
-    ca: Path
-    server: Path
-    client_certificate: Path
-    client_key: Path
-    other_ca: Path
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def ca_key(self) -> Path:
+        return self.folder / "ca.key"
+
+    @property
+    def server(self) -> Path:
+        """Both in one file, as Kafka reads them."""
+        return self.folder / "server.pem"
+
+    @property
+    def client_certificate(self) -> Path:
+        return self.folder / "client.crt"
+
+    @property
+    def client_key(self) -> Path:
+        return self.folder / "client.key"
+
+    @property
+    def other_ca(self) -> Path:
+        return self.folder / "other.crt"
 
     @property
     def client(self) -> dict[str, str]:
@@ -41,55 +65,35 @@ class Certificates:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-
-def server_context_of(
-    certificates: Certificates, name: str, *, subject: str = "IP:127.0.0.1", days: int = 2
-) -> ssl.SSLContext:
-    """Of a server with another certificate of the same authority, which asks for none."""
-    certificate, key = _signed(certificates.ca.parent, name, subject, days)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    return context
+    def other_server_context(
+        self, host: str = "127.0.0.1", not_after: datetime | None = None
+    ) -> ssl.SSLContext:
+        """Of a server with another certificate of the same authority, which asks for none."""
+        authority = trustme.CA.from_pem(self.ca.read_bytes(), self.ca_key.read_bytes())
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert(host, not_after=not_after).configure_cert(context)
+        return context
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """In that folder, good for a day or two, for 127.0.0.1."""
-    _authority(folder, "ca")
-    server_certificate, server_key = _signed(folder, "server")
-    server = folder / "server.pem"
-    server.write_text(server_key.read_text() + server_certificate.read_text())
-    client_certificate, client_key = _signed(folder, "client")
-    return Certificates(
-        folder / "ca.crt", server, client_certificate, client_key, _authority(folder, "other")
+    """In that folder, for 127.0.0.1."""
+    made = Certificates(folder)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(made.ca)
+    authority.private_key_pem.write_to_path(made.ca_key)
+    server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client")
+    made.server.write_bytes(_key(server) + server.cert_chain_pems[0].bytes())
+    client.cert_chain_pems[0].write_to_path(made.client_certificate)
+    made.client_key.write_bytes(_key(client))
+    trustme.CA().cert_pem.write_to_path(made.other_ca)
+    return made
+
+
+def _key(leaf: trustme.LeafCert) -> bytes:
+    # Java reads no other form.
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
-
-
-def _authority(folder: Path, name: str) -> Path:
-    certificate = folder / f"{name}.crt"
-    _openssl(
-        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
-        *("-keyout", str(folder / f"{name}.key"), "-out", str(certificate)),
-    )
-    return certificate
-
-
-def _signed(
-    folder: Path, name: str, subject: str = "IP:127.0.0.1", days: int = 2
-) -> tuple[Path, Path]:
-    key, request = folder / f"{name}.key", folder / f"{name}.csr"
-    certificate, extension = folder / f"{name}.crt", folder / f"{name}.ext"
-    extension.write_text(f"subjectAltName={subject}\n")
-    _openssl(
-        *("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"),
-        *("-keyout", str(key), "-out", str(request)),
-    )
-    _openssl(
-        *("x509", "-req", "-in", str(request), "-days", str(days), "-CAcreateserial"),
-        *("-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")),
-        *("-extfile", str(extension), "-out", str(certificate)),
-    )
-    return certificate, key
-
-
-def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from sparklag_pipeline.broker.child_process import ChildProcess
+from tests.loop_guard import own_work
 
 _Self = TypeVar("_Self", bound="Startable")
 
@@ -23,6 +24,7 @@ class Startable(ABC):
     def close(self) -> None:
         """Stop it and remove what it owns. Idempotent."""
 
+    @own_work
     def __enter__(self: _Self) -> _Self:
         try:
             self.start()

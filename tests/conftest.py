@@ -8,27 +8,28 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
-from tests.certificates import Certificates, make_certificates
-from tests.databases.mariadb import MariaDBServer
-from tests.databases.mongo_protocol import MongoProtocolServer
-from tests.databases.postgresql import PostgreSQLServer
-from tests.databases.server import DatabaseServer
-from tests.debian_packages import ProgramsMissing
-from tests.deploy.programs import Programs, prometheus_programs
-from tests.hdfs_cluster import HdfsCluster
-from tests.local_kafka import LocalKafka
 from tests.loop_guard import blocking_steps
-from tests.s3_server import S3Server
-from tests.schema_registry import SchemaRegistryServer
-from tests.second_client import SecondClient
+from tests.shared_servers import SharedServers
+
+if TYPE_CHECKING:
+    # Each is imported by the fixture that needs it: most runs need few.
+    from tests.certificates import Certificates
+    from tests.databases.mariadb import MariaDBServer
+    from tests.databases.mongo_protocol import MongoProtocolServer
+    from tests.databases.postgresql import PostgreSQLServer
+    from tests.deploy.programs import Programs
+    from tests.hdfs_cluster import HdfsCluster
+    from tests.local_kafka import LocalKafka
+    from tests.s3_server import S3Server
+    from tests.schema_registry import SchemaRegistryServer
+    from tests.second_client import SecondClient
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile(
@@ -43,7 +44,6 @@ TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""
 
 _KEPT_RUNS = 10
-_Server = TypeVar("_Server", bound=DatabaseServer)
 _stderr = pytest.StashKey[int]()
 
 
@@ -85,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What is dumped must not go where a test's output is kept.
     config.stash[_stderr] = os.dup(2)
     config.pluginmanager.register(FailureLines(config))
+    config.pluginmanager.register(SharedServers.of(config), "shared_servers")
     config.pluginmanager.import_plugin("tests.flaky_tests")
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         _keep_results(config)
@@ -127,10 +128,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
-    """A real broker for the whole run. A test that stops or freezes one makes its own."""
-    with LocalKafka() as broker:
-        yield broker
+def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
+    """Those of the run: a test has topics, databases and subjects of its own on them. A test that
+    stops or freezes a server starts its own."""
+    servers: SharedServers | None = pytestconfig.pluginmanager.get_plugin("shared_servers")
+    assert servers is not None
+    return servers
+
+
+@pytest.fixture(scope="session")
+def kafka(shared_servers: SharedServers) -> LocalKafka:
+    """A real broker."""
+    from tests.local_kafka import LocalKafka
+
+    return shared_servers.get(LocalKafka)
 
 
 @pytest.fixture
@@ -143,83 +154,91 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def second_client(kafka: LocalKafka) -> SecondClient:
     """The shared broker, seen by a client that is not ours."""
+    from tests.second_client import SecondClient
+
     return SecondClient(kafka.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """For TLS, of a server and a client."""
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
+def scram_kafka(shared_servers: SharedServers) -> LocalKafka:
+    """A broker whose users log in by SCRAM, and may only do what they were granted."""
+    from tests.secured_kafka import ScramKafka
+
+    return shared_servers.get(ScramKafka)
 
 
 @pytest.fixture(scope="session")
-def tls_kafka(certificates: Certificates) -> Iterator[LocalKafka]:
+def certificates(shared_servers: SharedServers) -> Certificates:
+    """For TLS, of a server and a client."""
+    from tests.certificates import Certificates, make_certificates
+
+    return Certificates(shared_servers.made("certificates", make_certificates))
+
+
+@pytest.fixture(scope="session")
+def tls_kafka(shared_servers: SharedServers, certificates: Certificates) -> LocalKafka:
     """A broker that takes TLS alone, and requires a client certificate."""
-    listener = "listener.name.client"
-    properties = {
-        f"{listener}.ssl.keystore.type": "PEM",
-        f"{listener}.ssl.keystore.location": str(certificates.server),
-        f"{listener}.ssl.truststore.type": "PEM",
-        f"{listener}.ssl.truststore.location": str(certificates.ca),
-        f"{listener}.ssl.client.auth": "required",
-    }
-    with LocalKafka(security_protocol="SSL", properties=properties) as broker:
-        yield broker
+    from tests.secured_kafka import TlsKafka
+
+    return shared_servers.get(TlsKafka, str(certificates.folder))
 
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
-    """A real S3 server for the whole run, each test with a bucket of its own."""
+    """A real S3 server for the tests of a process, each with a bucket of its own."""
+    from tests.s3_server import S3Server
+
     with S3Server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def registry() -> Iterator[SchemaRegistryServer]:
-    """A real schema registry for the whole run, each test with topics of its own. A test that ends
-    or freezes one makes its own."""
-    with SchemaRegistryServer() as server:
-        yield server
+def registry(shared_servers: SharedServers) -> SchemaRegistryServer:
+    """A real schema registry."""
+    from tests.schema_registry import SchemaRegistryServer
+
+    return shared_servers.get(SchemaRegistryServer)
 
 
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[HdfsCluster]:
-    """A real HDFS for the whole run, each test with a folder of its own."""
+    """A real HDFS for the tests of a process, each with a folder of its own."""
+    from tests.hdfs_cluster import HdfsCluster
+
     with HdfsCluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQLServer]:
-    """A real PostgreSQL for the whole run, each test with databases of its own. A test that ends
-    or freezes one makes its own."""
-    yield from _served(PostgreSQLServer())
+def postgresql(shared_servers: SharedServers) -> PostgreSQLServer:
+    """A real PostgreSQL."""
+    from tests.databases.postgresql import PostgreSQLServer
+
+    return shared_servers.get(PostgreSQLServer)
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDBServer]:
-    """The same of MariaDB."""
-    yield from _served(MariaDBServer())
+def mariadb(shared_servers: SharedServers) -> MariaDBServer:
+    """A real MariaDB."""
+    from tests.databases.mariadb import MariaDBServer
+
+    return shared_servers.get(MariaDBServer)
 
 
 @pytest.fixture(scope="session")
-def mongo_protocol() -> Iterator[MongoProtocolServer]:
-    """The same of the server that speaks MongoDB's protocol."""
-    yield from _served(MongoProtocolServer())
+def mongo_protocol(shared_servers: SharedServers) -> MongoProtocolServer:
+    """A server that speaks MongoDB's protocol."""
+    from tests.databases.mongo_protocol import MongoProtocolServer
 
-
-def _served(server: _Server) -> Iterator[_Server]:
-    with ExitStack() as held:
-        try:
-            held.enter_context(server)
-        except ProgramsMissing as missing:
-            pytest.fail(str(missing), pytrace=False)
-        yield server
+    return shared_servers.get(MongoProtocolServer)
 
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:
     """Prometheus' and Alertmanager's."""
+    from tests.debian_packages import ProgramsMissing
+    from tests.deploy.programs import prometheus_programs
+
     try:
         return prometheus_programs()
     except ProgramsMissing as missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +209,7 @@ def story(
     """QueuedEvent once for each lane; its tests look at it."""
     lane: Lane = request.param
     folder = tmp_path_factory.mktemp(f"lane-{lane}")
-    topic = second_client.create(f"{folder.name}-orders", 2)
+    topic = second_client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)
     second_client.produce(topic, [b"%d" % number for number in range(20)])
     published = OffsetsTopic(second_client, f"{topic}-offsets")
     with running(lane, kafka.bootstrap_servers, topic, published.name, folder) as process:

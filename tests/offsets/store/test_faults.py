@@ -22,8 +22,10 @@ from sparklag_offsets.store.writer import StoreWriter
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import Settings
 from sparklag_schemas.redaction import shown_url
+from tests.databases.mariadb import MariaDBServer
+from tests.databases.mongo_protocol import MongoProtocolServer
+from tests.databases.postgresql import PostgreSQLServer
 from tests.databases.server import HOST, PASSWORD, DatabaseServer
-from tests.databases.test_servers import SERVERS
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import check_whole, record, spans, told
 from tests.offsets.store.test_stores import places
@@ -45,7 +47,11 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.fixture(scope="module", params=SERVERS, ids=lambda kind: kind.scheme)
+@pytest.fixture(
+    scope="module",
+    params=[PostgreSQLServer, MariaDBServer, MongoProtocolServer],
+    ids=lambda kind: kind.scheme,
+)
 def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
     """One that these tests break, and leave running."""
     with request.param() as server:

@@ -75,7 +75,6 @@ def test_with_a_broker_the_lag_is_shown_and_what_is_not_known_is_null(
     checkpoint = Checkpoint(tmp_path / "cp")
     checkpoint.run(0, {topic_name: {0: 13, 1: 7, 5: 1}, gone: {0: 4}}, 7)
     checkpoint.plan(1, {topic_name: {0: 18, 1: 7, 5: 1}, gone: {0: 4}}, 8)
-    before = second_client.topics()
     arguments = ("checkpoint", str(checkpoint.folder), "--bootstrap-servers")
     done = sparklag(*arguments, kafka.bootstrap_servers, "--json")
     assert done.returncode == 0, done.stderr
@@ -91,7 +90,7 @@ def test_with_a_broker_the_lag_is_shown_and_what_is_not_known_is_null(
     }
     assert (other["processed"], other["latest"], other["lag"]) == (None, None, None)
     # Asking did not create what is missing.
-    assert second_client.topics() == before
+    assert gone not in second_client.topics()
     shown = sparklag(*arguments, kafka.bootstrap_servers, COLUMNS="200").stdout
     rows = [line.split() for line in shown.splitlines() if topic_name in line.split()]
     assert rows[0] == ["0", topic_name, "0", "13", "18", "20", "7"]

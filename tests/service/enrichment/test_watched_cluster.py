@@ -10,18 +10,18 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_kafka.protocol.metadata import MetadataRequest, PartitionReplicas
-from sparklag_schemas import KafkaSettings
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_service.enrichment.watched_cluster import WatchedCluster
 from sparklag_service.tracking.query_state import QueryState
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
+from tests.secured_kafka import grant, login
 from tests.service.asking import ask, of_sources, query, source, watching
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
 from tests.service.states import latest_of, unknown_of
@@ -321,50 +321,24 @@ async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> N
 
 
 async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
-    topic_name: str,
+    scram_kafka: LocalKafka, topic_name: str
 ) -> None:
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    login = KafkaSettings(
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-256",
-        sasl_username="sparklag",
-        sasl_password="right",
-    )
-    with LocalKafka(
-        security_protocol="SASL_PLAINTEXT",
-        scram_users={"sparklag": "right"},
-        properties=properties,
-    ) as broker:
-        SecondClient(broker.internal_servers).create(topic_name, 1)
-        partition = TopicPartition(topic_name, 0)
-        state = query({topic_name: [0]})
-        reason = f"no right to describe topic {topic_name}"
-        async with watching(broker.bootstrap_servers, kafka=login) as cluster:
-            await asked_until(
-                cluster,
-                state,
-                lambda: unknown(cluster) == {partition: reason},
-                "it is forbidden",
-            )
-            topic = cluster.offsets[topic_name].description
-            assert (topic.missing, topic.gone) == (reason, False)
-            admin = AdminClient({"bootstrap.servers": broker.internal_servers})
-            allowed = AclBinding(
-                ResourceType.TOPIC,
-                topic_name,
-                ResourcePatternType.LITERAL,
-                "User:sparklag",
-                "*",
-                AclOperation.DESCRIBE,
-                AclPermissionType.ALLOW,
-            )
-            for done in admin.create_acls([allowed]).values():
-                done.result(60)
-            await measured(cluster, state)
-            assert unknown(cluster) == {}
+    SecondClient(scram_kafka.internal_servers).create(topic_name, 1)
+    partition = TopicPartition(topic_name, 0)
+    state = query({topic_name: [0]})
+    reason = f"no right to describe topic {topic_name}"
+    async with watching(scram_kafka.bootstrap_servers, kafka=login()) as cluster:
+        await asked_until(
+            cluster,
+            state,
+            lambda: unknown(cluster) == {partition: reason},
+            "it is forbidden",
+        )
+        topic = cluster.offsets[topic_name].description
+        assert (topic.missing, topic.gone) == (reason, False)
+        grant(scram_kafka, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
+        await measured(cluster, state)
+        assert unknown(cluster) == {}
 
 
 @pytest.fixture(scope="module")

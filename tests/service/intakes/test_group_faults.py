@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
 from sparklag_schemas import KafkaSettings, Observation
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import moved, seen
 from tests.second_client import SecondClient
+from tests.secured_kafka import grant, login
 from tests.service.groups import commit, committing, move_partitions, speaking, watching
 from tests.service.mirror.mirroring import committed, mirroring
 from tests.service.second_broker import NODE_ID, frozen, place, second_broker
@@ -255,45 +256,6 @@ async def test_a_cluster_that_is_away_is_named_once_and_tried_until_it_is_back(
     assert len(away) == 2
 
 
-@pytest.fixture(scope="module")
-def scram_kafka() -> Iterator[LocalKafka]:
-    """Users log in by SCRAM, and may only do what they were granted."""
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with LocalKafka(
-        security_protocol="SASL_PLAINTEXT",
-        scram_users={"sparklag": "right", "admin": "right"},
-        properties=properties,
-    ) as broker:
-        yield broker
-
-
-def grant(broker: LocalKafka, kind: ResourceType, name: str, *, user: str = "sparklag") -> None:
-    admin = AdminClient({"bootstrap.servers": broker.internal_servers})
-    binding = AclBinding(
-        kind,
-        name,
-        ResourcePatternType.LITERAL,
-        f"User:{user}",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    for granted in admin.create_acls([binding]).values():
-        granted.result(60)
-
-
-def login(user: str = "sparklag", password: str = "right") -> KafkaSettings:
-    return KafkaSettings(
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-256",
-        sasl_username=user,
-        sasl_password=password,
-    )
-
-
 async def test_a_forbidden_group_costs_only_itself_and_is_named(
     scram_kafka: LocalKafka, topic_name: str
 ) -> None:
@@ -301,12 +263,12 @@ async def test_a_forbidden_group_costs_only_itself_and_is_named(
     allowed, forbidden = f"{topic_name}-allowed", f"{topic_name}-forbidden"
     for group in (allowed, forbidden):
         await commit(scram_kafka.internal_servers, group, {topic_name: {0: 5}})
-    grant(scram_kafka, ResourceType.TOPIC, topic_name, user="admin")
+    describe = AclOperation.DESCRIBE
     for user in ("sparklag", "admin"):
-        grant(scram_kafka, ResourceType.GROUP, allowed, user=user)
-    grant(scram_kafka, ResourceType.TOPIC, topic_name)
+        grant(scram_kafka, ResourceType.TOPIC, topic_name, describe, user=user)
+        grant(scram_kafka, ResourceType.GROUP, allowed, describe, user=user)
     # Who may describe the cluster is told of every group.
-    grant(scram_kafka, ResourceType.BROKER, "kafka-cluster", user="admin")
+    grant(scram_kafka, ResourceType.BROKER, "kafka-cluster", describe, user="admin")
     pattern = f"{re.escape(topic_name)}-.*"
     servers = scram_kafka.bootstrap_servers
     async with watching(servers, pattern, kafka=login("admin")) as watch:
@@ -314,7 +276,7 @@ async def test_a_forbidden_group_costs_only_itself_and_is_named(
         why = await watch.fails(forbidden)
         assert why == f"Kafka cluster default: group {forbidden}: no right to describe it"
         assert not watch.of(forbidden)
-        grant(scram_kafka, ResourceType.GROUP, forbidden, user="admin")
+        grant(scram_kafka, ResourceType.GROUP, forbidden, describe, user="admin")
         await watch.at(forbidden, {topic_name: {0: 5}})
         await watch.fails_no_more()
     # Who may not is told of those that it may describe: it has nothing to complain of.

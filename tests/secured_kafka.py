@@ -1,0 +1,78 @@
+"""Brokers that take no client without a login or a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from sparklag_schemas import KafkaSettings
+from tests.certificates import Certificates
+from tests.local_kafka import LocalKafka
+
+_PASSWORD: Final = "right"
+_USERS: Final = ("sparklag", "stranger", "admin")
+
+
+class ScramKafka(LocalKafka):
+    """Users log in by SCRAM, and may only do what they were granted."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            security_protocol="SASL_PLAINTEXT",
+            scram_users=dict.fromkeys(_USERS, _PASSWORD),
+            properties={
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                # The internal listener knows no users: who comes by it may do all.
+                "super.users": "User:ANONYMOUS",
+            },
+        )
+
+
+class TlsKafka(LocalKafka):
+    """It requires a client certificate. `folder`: of its `Certificates`."""
+
+    def __init__(self, folder: str) -> None:
+        certificates = Certificates(Path(folder))
+        listener = "listener.name.client"
+        properties = {
+            f"{listener}.ssl.keystore.type": "PEM",
+            f"{listener}.ssl.keystore.location": str(certificates.server),
+            f"{listener}.ssl.truststore.type": "PEM",
+            f"{listener}.ssl.truststore.location": str(certificates.ca),
+            f"{listener}.ssl.client.auth": "required",
+        }
+        super().__init__(security_protocol="SSL", properties=properties)
+
+
+def login(
+    user: str = "sparklag", password: str = _PASSWORD, mechanism: Any = "SCRAM-SHA-256"
+) -> KafkaSettings:
+    return KafkaSettings(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username=user,
+        sasl_password=password,
+    )
+
+
+def grant(
+    broker: LocalKafka,
+    kind: ResourceType,
+    name: str,
+    *operations: AclOperation,
+    user: str = "sparklag",
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> None:
+    """To a user; DENY wins over ALLOW."""
+    admin = AdminClient({"bootstrap.servers": broker.internal_servers})
+    literal, host = ResourcePatternType.LITERAL, "*"
+    bindings = [
+        AclBinding(kind, name, literal, f"User:{user}", host, operation, permission)
+        for operation in operations
+    ]
+    for granted in admin.create_acls(bindings).values():
+        granted.result(60)
