@@ -8,17 +8,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.async_api import expect
+from werkzeug import Request, Response
+from werkzeug.utils import send_from_directory
 
 from scripts.docs_site import DOCS, ROOT, entries, site_path, with_repository_links
 from scripts.locked_environment import locked_environment
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import HttpServer
 from tests.web.pages import Pages
 
 _BUILD_S: Final = 300.0
@@ -49,11 +50,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(site: Path) -> Iterator[str]:
     """Where the site is served."""
 
-    class Handler(QuietHandler, SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any) -> None:
-            SimpleHTTPRequestHandler.__init__(self, *arguments, directory=str(site))
+    def respond(request: Request) -> Response:
+        return send_from_directory(site, request.path.lstrip("/"), request.environ)
 
-    with HttpServer(Handler) as server:
+    with HttpServer(respond) as server:
         yield server.url
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from werkzeug import Request, Response
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_pipeline.broker.child_process import free_port
@@ -19,7 +20,7 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli.check.kafka import check_brokers
 from sparklag_service.cli.check.result import clock_result
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position, seen
 from tests.second_client import SecondClient
@@ -184,40 +185,31 @@ async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: Loca
     assert (unreached.state, versions.state) == ("bad", "ok")
 
 
-class _Answers(QuietHandler):
-    """A service whose machine is years behind, and whose view is not read yet."""
-
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
-        body = {
-            "status": "not ready",
-            "failing": {"view": "reads the topic"},
-            "degraded": {"east": "no broker answers"},
-            "queries": 0,
-        }
-        self.answer(503, "application/json", json.dumps(body).encode())
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return "Sun, 06 Nov 1994 08:49:37 GMT"
-
-
-class _Others(QuietHandler):
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
-        self.answer(200, "text/html", b"<p>hello</p>")
+def not_ready(_: Request) -> Response:
+    """Of a service whose machine is years behind, and whose view is not read yet."""
+    body = {
+        "status": "not ready",
+        "failing": {"view": "reads the topic"},
+        "degraded": {"east": "no broker answers"},
+        "queries": 0,
+    }
+    date = {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    return Response(json.dumps(body), 503, date, content_type=JSON)
 
 
 @pytest.mark.kafka
 def test_a_service_that_is_not_ready_its_clock_and_its_version_are_named(
     settings: Settings, url: str
 ) -> None:
-    with HttpServer(_Answers) as server:
-        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    with HttpServer(not_ready) as server:
+        exit_code, found = checked(settings, url=server.url)
     assert exit_code == 1
     assert "is not ready: view: reads the topic" in texts(found, "service", "bad")
     assert texts(found, "service", "note") == "east: no broker answers"
     assert "s behind this machine's" in texts(found, "clock", "bad")
     assert "has an older version" in texts(found, "versions", "note")
-    with HttpServer(_Others) as server:
-        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    with HttpServer(lambda _: Response("<p>hello</p>", content_type="text/html")) as server:
+        exit_code, found = checked(settings, url=server.url)
     assert exit_code == 0
     assert "is no sparklag service" in texts(found, "service", "note")
 

@@ -1,9 +1,7 @@
-"""An OTLP receiver: what a collector speaks, on a free port, decoded with OpenTelemetry's own
-classes. It keeps what it was sent."""
+"""OpenTelemetry collectors that keep what they receive, in OpenTelemetry's own classes."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -14,8 +12,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from werkzeug import Request, Response
 
-from tests.post_receiver import PostReceiver
+from tests.http_server import HttpServer
+
+_PROTOBUF = "application/x-protobuf"
 
 
 class Point(NamedTuple):
@@ -40,20 +41,22 @@ class SpanReceived(NamedTuple):
     attributes: dict[str, Any]
 
 
-class TraceCollector(PostReceiver):
+class TraceCollector(HttpServer):
     """Takes traces."""
 
-    content_type = "application/x-protobuf"
-
     def __init__(self, port: int = 0) -> None:
-        super().__init__(port)
+        super().__init__(self._receive, port)
         self.requests: list[ExportTraceServiceRequest] = []
-        self.endpoint = f"http://127.0.0.1:{self.port}/v1/traces"
 
-    def answer(self, body: bytes) -> bytes | None:
-        self.requests.append(ExportTraceServiceRequest.FromString(body))
-        answer: bytes = ExportTraceServiceResponse().SerializeToString()
-        return answer
+    @property
+    def endpoint(self) -> str:
+        """As setting `traces.endpoint` takes it."""
+        return self.url_for("/v1/traces")
+
+    def _receive(self, request: Request) -> Response:
+        self.requests.append(ExportTraceServiceRequest.FromString(request.data))
+        body = ExportTraceServiceResponse().SerializeToString()
+        return Response(body, content_type=_PROTOBUF)
 
     def spans(self) -> list[SpanReceived]:
         """All that has come, in order. A push that was cut off is repeated with the same ids."""
@@ -76,26 +79,22 @@ class TraceCollector(PostReceiver):
         return list({(span.trace_id, span.span_id): span for span in received}.values())
 
 
-class Collector(PostReceiver):
-    """One that is not `answering` reads, and says nothing."""
+class Collector(HttpServer):
+    """Takes metrics."""
 
-    content_type = "application/x-protobuf"
-
-    def __init__(self, port: int = 0, *, answering: bool = True) -> None:
-        super().__init__(port)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(self._receive, port)
         self.requests: list[ExportMetricsServiceRequest] = []
-        self.asked = threading.Event()
-        self.endpoint = f"http://127.0.0.1:{self.port}/v1/metrics"
-        self._answering = answering
 
-    def answer(self, body: bytes) -> bytes | None:
-        self.asked.set()
-        if not self._answering:
-            self.ended.wait()
-            return None
-        self.requests.append(ExportMetricsServiceRequest.FromString(body))
-        answer: bytes = ExportMetricsServiceResponse().SerializeToString()
-        return answer
+    @property
+    def endpoint(self) -> str:
+        """As setting `otlp.endpoint` takes it."""
+        return self.url_for("/v1/metrics")
+
+    def _receive(self, request: Request) -> Response:
+        self.requests.append(ExportMetricsServiceRequest.FromString(request.data))
+        body = ExportMetricsServiceResponse().SerializeToString()
+        return Response(body, content_type=_PROTOBUF)
 
     def points(self, *, since: int = 0) -> dict[str, list[Point]]:
         """All that has come, but for so many requests, by the metric's name."""
