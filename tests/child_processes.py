@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import TypeVar
 
 from sparklag_pipeline.broker.child_process import ChildProcess
@@ -32,12 +31,7 @@ class Startable(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

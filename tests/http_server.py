@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from types import TracebackType
+from typing import Any
 
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
@@ -31,14 +31,9 @@ class HttpServer(HTTPServer):
         """Without a slash at its end."""
         return self.url_for("").rstrip("/")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if error is None:
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if raised[0] is None:
             self.check()
 
 

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
@@ -58,12 +57,7 @@ class Recorder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

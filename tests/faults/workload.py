@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from types import TracebackType
 from typing import Final
 
 from confluent_kafka import KafkaError, Message
@@ -40,12 +39,7 @@ class Workload:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         for producer in self._producers.values():
