@@ -30,7 +30,7 @@ from tests.messages import seen
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 PARTITIONS: Final = 4
 RECORDS: Final = 100
