@@ -208,6 +208,13 @@ class Scene:
         return []
 
 
+def assert_recovered(verdict: Verdict) -> None:
+    """Nothing was lost or wrong, and every query recovered in time."""
+    assert not verdict.complaints(), verdict.complaints()
+    assert verdict.recovery_s is not None, "a query did not recover"
+    assert verdict.recovery_s < RECOVERY_S, f"recovered after {verdict.recovery_s:.1f} s"
+
+
 @contextmanager
 def scene(
     bootstrap_servers: str,

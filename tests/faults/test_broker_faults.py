@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.report import Row
-from tests.faults.scene import RECOVERY_S, scene
+from tests.faults.scene import assert_recovered, scene
 from tests.faults.toxiproxy import Proxy, Toxiproxy
 from tests.faults.truth import Clock
 from tests.local_kafka import LocalKafka
@@ -23,9 +23,7 @@ def test_broker_restarted(fault_report: Row, tmp_path: Path) -> None:
             broker.restart()
         verdict = stage.finish()
         fault_report.fill(verdict)
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 @pytest.mark.slow
@@ -59,6 +57,4 @@ def test_connection(fault: str, fault_report: Row, toxiproxy: Toxiproxy, tmp_pat
                 proxy.heal()
             verdict = stage.finish()
     fault_report.fill(verdict)
-    assert not verdict.complaints(), verdict.complaints()
-    assert verdict.recovery_s is not None
-    assert verdict.recovery_s < RECOVERY_S
+    assert_recovered(verdict)

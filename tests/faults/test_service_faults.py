@@ -12,7 +12,7 @@ from tests.deploy.charts import DEFAULTS, of_kind, render
 from tests.faults.clock import SteppedClock
 from tests.faults.kubelet import Pods
 from tests.faults.report import Row
-from tests.faults.scene import RECOVERY_S, Scene, scene
+from tests.faults.scene import Scene, assert_recovered, scene
 from tests.faults.service_processes import ServiceProcess
 from tests.faults.tools import Tell
 from tests.faults.truth import Clock, Span
@@ -50,9 +50,7 @@ def test_service_killed_50_times(
                 time.sleep(chance.uniform(0.2, 2.0))
         verdict = stage.finish()
         fault_report.fill(verdict, f"seed {seed}")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def await_moment(stage: Scene, instance: ServiceProcess, number: int, restarted_s: float) -> None:
@@ -74,9 +72,7 @@ def test_service_killed_once(kafka: LocalKafka, fault_report: Row, tmp_path: Pat
             killed.kill()
         verdict = stage.finish()
         fault_report.fill(verdict, "one of two")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 @pytest.mark.slow
@@ -100,9 +96,7 @@ def test_instances_join_and_leave(kafka: LocalKafka, fault_report: Row, tmp_path
                 instance.await_ready()
         verdict = stage.finish()
         fault_report.fill(verdict, f"{turn} times")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
@@ -115,9 +109,7 @@ def test_rolling_restart_of_three(kafka: LocalKafka, fault_report: Row, tmp_path
                 instance.await_ready()
         verdict = stage.finish()
         fault_report.fill(verdict)
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 @pytest.mark.packaging
@@ -168,9 +160,7 @@ def test_zombie_instance(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -
             zombie.thaw()
         verdict = stage.finish()
         fault_report.fill(verdict, f"taken over after {taken_over_s:.0f} s")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_service_clock_stepped_back(
@@ -190,9 +180,7 @@ def test_service_clock_stepped_back(
         verdict = stage.finish()
         fault_report.fill(verdict, "by an hour")
         clock.close()
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_driver_clock_stepped_back(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
@@ -203,6 +191,4 @@ def test_driver_clock_stepped_back(kafka: LocalKafka, fault_report: Row, tmp_pat
             stage.drivers.clock_offset_s = -HOUR_S
         verdict = stage.finish()
         fault_report.fill(verdict, "by an hour")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.faults.report import Row
-from tests.faults.scene import RECOVERY_S, Scene, scene
+from tests.faults.scene import Scene, assert_recovered, scene
 from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
@@ -70,9 +70,7 @@ def test_topic_deleted_and_recreated(
             stage.drivers.go_on(topic, positions)
         verdict = stage.finish()
         fault_report.fill(verdict, f"RECREATED is told after {told_s:.1f} s")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
@@ -90,9 +88,7 @@ def test_partitions_added(kafka: LocalKafka, fault_report: Row, tmp_path: Path) 
         stage.drivers.go_on(topic)
         verdict = stage.finish()
         fault_report.fill(verdict)
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_consumer_lag_deleted(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
@@ -106,9 +102,7 @@ def test_consumer_lag_deleted(kafka: LocalKafka, fault_report: Row, tmp_path: Pa
             stage.recorder.read_anew()
         verdict = stage.finish()
         fault_report.fill(verdict)
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def test_malformed_messages(kafka: LocalKafka, fault_report: Row, tmp_path: Path) -> None:
@@ -133,9 +127,7 @@ def test_malformed_messages(kafka: LocalKafka, fault_report: Row, tmp_path: Path
 
         # None of them holds up what comes after it.
         wait_for(committed_to_the_end, "everything read is committed")
-        assert not verdict.complaints(), verdict.complaints()
-        assert verdict.recovery_s is not None
-        assert verdict.recovery_s < RECOVERY_S
+        assert_recovered(verdict)
 
 
 def malformed(number: int, chance: random.Random) -> bytes:
