@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from werkzeug import Request, Response
 
 from tests.http_server import HttpServer
 
-_PROTOBUF = "application/x-protobuf"
+_Export = TypeVar("_Export", ExportMetricsServiceRequest, ExportTraceServiceRequest)
 
 
 class Point(NamedTuple):
@@ -41,22 +35,29 @@ class SpanReceived(NamedTuple):
     attributes: dict[str, Any]
 
 
-class TraceCollector(HttpServer):
-    """Takes traces."""
-
-    def __init__(self, port: int = 0) -> None:
+class _Receiver(HttpServer, Generic[_Export]):
+    def __init__(self, signal: str, export: type[_Export], port: int) -> None:
         super().__init__(self._receive, port)
-        self.requests: list[ExportTraceServiceRequest] = []
+        self.requests: list[_Export] = []
+        self._path = f"/v1/{signal}"
+        self._export = export
 
     @property
     def endpoint(self) -> str:
-        """As setting `traces.endpoint` takes it."""
-        return self.url_for("/v1/traces")
+        """As a setting takes it."""
+        return self.url_for(self._path)
 
     def _receive(self, request: Request) -> Response:
-        self.requests.append(ExportTraceServiceRequest.FromString(request.data))
-        body = ExportTraceServiceResponse().SerializeToString()
-        return Response(body, content_type=_PROTOBUF)
+        self.requests.append(self._export.FromString(request.data))
+        # A message without fields: all was accepted.
+        return Response(b"", content_type="application/x-protobuf")
+
+
+class TraceCollector(_Receiver[ExportTraceServiceRequest]):
+    """Takes traces."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__("traces", ExportTraceServiceRequest, port)
 
     def spans(self) -> list[SpanReceived]:
         """All that has come, in order. A push that was cut off is repeated with the same ids."""
@@ -79,22 +80,11 @@ class TraceCollector(HttpServer):
         return list({(span.trace_id, span.span_id): span for span in received}.values())
 
 
-class Collector(HttpServer):
+class Collector(_Receiver[ExportMetricsServiceRequest]):
     """Takes metrics."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__(self._receive, port)
-        self.requests: list[ExportMetricsServiceRequest] = []
-
-    @property
-    def endpoint(self) -> str:
-        """As setting `otlp.endpoint` takes it."""
-        return self.url_for("/v1/metrics")
-
-    def _receive(self, request: Request) -> Response:
-        self.requests.append(ExportMetricsServiceRequest.FromString(request.data))
-        body = ExportMetricsServiceResponse().SerializeToString()
-        return Response(body, content_type=_PROTOBUF)
+        super().__init__("metrics", ExportMetricsServiceRequest, port)
 
     def points(self, *, since: int = 0) -> dict[str, list[Point]]:
         """All that has come, but for so many requests, by the metric's name."""
