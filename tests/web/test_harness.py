@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.async_api import Page
@@ -64,18 +65,16 @@ def serving(body: str, policy: str) -> HttpServer:
 async def test_an_error_of_a_page_is_found(
     pages: Pages, page: Page, body: str, policy: str, errors: list[str]
 ) -> None:
+    def is_found(pattern: str) -> bool:
+        return any(re.search(pattern, each) for each in pages.errors.unexpected)
+
     with serving(body, policy) as site:
         await page.goto(site.url)
         for pattern in errors:
-            await holds(
-                lambda pattern=pattern: any(
-                    re.search(pattern, each) for each in pages.errors.unexpected
-                ),
-                f"{pattern} is among the errors",
-            )
+            await holds(partial(is_found, pattern), f"{pattern} is among the errors")
     for pattern in errors[1:]:
         pages.errors.allow(pattern)
-    assert any(re.search(errors[0], each) for each in pages.errors.unexpected)
+    assert is_found(errors[0])
     pages.errors.allow("")
 
 

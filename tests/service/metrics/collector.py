@@ -40,7 +40,7 @@ class _Receiver(HttpServer, Generic[_Export]):
         super().__init__(self._receive, port)
         self.requests: list[_Export] = []
         self._path = f"/v1/{signal}"
-        self._export = export
+        self._export: Any = export
 
     @property
     def endpoint(self) -> str:
