@@ -1,52 +1,42 @@
-"""An HTTP server in this process, on a thread of its own; gone on exit."""
+"""pytest-httpserver where one function answers every request; gone on exit."""
 
 from __future__ import annotations
 
+import re
 import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-_Server = TypeVar("_Server", bound="HttpServer")
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
-
-class QuietHandler(BaseHTTPRequestHandler):
-    """Logs nothing."""
-
-    def body(self) -> bytes:
-        """What was sent with the request."""
-        return self.rfile.read(int(self.headers.get("content-length", 0)))
-
-    def answer(self, status: int, content_type: str, body: bytes) -> None:
-        """Once for each request."""
-        self.send_response(status)
-        self.send_header("content-type", content_type)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+JSON = "application/json"
 
 
-class HttpServer:
-    """A context manager. `port` 0 takes a free one; with `tls` it is https."""
+class HttpServer(HTTPServer):
+    """A context manager. `port` 0 takes a free one; with `tls` it is https. `log` has the requests
+    with their responses. What `respond` raises is raised on exit."""
 
     def __init__(
-        self, handler: type[QuietHandler], port: int = 0, tls: ssl.SSLContext | None = None
+        self,
+        respond: Callable[[Request], Response],
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.port = self._server.server_address[1]
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        super().__init__("127.0.0.1", port, tls, threaded=True)
+        self.expect_request(re.compile("")).respond_with_handler(respond)
 
-    def __enter__(self: _Server) -> _Server:
-        self._thread.start()
-        return self
+    @property
+    def url(self) -> str:
+        """Without a slash at its end."""
+        return self.url_for("").rstrip("/")
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if raised[0] is None:
+            self.check()
+
+
+def raw_path(request: Request) -> str:
+    """Path and query as they were sent, with their escapes."""
+    return str(request.environ["REQUEST_URI"])

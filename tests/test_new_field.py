@@ -26,7 +26,6 @@ import json
 from io import BytesIO
 
 import fastavro
-import httpx
 from msgspec.structs import replace
 
 from scripts.reference_pages import pages
@@ -34,12 +33,11 @@ from scripts.schema_documents import json_schema
 from sparklag_schemas import LagEvent, PartitionRecord, Settings, decode_lag_event, encode
 from sparklag_schemas.avro.schema import schema_of
 from sparklag_schemas.codec import converted
-from sparklag_service.instance_state import InstanceState
 from sparklag_service.publishing.cadence import partition_changed
 from sparklag_service.publishing.partition_publisher import PartitionChanges
-from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.service.pipelines import pipeline_of
+from tests.service.rest_client import rest_client
 from tests.service.states import evaluated, only, said, state
 
 
@@ -58,8 +56,7 @@ event = evaluated(state(), said({0: 70}))
 async def answered():
     pipeline = pipeline_of(Settings())
     pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+    async with rest_client(pipeline) as client:
         return (await client.get("/lag/orders")).json()
 
 

@@ -1,8 +1,7 @@
-"""A real Prometheus, a real Alertmanager, and a receiver of its webhooks; gone on exit."""
+"""A real Prometheus and a real Alertmanager; gone on exit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ import yaml
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_port
 from tests.deploy.programs import Programs
-from tests.post_receiver import PostReceiver
 from tests.waiting import wait_until_up
 
 _START_S: Final = 120.0
@@ -117,25 +115,3 @@ class PrometheusServer:
         ).json()
         assert answer["status"] == "success", f"{path} {parameters}: {answer.get('error')}"
         return answer["data"]
-
-
-class Webhook(PostReceiver):
-    """Takes what Alertmanager posts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.url = f"http://127.0.0.1:{self.port}/"
-        self._received: list[dict[str, Any]] = []
-
-    def answer(self, body: bytes) -> bytes:
-        self._received.append(json.loads(body))
-        return b""
-
-    def alerts(self, name: str, status: str) -> list[dict[str, Any]]:
-        """Those of that name that were told as `firing` or `resolved`."""
-        return [
-            alert
-            for message in list(self._received)
-            for alert in message["alerts"]
-            if alert["labels"]["alertname"] == name and alert["status"] == status
-        ]

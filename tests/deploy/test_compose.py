@@ -137,6 +137,7 @@ def test_promtool_finds_what_is_mounted_right(programs: Programs, tmp_path: Path
     assert "1 rule files found" in checked
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.packaging
 def test_a_real_prometheus_scrapes_and_judges_with_that_configuration(

@@ -12,7 +12,7 @@ import pytest
 from tests.deploy import dashboards
 from tests.node_programs import run_on_node
 
-pytestmark = pytest.mark.packaging
+pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 _SCRIPT: Final = Path(__file__).parent / "grafana_schema" / "diagnostics.js"
 

@@ -134,6 +134,7 @@ def test_helm_3_and_4_render_the_same(values: Values) -> None:
     assert others == [first] * (len(VERSIONS) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 @each_set
 def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ from autoscaler import Autoscaler, Event, Rules, desired
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import Batch, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
-from sparklag_schemas.topics import key_of
 from tests.examples.processes import EXAMPLES, example_environment
-from tests.messages import lag_event, seen
+from tests.messages import lag_event
 from tests.second_client import SecondClient
 from tests.service.conftest import settings_for
 from tests.service.instances import instance
 from tests.waiting import holds
+from tests.web.reported_query import ReportedQuery
 
 RULES = Rules(least=1, most=10, catch_up_s=100.0)
 LIMITED: dict[str, Any] = {
@@ -105,21 +104,11 @@ async def test_a_query_that_falls_behind_is_given_workers(
     for number in range(4):
         second_client.produce(topic, [b"order"] * 1_000, partition=number)
     settings = settings_for(second_client.bootstrap_servers)
-    query_id = str(uuid.uuid4())
-
-    def complete(batch_id: int, processed: int) -> None:
-        said = seen(
-            topic,
-            dict.fromkeys(range(4), processed),
-            query_id=query_id,
-            batch_id=batch_id,
-            batch=Batch(started_at=epoch_ms(), rows=100, duration_ms=10_000),
-        )
-        second_client.produce(settings.offsets_topic, [encode(said)], key=key_of(query_id))
-
+    query = ReportedQuery(second_client, settings.offsets_topic, topic, "orders")
+    batch = Batch(started_at=epoch_ms(), rows=100, duration_ms=10_000)
     async with instance(settings) as (pipeline, port):
-        complete(1, 0)
-        await holds(lambda: pipeline.view.get(query_id), "the first batch is measured")
+        query.complete_batch(0, 0, 0, 0, batch=batch)
+        await holds(lambda: pipeline.view.get(query.id), "the first batch is measured")
         example = ChildProcess(
             "the example",
             [
@@ -131,7 +120,7 @@ async def test_a_query_that_falls_behind_is_given_workers(
         )  # fmt: skip
         example.start()
         try:
-            complete(2, 25)
+            query.complete_batch(25, 25, 25, 25, batch=batch)
             # 3,900 to be gone in 300 s, and 10 a second with two workers.
             await holds((tmp_path / "4-workers").exists, "it has decided")
         finally:

@@ -141,6 +141,7 @@ def group(second_client: SecondClient, topic_name: str, tmp_path: Path) -> Itera
         group.close()
 
 
+@pytest.mark.slow
 def test_every_event_is_worked_off_in_order_and_again_only_after_a_kill(group: Group) -> None:
     a, b = group.start("a"), group.start("b")
 

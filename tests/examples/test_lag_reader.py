@@ -80,6 +80,7 @@ def test_it_tells_each_value_of_a_mixed_topic(
     ]
 
 
+@pytest.mark.slow
 def test_without_the_registry_it_ends_and_commits_nothing(
     second_client: SecondClient, registry: SchemaRegistryServer, topic_name: str, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def lag(partition: int, records: int | None) -> PartitionLag:
     return PartitionLag(partition=partition, lag=records)
 
 
+@pytest.mark.slow
 def test_java_puts_a_query_where_we_look_for_it() -> None:
     ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
     done = subprocess.run(

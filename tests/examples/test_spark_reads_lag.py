@@ -25,6 +25,7 @@ _READS: Final = {"STRING": {"string", "enum"}, "BIGINT": {"long", "int"}, "DOUBL
 """What of Avro each of Spark's types takes."""
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_path: Path) -> None:

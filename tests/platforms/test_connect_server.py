@@ -10,7 +10,7 @@ from tests.listener.connect_server import ConnectServer
 from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 
 def test_a_job_that_does_not_name_sparklag_is_observed(

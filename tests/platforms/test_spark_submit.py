@@ -10,7 +10,7 @@ from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 from tests.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 
 def test_it_is_observed_by_two_variables(

@@ -13,7 +13,7 @@ from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 from tests.yarn_cluster import YarnCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.packaging]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.packaging]
 
 
 def pack(environment: Path, archive: Path) -> None:

@@ -31,8 +31,9 @@ from sparklag_schemas.errors import (
 )
 from sparklag_schemas.formats import MessageFormats, MessageReader, MessageWriter
 from tests.certificates import Certificates
+from tests.http_server import raw_path
 from tests.messages import lag_event, observation
-from tests.registry_proxy import PASSWORD, USER, RegistryProxy
+from tests.registry_proxy import PASSWORD, USER, registry_proxy
 from tests.schema_registry import SchemaRegistryServer
 from tests.waiting import eventually
 
@@ -120,26 +121,27 @@ async def test_another_compatibility_stays(
 
 
 async def test_all_that_write_and_read_ask_once(registry: SchemaRegistryServer, topic: str) -> None:
-    with RegistryProxy(registry.url) as proxy:
+    with registry_proxy(registry.url) as proxy:
         form = formats(proxy.url)
         writer, again = form.writer(LagEvent, topic), form.writer(LagEvent, topic)
         value = await writer.encode(lag_event())
-        asked = len(proxy.requests)
+        asked = len(proxy.log)
         for _ in range(10):
             assert await again.encode(lag_event()) == value
             assert await read(form.reader(LagEvent), value) == lag_event()
-        assert len(proxy.requests) == asked
+        assert len(proxy.log) == asked
 
 
 async def test_a_second_start_registers_nothing(registry: SchemaRegistryServer, topic: str) -> None:
     await formats(registry.url).writer(LagEvent, topic).prepare()
-    with RegistryProxy(registry.url) as proxy:
+    with registry_proxy(registry.url) as proxy:
         await formats(proxy.url).writer(LagEvent, topic).prepare()
         changes = [
-            (method, path)
-            for method, path in proxy.requests
+            (request.method, raw_path(request))
+            for request, _ in proxy.log
             # To look a schema up is a POST to the subject itself.
-            if method != "GET" and not path.startswith(f"/subjects/{topic}-value?")
+            if request.method != "GET"
+            and not raw_path(request).startswith(f"/subjects/{topic}-value?")
         ]
     assert changes == []
 
@@ -212,7 +214,7 @@ async def test_without_registering_a_missing_schema_is_said_to_be_missing(
 async def test_credentials_are_sent_and_who_may_not_is_told(
     registry: SchemaRegistryServer, topic: str
 ) -> None:
-    with RegistryProxy(registry.url, guarded=True) as proxy:
+    with registry_proxy(registry.url, guarded=True) as proxy:
         with pytest.raises(RegistryRefused, match=r"gives no name \(registry.username\) \(401\)"):
             await formats(proxy.url).writer(LagEvent, topic).prepare()
         with pytest.raises(RegistryRefused, match=rf"refuses user '{USER}' \(401\)") as refusal:
@@ -233,7 +235,7 @@ async def test_credentials_are_sent_and_who_may_not_is_told(
 async def test_over_tls_it_is_asked_with_a_client_certificate_and_an_authority_of_its_own(
     registry: SchemaRegistryServer, certificates: Certificates, topic: str
 ) -> None:
-    with RegistryProxy(registry.url, tls=certificates.server_context()) as proxy:
+    with registry_proxy(registry.url, tls=certificates.server_context()) as proxy:
         form = formats(proxy.url, **certificates.client)
         value = await form.writer(LagEvent, topic).encode(lag_event())
         assert await read(form.reader(LagEvent), value) == lag_event()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
-from sparklag_service.rest.app import create_app
 from tests.local_kafka import LocalKafka
 from tests.messages import moved, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
+from tests.service.rest_client import rest_client
 from tests.waiting import eventually, holds
 
 pytestmark = pytest.mark.kafka
@@ -41,8 +40,7 @@ async def test_a_query_that_another_of_its_name_has_followed_says_so_as_long_as_
 
 
 async def delete(service: RunningService, query_id: str) -> int:
-    transport = httpx.ASGITransport(create_app(service.state))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+    async with rest_client(service.state) as client:
         return (await client.delete(f"/lag/{query_id}")).status_code
 
 

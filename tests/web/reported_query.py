@@ -27,11 +27,11 @@ class ReportedQuery:
         self._batch_id = -1
         self._processed = dict.fromkeys(range(client.partitions(topic)), 0)
 
-    def complete_batch(self, *processed: int) -> None:
-        """Up to these offsets, in the order of the partitions."""
+    def complete_batch(self, *processed: int, **fields: Any) -> None:
+        """Up to these offsets, in the order of the partitions. `fields`: more of its report."""
         self._batch_id += 1
         self._processed = dict(enumerate(processed))
-        self._report("progress", batch_id=self._batch_id, processed_at=epoch_ms())
+        self._report("progress", batch_id=self._batch_id, processed_at=epoch_ms(), **fields)
 
     def refresh(self) -> None:
         """It still runs, and has completed nothing."""

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.async_api import expect
+from werkzeug import Request, Response
+from werkzeug.utils import send_from_directory
 
 from scripts.docs_site import DOCS, ROOT, entries, site_path, with_repository_links
 from scripts.locked_environment import locked_environment
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import HttpServer
 from tests.web.pages import Pages
 
 _BUILD_S: Final = 300.0
@@ -49,11 +50,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(site: Path) -> Iterator[str]:
     """Where the site is served."""
 
-    class Handler(QuietHandler, SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any) -> None:
-            SimpleHTTPRequestHandler.__init__(self, *arguments, directory=str(site))
+    def respond(request: Request) -> Response:
+        return send_from_directory(site, request.path.lstrip("/"), request.environ)
 
-    with HttpServer(Handler) as server:
+    with HttpServer(respond) as server:
         yield server.url
 
 
@@ -77,6 +77,7 @@ class _Page(HTMLParser):
                     self.loaded.append(value)
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_every_link_of_the_site_leads_to_a_file_and_an_id(site: Path) -> None:
     pages = {file: _Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
@@ -93,6 +94,7 @@ def test_every_link_of_the_site_leads_to_a_file_and_an_id(site: Path) -> None:
                 assert anchor in pages[target].ids, f"{file}: {link}"
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
     for file in site.rglob("*.html"):
@@ -101,6 +103,7 @@ def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
         assert not re.search(r"(url\(\s*[\"']?|@import\s+[\"'])(https?:)?//", file.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_the_index_for_language_models_names_every_page(site: Path) -> None:
     text = (site / "llms.txt").read_text(encoding="utf-8")
@@ -109,6 +112,7 @@ def test_the_index_for_language_models_names_every_page(site: Path) -> None:
     assert all((site / path).is_file() for path in listed)
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_a_page_outside_the_navigation_and_a_dead_link_fail_the_build(tmp_path: Path) -> None:
     for name in ("docs", "scripts"):
@@ -143,6 +147,7 @@ def test_a_link_out_of_the_documents_leads_to_the_repository_or_is_text(
     assert with_repository_links(markdown, folder, None) == without
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("scheme", ["light", "dark"])

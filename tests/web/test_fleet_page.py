@@ -137,6 +137,7 @@ async def test_a_keyboard_is_enough(fleet: FleetPage) -> None:
     await expect(fleet.search).to_have_value("query-0")
 
 
+@pytest.mark.slow
 async def test_arrow_keys_reach_rows_that_are_out_of_sight(fleet: FleetPage) -> None:
     await fleet.open("?sort=query:asc&filter=query-")
     await fleet.link("query-00").focus()
@@ -145,7 +146,13 @@ async def test_arrow_keys_reach_rows_that_are_out_of_sight(fleet: FleetPage) -> 
         await expect(fleet.link(f"query-{number:02}")).to_be_focused()
 
 
-@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, id=key, marks=[] if key == "a tag" else pytest.mark.slow)
+        for key, name in HOSTILE.items()
+    ],
+)
 async def test_a_hostile_name_is_shown_as_text(
     fleet: FleetPage, service: ServiceProcess, topics: list[str], name: str
 ) -> None:
@@ -164,6 +171,7 @@ async def test_a_hostile_name_is_shown_as_text(
     await fits(fleet.page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 async def test_a_hostile_topic_is_shown_as_text(
     fleet: FleetPage, service: ServiceProcess, name: str
@@ -185,6 +193,7 @@ async def test_a_hostile_topic_is_shown_as_text(
     await fits(fleet.page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("viewport", [PHONE, {"width": 1280, "height": 720}], ids=["phone", "wide"])
 async def test_the_page_does_not_scroll_sideways(
     pages: Pages, service: ServiceProcess, topics: list[str], viewport: dict[str, int]
@@ -200,6 +209,7 @@ async def fits(page: Page) -> None:
     assert await page.evaluate(_WIDER_THAN_THE_PAGE) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 async def test_it_has_the_colours_of_the_system(
     pages: Pages, service: ServiceProcess, topics: list[str], scheme: str
@@ -211,6 +221,7 @@ async def test_it_has_the_colours_of_the_system(
     assert (brightness < 3 * 128) == (scheme == "dark")
 
 
+@pytest.mark.slow
 async def test_a_chosen_theme_is_kept(fleet: FleetPage) -> None:
     page = fleet.page
     await fleet.open()
@@ -220,6 +231,7 @@ async def test_a_chosen_theme_is_kept(fleet: FleetPage) -> None:
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 async def test_axe_finds_nothing(
     pages: Pages, service: ServiceProcess, topics: list[str], look: dict[str, object]
@@ -238,6 +250,7 @@ async def test_axe_finds_nothing(
         assert await axe_violations(page) == []
 
 
+@pytest.mark.slow
 async def test_lighthouse_finds_it_accessible(service: ServiceProcess, topics: list[str]) -> None:
     port = free_port()
     async with running_chromium(f"--remote-debugging-port={port}"):

@@ -6,12 +6,12 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.second_client import SecondClient
+from tests.tcp_proxy import TcpProxy
 from tests.waiting import eventually
 from tests.web.fleet_page import FleetPage
 from tests.web.pages import Pages
 from tests.web.reported_query import ReportedQuery
 from tests.web.service import ServiceProcess
-from tests.web.tcp_proxy import TcpProxy
 
 pytestmark = [
     pytest.mark.kafka,
@@ -86,13 +86,13 @@ async def test_a_stream_that_is_cut_says_so_and_loses_nothing(
     comes = service.query(topic, f"comes-{topic}")
     for query in (stays, leaves):
         query.complete_batch(3)
-    async with TcpProxy(service.port) as proxy:
+    with TcpProxy(service.port) as proxy:
         fleet = FleetPage(page, proxy.url)
         await fleet.open(f"?filter={topic}")
         for query in (stays, leaves):
             await expect(fleet.cell(query.name, "Lag")).to_have_text("7")
 
-        await proxy.cut()
+        proxy.cut()
         await expect(fleet.stream).to_contain_text("stream down, showing data")
         await expect(fleet.stream).to_contain_text("old, reconnecting")
         await expect(fleet.cell(stays.name, "Lag")).to_have_text("7")
@@ -102,7 +102,7 @@ async def test_a_stream_that_is_cut_says_so_and_loses_nothing(
         await eventually(lambda: service.has_ended(leaves), "it has ended")
         await service.forget(leaves)
 
-        await proxy.restore()
+        proxy.restore()
         await expect(fleet.stream).to_contain_text("live")
         await expect(fleet.cell(stays.name, "Lag")).to_have_text("2")
         await expect(fleet.cell(comes.name, "Lag")).to_have_text("1")

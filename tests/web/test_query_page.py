@@ -75,6 +75,7 @@ async def test_a_link_keeps_the_range_of_time(
     assert urlsplit(another.url).query == ""
 
 
+@pytest.mark.slow
 async def test_dragging_over_a_chart_zooms_into_it(
     page: Page, service: ServiceProcess, topic: str
 ) -> None:
@@ -95,6 +96,7 @@ async def test_dragging_over_a_chart_zooms_into_it(
     await expect(page).to_have_url(f"{service.url}/q/{query.id}")
 
 
+@pytest.mark.slow
 async def test_it_copies_offsets_for_spark_and_requests_for_curl(
     pages: Pages, service: ServiceProcess, topic: str
 ) -> None:
@@ -115,6 +117,7 @@ async def test_it_copies_offsets_for_spark_and_requests_for_curl(
     assert copied == f"curl -s '{path}'\ncurl -s '{path}/history?since=6h'"
 
 
+@pytest.mark.slow
 async def test_of_two_queries_of_one_name_it_has_both(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
@@ -130,6 +133,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
     await expect(page.get_by_label("Identity")).to_contain_text(both[1].id)
 
 
+@pytest.mark.slow
 async def test_an_unknown_query_is_said_to_be_unknown(
     pages: Pages, page: Page, service: ServiceProcess
 ) -> None:
@@ -139,6 +143,7 @@ async def test_an_unknown_query_is_said_to_be_unknown(
     await expect(page.get_by_role("alert")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_query_that_is_forgotten_meanwhile_is_said_to_be(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler
 
 from sparklag_kafka.brokers.pool import BrokerPool
 from sparklag_pipeline.broker.child_process import free_port
@@ -19,7 +21,8 @@ from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
 from sparklag_service.cli.check.kafka import check_brokers
 from sparklag_service.cli.check.result import clock_result
-from tests.http_server import HttpServer, QuietHandler
+from sparklag_service.cli.check.service import check_service
+from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import observation, position, seen
 from tests.second_client import SecondClient
@@ -30,6 +33,8 @@ from tests.waiting import DEADLINE_S, wait_for
 
 NOWHERE = "http://127.0.0.1:1"
 """No service is there."""
+
+READY = '{"status": "ready", "failing": {}, "degraded": {}, "queries": 0}'
 
 Found = dict[tuple[str, str], list[dict[str, Any]]]
 
@@ -184,42 +189,43 @@ async def test_a_broker_that_is_not_where_the_metadata_says_is_named(kafka: Loca
     assert (unreached.state, versions.state) == ("bad", "ok")
 
 
-class _Answers(QuietHandler):
-    """A service whose machine is years behind, and whose view is not read yet."""
-
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
-        body = {
-            "status": "not ready",
-            "failing": {"view": "reads the topic"},
-            "degraded": {"east": "no broker answers"},
-            "queries": 0,
-        }
-        self.answer(503, "application/json", json.dumps(body).encode())
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return "Sun, 06 Nov 1994 08:49:37 GMT"
-
-
-class _Others(QuietHandler):
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
-        self.answer(200, "text/html", b"<p>hello</p>")
+def not_ready(_: Request) -> Response:
+    """Of a service whose view is not read yet."""
+    body = {
+        "status": "not ready",
+        "failing": {"view": "reads the topic"},
+        "degraded": {"east": "no broker answers"},
+        "queries": 0,
+    }
+    return Response(json.dumps(body), 503, content_type=JSON)
 
 
 @pytest.mark.kafka
 def test_a_service_that_is_not_ready_its_clock_and_its_version_are_named(
-    settings: Settings, url: str
+    settings: Settings, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with HttpServer(_Answers) as server:
-        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    # Its machine is years behind.
+    old = "Sun, 06 Nov 1994 08:49:37 GMT"
+    monkeypatch.setattr(WSGIRequestHandler, "date_time_string", lambda *_: old)
+    with HttpServer(not_ready) as server:
+        exit_code, found = checked(settings, url=server.url)
     assert exit_code == 1
     assert "is not ready: view: reads the topic" in texts(found, "service", "bad")
     assert texts(found, "service", "note") == "east: no broker answers"
     assert "s behind this machine's" in texts(found, "clock", "bad")
     assert "has an older version" in texts(found, "versions", "note")
-    with HttpServer(_Others) as server:
-        exit_code, found = checked(settings, url=f"http://127.0.0.1:{server.port}")
+    with HttpServer(lambda _: Response("<p>hello</p>", content_type="text/html")) as server:
+        exit_code, found = checked(settings, url=server.url)
     assert exit_code == 0
     assert "is no sparklag service" in texts(found, "service", "note")
+
+
+async def test_a_date_that_cannot_be_read_is_passed_over() -> None:
+    # The server adds a header of its own.
+    second = {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    with HttpServer(lambda _: Response(READY, headers=second)) as server:
+        results = await check_service(server.url)
+    assert {result.check for result in results} == {"service", "versions"}
 
 
 def test_an_unreachable_broker_is_bad_and_says_why() -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from werkzeug import Response
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_port
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import JSON, HttpServer
 from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, observation, position
 from tests.processes import ignored_signals, in_background
@@ -335,11 +336,7 @@ def test_what_the_service_lacks_is_named_by_the_commands_that_need_it() -> None:
 
 
 def test_an_answer_of_another_program_is_one_line() -> None:
-    class Handler(QuietHandler):
-        def do_GET(self) -> None:  # noqa: N802  # http.server's name
-            self.answer(200, "application/json", b'{"queries": 3}')
-
-    with HttpServer(Handler) as server:
+    with HttpServer(lambda _: Response('{"queries": 3}', content_type=JSON)) as server:
         line = refused(sparklag("queries", "--url", server.url))
     assert "does not answer like a sparklag service" in line
 

@@ -9,17 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import httpx
 import pytest
 
 from sparklag_offsets.store.stores import open_store
 from sparklag_schemas import Settings, StoreSettings
 from sparklag_service import cli
-from sparklag_service.instance_state import InstanceState
-from sparklag_service.rest.app import create_app
 from tests.messages import QUERY_ID
 from tests.offsets.store.batches import at_ms, record
 from tests.service.pipelines import pipeline_of
+from tests.service.rest_client import rest_client
 
 Offsets = Callable[..., "Answer"]
 
@@ -143,8 +141,7 @@ def test_without_a_store_the_line_says_where_to_set_it(offsets: Offsets) -> None
 
 async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
     pipeline = pipeline_of(Settings(store=StoreSettings(url=store)))
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as http:
+    async with rest_client(pipeline) as http:
         given = await http.get(f"/offsets/orders?on_deleted=unchecked&at={at_ms(1)}")
         assert (given.status_code, given.json()) == (200, {"orders": {"0": 20}})
         assert given.headers["Sparklag-Batch-Id"] == "1"
@@ -166,7 +163,6 @@ async def test_rest_gives_the_same_and_says_of_which_batch(store: str) -> None:
 
 
 async def test_rest_without_a_store_says_so() -> None:
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline_of(Settings()))))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as http:
+    async with rest_client(pipeline_of(Settings())) as http:
         refused = await http.get("/offsets/orders")
     assert (refused.status_code, refused.json()["title"]) == (404, "No offset store")

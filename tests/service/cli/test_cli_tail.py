@@ -11,11 +11,12 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from werkzeug import Request, Response
 
 from sparklag_schemas import encode
 from sparklag_service.cli.requests import base_url
 from sparklag_service.errors import ServiceError
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import HttpServer, raw_path
 from tests.messages import QUERY_ID, lag_event
 from tests.service.cli.terminals import command, environment
 from tests.service.cli.test_cli import refused, sparklag
@@ -86,27 +87,18 @@ async def test_it_ends_with_its_query(live: LiveServer) -> None:
     assert (process.returncode, stderr) == (0, f"sparklag: query {QUERY_ID} is forgotten\n")
 
 
-class CutStream(HttpServer):
+def cut_stream(*bodies: bytes | None) -> HttpServer:
     """A fake service whose connections end after each of `bodies`; None is a refusal."""
+    left = iter(bodies)
 
-    def __init__(self, *bodies: bytes | None) -> None:
-        self.last_ids: list[str | None] = []
-        last_ids, left = self.last_ids, iter(bodies)
+    def respond(_: Request) -> Response:
+        body = next(left)
+        if body is None:
+            problem = {"type": "tag:x:problem/too-many-readers", "detail": "try later"}
+            return Response(json.dumps(problem), 503, content_type="application/problem+json")
+        return Response(body, content_type="text/event-stream")
 
-        class Handler(QuietHandler):
-            def do_GET(self) -> None:  # noqa: N802  # the base class's name
-                last_ids.append(self.headers.get("last-event-id"))
-                body = next(left)
-                if body is None:
-                    problem = {"type": "tag:x:problem/too-many-readers", "detail": "try later"}
-                    self.answer(503, "application/problem+json", json.dumps(problem).encode())
-                else:
-                    self.send_response(200)
-                    self.send_header("content-type", "text/event-stream")
-                    self.end_headers()
-                    self.wfile.write(body)
-
-        super().__init__(Handler)
+    return HttpServer(respond)
 
 
 def lag_frame(event_id: str, **fields: object) -> bytes:
@@ -118,11 +110,12 @@ def test_after_a_cut_it_goes_on_where_it_was_and_says_what_is_missing() -> None:
     gap = b'event: gap\ndata: {"since": "0:1", "reason": "they are gone"}\n\n'
     cut = lag_frame("0:2")[:-1]
     last = gap + lag_frame("0:9", total_lag=126_671)
-    with CutStream(lag_frame("0:1") + cut, None, None, last) as service:
+    with cut_stream(lag_frame("0:1") + cut, None, None, last) as service:
         followed = sparklag("tail", "--url", service.url, "-n", "2")
     assert followed.returncode == 0, followed.stderr
     assert [line.split()[4] for line in followed.stdout.splitlines()] == ["65", "126,671"]
-    assert service.last_ids == [None, "0:1", "0:1", "0:1"]
+    last_ids = [request.headers.get("last-event-id") for request, _ in service.log]
+    assert last_ids == [None, "0:1", "0:1", "0:1"]
     assert followed.stderr.splitlines() == [
         f"sparklag: the service at {service.url} ended the stream: connecting again",
         f"sparklag: {service.url}: try later: connecting again",
@@ -133,7 +126,7 @@ def test_after_a_cut_it_goes_on_where_it_was_and_says_what_is_missing() -> None:
 
 def test_an_event_that_is_none_is_passed_over() -> None:
     broken = b'event: lag\ndata: {"query": 1}\n\nevent: lag\ndata: \xff\x1b[2J\n\n'
-    with CutStream(broken + lag_frame("0:1")) as service:
+    with cut_stream(broken + lag_frame("0:1")) as service:
         followed = sparklag("tail", "--url", service.url, "-n", "1")
     assert followed.returncode == 0, followed.stderr
     assert len(followed.stdout.splitlines()) == 1
@@ -141,26 +134,21 @@ def test_an_event_that_is_none_is_passed_over() -> None:
     assert [line.startswith("sparklag: skipped an event: ") for line in lines] == [True, True]
 
 
-class Proxy(HttpServer):
-    """Passes on what is below `/sparklag/`; anything else gets the page of another program."""
+def behind_a_path(target: str) -> HttpServer:
+    """A proxy with the service below /sparklag/, and a page of another program elsewhere."""
 
-    def __init__(self, target: str) -> None:
-        class Handler(QuietHandler):
-            def do_GET(self) -> None:  # noqa: N802  # the base class's name
-                if not self.path.startswith("/sparklag/"):
-                    self.answer(200, "text/html", b"<html>\x1b[2J</html>")
-                    return
-                url = target + self.path.removeprefix("/sparklag")
-                with httpx.stream("GET", url, timeout=DEADLINE_S) as response:
-                    self.send_response(response.status_code)
-                    self.send_header("content-type", response.headers["content-type"])
-                    self.end_headers()
-                    for chunk in response.iter_raw():
-                        self.wfile.write(chunk)
-                        if response.headers["content-type"].startswith("text/event-stream"):
-                            return
+    def respond(request: Request) -> Response:
+        if not request.path.startswith("/sparklag/"):
+            return Response(b"<html>\x1b[2J</html>", content_type="text/html")
+        url = target + raw_path(request).removeprefix("/sparklag")
+        with httpx.stream("GET", url, timeout=DEADLINE_S) as response:
+            content_type = response.headers["content-type"]
+            chunks = response.iter_raw()
+            # A stream has no end.
+            body = next(chunks) if content_type.startswith("text/event") else b"".join(chunks)
+        return Response(body, response.status_code, content_type=content_type)
 
-        super().__init__(Handler)
+    return HttpServer(respond)
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -168,7 +156,7 @@ async def test_a_service_behind_a_path_is_reached_by_every_command(
     live: LiveServer, slash: str
 ) -> None:
     live.show(lag_event(query="a/b"))
-    with Proxy(live.url) as proxy:
+    with behind_a_path(live.url) as proxy:
         url = f"{proxy.url}/sparklag{slash}"
         expected: dict[tuple[str, ...], Callable[[str], bool]] = {
             ("lag", "a/b"): lambda text: "65 records" in text,
@@ -183,7 +171,7 @@ async def test_a_service_behind_a_path_is_reached_by_every_command(
 
 
 async def test_what_is_no_service_is_one_line(live: LiveServer) -> None:
-    with Proxy(live.url) as proxy:
+    with behind_a_path(live.url) as proxy:
         for arguments in (("lag", "orders"), ("queries",), ("tail",), ("tail", "orders")):
             line = refused(await run(*arguments, "--url", proxy.url))
             assert line == (

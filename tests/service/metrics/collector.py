@@ -1,21 +1,16 @@
-"""An OTLP receiver: what a collector speaks, on a free port, decoded with OpenTelemetry's own
-classes. It keeps what it was sent."""
+"""OpenTelemetry collectors that keep what they receive, in OpenTelemetry's own classes."""
 
 from __future__ import annotations
 
-import threading
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from werkzeug import Request, Response
 
-from tests.post_receiver import PostReceiver
+from tests.http_server import HttpServer
+
+_Export = TypeVar("_Export", ExportMetricsServiceRequest, ExportTraceServiceRequest)
 
 
 class Point(NamedTuple):
@@ -40,20 +35,29 @@ class SpanReceived(NamedTuple):
     attributes: dict[str, Any]
 
 
-class TraceCollector(PostReceiver):
+class _Receiver(HttpServer, Generic[_Export]):
+    def __init__(self, signal: str, export: type[_Export], port: int) -> None:
+        super().__init__(self._receive, port)
+        self.requests: list[_Export] = []
+        self._path = f"/v1/{signal}"
+        self._export: Any = export
+
+    @property
+    def endpoint(self) -> str:
+        """As a setting takes it."""
+        return self.url_for(self._path)
+
+    def _receive(self, request: Request) -> Response:
+        self.requests.append(self._export.FromString(request.data))
+        # A message without fields: all was accepted.
+        return Response(b"", content_type="application/x-protobuf")
+
+
+class TraceCollector(_Receiver[ExportTraceServiceRequest]):
     """Takes traces."""
 
-    content_type = "application/x-protobuf"
-
     def __init__(self, port: int = 0) -> None:
-        super().__init__(port)
-        self.requests: list[ExportTraceServiceRequest] = []
-        self.endpoint = f"http://127.0.0.1:{self.port}/v1/traces"
-
-    def answer(self, body: bytes) -> bytes | None:
-        self.requests.append(ExportTraceServiceRequest.FromString(body))
-        answer: bytes = ExportTraceServiceResponse().SerializeToString()
-        return answer
+        super().__init__("traces", ExportTraceServiceRequest, port)
 
     def spans(self) -> list[SpanReceived]:
         """All that has come, in order. A push that was cut off is repeated with the same ids."""
@@ -76,26 +80,11 @@ class TraceCollector(PostReceiver):
         return list({(span.trace_id, span.span_id): span for span in received}.values())
 
 
-class Collector(PostReceiver):
-    """One that is not `answering` reads, and says nothing."""
+class Collector(_Receiver[ExportMetricsServiceRequest]):
+    """Takes metrics."""
 
-    content_type = "application/x-protobuf"
-
-    def __init__(self, port: int = 0, *, answering: bool = True) -> None:
-        super().__init__(port)
-        self.requests: list[ExportMetricsServiceRequest] = []
-        self.asked = threading.Event()
-        self.endpoint = f"http://127.0.0.1:{self.port}/v1/metrics"
-        self._answering = answering
-
-    def answer(self, body: bytes) -> bytes | None:
-        self.asked.set()
-        if not self._answering:
-            self.ended.wait()
-            return None
-        self.requests.append(ExportMetricsServiceRequest.FromString(body))
-        answer: bytes = ExportMetricsServiceResponse().SerializeToString()
-        return answer
+    def __init__(self, port: int = 0) -> None:
+        super().__init__("metrics", ExportMetricsServiceRequest, port)
 
     def points(self, *, since: int = 0) -> dict[str, list[Point]]:
         """All that has come, but for so many requests, by the metric's name."""

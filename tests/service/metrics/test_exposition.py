@@ -16,7 +16,6 @@ from sparklag_schemas import LagEvent, Settings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.metrics.exposition import Exposition, wants_gzip, wants_open_metrics
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.deploy.programs import Programs
 from tests.messages import lag_event
@@ -30,6 +29,7 @@ from tests.service.metrics.scraped import (
 )
 from tests.service.metrics.test_native import full_event
 from tests.service.pipelines import pipeline_of
+from tests.service.rest_client import rest_client
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 COMPAT = ["kafka-lag-exporter", "kafka_exporter"]
@@ -83,8 +83,7 @@ async def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+    async with rest_client(pipeline) as client:
         yield client
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 import pytest
+from werkzeug import Request, Response
 
 from benchmarks.service_process import service_process
 from sparklag_pipeline.broker.child_process import free_port
@@ -25,6 +27,7 @@ from sparklag_service.metrics.native import NATIVE, ages
 from sparklag_service.metrics.otlp import MetricsPush, check_otlp
 from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
+from tests.http_server import HttpServer
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import QUERY_ID, lag_event, seen
@@ -210,10 +213,18 @@ async def test_a_collector_that_never_answers_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(otlp, "_LONGEST_REQUEST_S", 10 * DEADLINE_S)
-    with Collector(answering=False) as collector:
-        pipeline = pushing_to(collector.endpoint, lag_event(), interval_s=10 * DEADLINE_S)
+    requested, ended = threading.Event(), threading.Event()
+
+    def respond(_: Request) -> Response:
+        requested.set()
+        ended.wait()
+        return Response()
+
+    with HttpServer(respond) as collector, ExitStack() as exits:
+        exits.callback(ended.set)
+        pipeline = pushing_to(collector.url, lag_event(), interval_s=10 * DEADLINE_S)
         async with pushing(pipeline):
-            await holds(collector.asked.is_set, "the request")
+            await holds(requested.is_set, "the request")
             ending_s = time.monotonic()
         assert time.monotonic() - ending_s < DEADLINE_S
 

@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
@@ -19,13 +18,13 @@ from sparklag_schemas import (
     Settings,
     decode_lag_event,
 )
-from sparklag_service.rest.app import create_app
 from tests.local_kafka import LocalKafka
 from tests.messages import position, seen
 from tests.second_client import SecondClient
-from tests.service.conftest import RunningService, running, settings_for
+from tests.service.conftest import running, settings_for
 from tests.service.mirror.consumer_groups import describe
 from tests.service.mirror.mirroring import committed
+from tests.service.rest_client import rest_client
 from tests.waiting import holds
 
 pytestmark = pytest.mark.kafka
@@ -34,11 +33,6 @@ pytestmark = pytest.mark.kafka
 def mirroring_settings(kafka: LocalKafka, *queries: str, **fields: Any) -> Settings:
     mirror = MirrorSettings(queries=list(queries), interval_s=0.2)
     return settings_for(kafka.bootstrap_servers, mirror=mirror, **fields)
-
-
-def http_of(service: RunningService) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(create_app(service.state))
-    return httpx.AsyncClient(transport=transport, base_url="http://sparklag")
 
 
 def by_partition(event: LagEvent) -> dict[tuple[str, int], tuple[int | None, ...]]:
@@ -72,7 +66,7 @@ async def test_kafkas_own_command_shows_the_lag_that_rest_answers(
     groups = {query.query_id: f"spark-{query.query}" for query in queries}
     async with (
         running(mirroring_settings(kafka, f"{topic_name}-.*"), second_client) as service,
-        http_of(service) as http,
+        rest_client(service.state) as http,
     ):
         service.observe(*queries)
         for query in queries:
@@ -147,7 +141,7 @@ async def test_a_cluster_that_is_away_is_named_and_lag_goes_on(
     settings = mirroring_settings(kafka, ".*", clusters=away)
     far = position({topic_name: {0: 0}}, bootstrap_servers="127.0.0.1:1")
     near, gone = (seen(topic_name, {0: 0}, query=f"{topic_name}-{n}") for n in ("near", "gone"))
-    async with running(settings, second_client) as service, http_of(service) as http:
+    async with running(settings, second_client) as service, rest_client(service.state) as http:
         service.observe(near, msgspec.structs.replace(gone, sources=[far]))
         await holds(lambda: "mirror of east" in service.state.degraded(), "it is named")
         ready = await http.get("/health/ready")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 from sparklag_schemas import LagEvent, Settings, encode
 from sparklag_service.instance_state import InstanceState
-from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.service.pipelines import complete_pipeline_of
+from tests.service.rest_client import rest_client
 
 DEAD = lag_event(query_id="dead-1", status="STOP")
 EVENTS = (
@@ -41,10 +40,6 @@ class Forgetting(InstanceState):
         self.forgotten.append(event.query_id)
         return self._acknowledges
 
-    def client(self, address: str = "127.0.0.1") -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(create_app(self), client=(address, 1))
-        return httpx.AsyncClient(transport=transport, base_url="http://localhost")
-
 
 @pytest.mark.parametrize(
     ("wanted", "forgotten"),
@@ -54,7 +49,7 @@ async def test_one_that_nothing_speaks_of_is_forgotten_by_its_id_or_the_beginnin
     wanted: str, forgotten: str
 ) -> None:
     state = Forgetting()
-    async with state.client() as http:
+    async with rest_client(state) as http:
         answer = await http.delete(f"/lag/{wanted}")
     assert (answer.status_code, answer.content) == (204, b"")
     assert state.forgotten == [forgotten]
@@ -75,7 +70,7 @@ async def test_what_is_not_forgotten_is_a_problem_document(
     wanted: str, status: int, kind: str, query_ids: list[str] | None
 ) -> None:
     state = Forgetting()
-    async with state.client() as http:
+    async with rest_client(state) as http:
         problem = (await http.delete(f"/lag/{wanted}")).json()
     assert problem["status"] == status
     assert problem["type"] == f"tag:sparklag,2026:problem/{kind}"
@@ -84,7 +79,7 @@ async def test_what_is_not_forgotten_is_a_problem_document(
 
 
 async def test_a_tombstone_that_is_not_acknowledged_is_no_success() -> None:
-    async with Forgetting(acknowledges=False).client() as http:
+    async with rest_client(Forgetting(acknowledges=False)) as http:
         answer = await http.delete("/lag/dead-1")
     assert (answer.status_code, answer.json()["type"][-11:]) == (503, "/kafka-away")
 
@@ -106,7 +101,7 @@ async def test_a_tombstone_that_is_not_acknowledged_is_no_success() -> None:
 async def test_the_setting_says_from_where_it_is_taken(
     http_forget: str, address: str, headers: dict[str, str], status: int
 ) -> None:
-    async with Forgetting(http_forget=http_forget).client(address) as http:
+    async with rest_client(Forgetting(http_forget=http_forget), address) as http:
         answer = await http.delete("/lag/dead-1", headers=headers)
     assert answer.status_code == status
     assert status == 204 or answer.json()["type"].endswith("/forget-not-allowed")
@@ -115,7 +110,7 @@ async def test_the_setting_says_from_where_it_is_taken(
 async def test_a_page_of_others_gets_no_leave_to_send_it() -> None:
     """A browser asks before a DELETE to another origin, and sends it only with leave."""
     asks = {"origin": "http://attacker.example", "access-control-request-method": "DELETE"}
-    async with Forgetting().client() as http:
+    async with rest_client(Forgetting()) as http:
         answer = await http.options("/lag/dead-1", headers=asks)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "DELETE, GET, HEAD"

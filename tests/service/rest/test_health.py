@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from sparklag_schemas import Settings
-from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest.app import create_app
 from tests.service.pipelines import complete_pipeline_of, pipeline_of
+from tests.service.rest_client import rest_client
 
 HERE, ELSEWHERE = "127.0.0.1", "10.1.2.3"
 REASON = "cannot read topic consumer-lag: no right to it"
-
-
-def client(pipeline: Pipeline, address: str = HERE) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)), client=(address, 1))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 @pytest.fixture
@@ -30,7 +23,7 @@ async def incomplete() -> Pipeline:
 
 
 async def test_before_everything_is_there_it_is_live_and_not_ready() -> None:
-    async with client(pipeline_of(Settings())) as http:
+    async with rest_client(pipeline_of(Settings())) as http:
         assert (await http.get("/health/live")).status_code == 200
         ready = await http.get("/health/ready")
     assert ready.status_code == 503
@@ -41,7 +34,7 @@ async def test_the_list_of_queries_tells_what_fails_as_readiness_does(
     incomplete: Pipeline,
 ) -> None:
     for address in (HERE, ELSEWHERE):
-        async with client(incomplete, address) as http:
+        async with rest_client(incomplete, address) as http:
             ready, listed = (await http.get("/health/ready")).json(), await http.get("/lag")
         assert listed.status_code == 200
         for kind in ("failing", "degraded"):
@@ -49,10 +42,10 @@ async def test_the_list_of_queries_tells_what_fails_as_readiness_does(
 
 
 async def test_strangers_are_told_what_is_not_ready_and_not_why(incomplete: Pipeline) -> None:
-    async with client(incomplete) as http:
+    async with rest_client(incomplete) as http:
         own = (await http.get("/lag")).json()
     assert own["failing"]["view"] == REASON
-    async with client(incomplete, ELSEWHERE) as http:
+    async with rest_client(incomplete, ELSEWHERE) as http:
         answer = await http.get("/lag")
         unknown = await http.get("/lag/orders")
     failing = answer.json()["failing"]
@@ -75,13 +68,13 @@ async def test_strangers_are_told_what_is_not_ready_and_not_why(incomplete: Pipe
 async def test_a_query_that_may_be_missing_from_the_view_is_not_called_unknown(
     method: str, path: str, incomplete: Pipeline
 ) -> None:
-    async with client(incomplete) as http:
+    async with rest_client(incomplete) as http:
         answer = await http.request(method, path)
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (503, "tag:sparklag,2026:problem/not-ready")
     assert answer.headers["retry-after"] == "2"
     assert problem["failing"]["view"] == REASON
     assert f"view: {REASON}" in problem["detail"]
-    async with client(complete_pipeline_of(Settings())) as http:
+    async with rest_client(complete_pipeline_of(Settings())) as http:
         answer = await http.request(method, path)
     assert (answer.status_code, "retry-after" in answer.headers) == (404, False)

@@ -14,12 +14,11 @@ import pytest
 
 from sparklag_schemas import Settings, Status, formatting
 from sparklag_schemas.printable import printable
-from sparklag_service.instance_state import InstanceState
-from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
 from tests.node_programs import node_folder
 from tests.service.pipelines import complete_pipeline_of
+from tests.service.rest_client import rest_client
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,8 +28,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     pipeline = complete_pipeline_of(Settings())
     event = lag_event(query="orders", status="STALL", reason="no batch for 5 min", total_lag=7)
     pipeline.view.put(Entry(event, b"{}", 0, 0, 0))
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+    async with rest_client(pipeline) as client:
         yield client
 
 

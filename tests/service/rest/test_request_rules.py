@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
 from sparklag_schemas import Settings
-from sparklag_service.instance_state import InstanceState
-from sparklag_service.rest.app import create_app
 from tests.service.pipelines import complete_pipeline_of
+from tests.service.rest_client import rest_client
 
 PATHS = ["/", "/lag", "/lag/nothing", "/stream", "/health/live", "/metrics", "/docs", "/none"]
 
 
-def client(address: str = "127.0.0.1", **settings: object) -> httpx.AsyncClient:
-    pipeline = complete_pipeline_of(Settings(**settings))  # type: ignore[arg-type]
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)), client=(address, 1))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+def client(**settings: Any) -> httpx.AsyncClient:
+    return rest_client(complete_pipeline_of(Settings(**settings)))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ import pytest
 
 from sparklag_schemas import Settings, encode
 from sparklag_schemas.rest_interface import path_segment
-from sparklag_service.instance_state import InstanceState
 from sparklag_service.pipeline import Pipeline
-from sparklag_service.rest.app import create_app
 from sparklag_service.view.view import Entry
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import complete_pipeline_of
+from tests.service.rest_client import rest_client
 
 
 @pytest.fixture
@@ -28,8 +27,7 @@ async def pipeline() -> Pipeline:
 
 @pytest.fixture
 async def http(pipeline: Pipeline) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(InstanceState(pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://sparklag") as client:
+    async with rest_client(pipeline) as client:
         yield client
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from werkzeug import Request, Response
 
 from sparklag_pipeline.broker.child_process import free_port
 from sparklag_schemas import LagEvent, PartitionLag, TopicLag
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_service.cli.top.app import TopApp
 from sparklag_service.cli.top.responses import LagPage
-from tests.http_server import HttpServer, QuietHandler
+from tests.http_server import JSON, HttpServer
 from tests.messages import lag_event
 from tests.service.cli.top.summaries import page, summary
 from tests.service.live.live_server import LiveServer
@@ -294,17 +295,13 @@ class FakeService:
 
     def serving(self) -> HttpServer:
         """A context manager."""
-        fake = self
+        return HttpServer(self._respond, self.port)
 
-        class Handler(QuietHandler):
-            def do_GET(self) -> None:  # noqa: N802  # the base class calls it
-                fake.answering.wait()
-                if self.path.partition("?")[0] == "/lag" and fake.page is not None:
-                    self.answer(200, "application/json", msgspec.json.encode(fake.page))
-                else:
-                    self.answer(500, "text/html", b"<h1>oops</h1>")
-
-        return HttpServer(Handler, self.port)
+    def _respond(self, request: Request) -> Response:
+        self.answering.wait()
+        if request.path == "/lag" and self.page is not None:
+            return Response(msgspec.json.encode(self.page), content_type=JSON)
+        return Response("<h1>oops</h1>", 500, content_type="text/html")
 
 
 @pytest.fixture
