@@ -87,7 +87,7 @@ types: $(DEV)
 page: $(DEV) ## Types and tests of the page's source, web/
 	@$(BIN)/python -m scripts.check_page
 
-pythons: $(DEV) ## `check` on each Python 3.10 to 3.13 of this machine (ARGS="3.11 3.12.1": on these)
+pythons: $(DEV) ## `check` on each Python 3.10 to 3.14 of this machine (ARGS="3.11 3.12.1": on these)
 	@exec $(BIN)/python scripts/check_pythons.py $(ARGS)
 
 unit: $(DEV) ## Only the tests that need no broker, no Spark and no build

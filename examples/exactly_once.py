@@ -6,7 +6,7 @@ a batch that was written is recognised, and if the checkpoint is lost the query 
 rows end.
 
 pip install 'sparklag[postgresql]'
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 exactly_once.py \\
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 exactly_once.py \\
     --bootstrap-servers localhost:9092 --topic orders --checkpoint /data/checkpoints/orders \\
     --database postgresql+psycopg://user:password@host/database
 """

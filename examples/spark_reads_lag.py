@@ -3,7 +3,7 @@
 EVENT has the fields you need; docs/reference/lag_event.md lists them all. sparklag need not be
 installed. It reads JSON: Avro values, tombstones and foreign values have no row.
 
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 spark_reads_lag.py \\
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 spark_reads_lag.py \\
     localhost:9092 consumer-lag
 """
 

@@ -1,4 +1,4 @@
-"""Runs `make check` on each Python 3.10 to 3.13 of this machine: `check_pythons.py [VERSION ...]`.
+"""Runs `make check` on each Python 3.10 to 3.14 of this machine: `check_pythons.py [VERSION ...]`.
 
 Each has an environment of its own, `.cache/pythons/<version>`, and the whole output of its run in
 the file beside that. Versions ("3.11", "3.12.1") name those to run, else all. Prints one line for
@@ -19,7 +19,7 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).parent.parent
 _ENVIRONMENTS: Final = Path(".cache/pythons")
-_MINOR_VERSIONS: Final = ("3.10", "3.11", "3.12", "3.13")
+_MINOR_VERSIONS: Final = ("3.10", "3.11", "3.12", "3.13", "3.14")
 _INTERRUPTED: Final = 130
 _END_DEADLINE_S: Final = 30.0
 
@@ -48,11 +48,11 @@ def installed_pythons() -> dict[str, str]:
     if shutil.which("pyenv"):
         root = subprocess.check_output(["pyenv", "root"], text=True).strip()
         # Before its shims, which are other Pythons in other folders.
-        folders[:0] = map(str, Path(root, "versions").glob("3.1[0-3].*/bin"))
+        folders[:0] = map(str, Path(root, "versions").glob("3.1[0-4].*/bin"))
     listing = subprocess.check_output(
         [
             *(Path(sys.executable).with_name("uv"), "python", "list", "--only-installed"),
-            *("--output-format", "json", ">=3.10,<3.14"),
+            *("--output-format", "json", ">=3.10,<3.15"),
         ],
         env=os.environ | {"PATH": os.pathsep.join(folders)},
     )

@@ -1,4 +1,4 @@
-"""No file uses what some patch releases of Python 3.10 to 3.13 lack.
+"""No file uses what some patch releases of Python 3.10 to 3.14 lack.
 
 mypy and ruff report what is newer than 3.10, but know minor versions only: what a security release
 of 3.10 added, they take to be in 3.10.0. The table is from Python's documentation of each minor

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 NODE_LOCKS = [*ROOT.glob("web/package-lock.json"), *ROOT.glob("tests/**/package-lock.json")]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.2", "4.3")}
+LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}
 APART = {"audit.txt", "docs.txt", "helm.txt", "kubernetes.txt", "sbom.txt"}

@@ -192,14 +192,7 @@ class Teller:
         self._published.until(run.query_id, is_said, f"{cause}: {self._process.output()}")
 
 
-# `make test` has the oldest and the newest, `make lanes` those between too.
-_PARAMS = [
-    pytest.param(lane, marks=[] if lane in (LANES[0], LANES[-1]) else pytest.mark.slow)
-    for lane in LANES
-]
-
-
-@pytest.fixture(scope="module", params=_PARAMS, ids=str)
+@pytest.fixture(scope="module", params=LANES, ids=str)
 def story(
     request: pytest.FixtureRequest,
     kafka: LocalKafka,

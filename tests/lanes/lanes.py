@@ -89,11 +89,10 @@ class Lane:
 
 
 LANES: tuple[Lane, ...] = (
-    Lane("3.5.9", "spark-3.5.txt", "3.10"),
-    Lane("4.0.0"),
-    Lane("4.0.5", "spark-4.0.txt", "3.11"),
-    Lane("4.1.4", "spark-4.1.txt", "3.12"),
-    Lane("4.2.1", "spark-4.2.txt", "3.13", offsets_v2=True),
+    Lane("3.5.7", "spark-3.5.txt", "3.10"),
+    Lane("4.0.0", "spark-4.0.txt", "3.11"),
+    Lane("4.1.1", "spark-4.1.txt", "3.12"),
+    Lane("4.2.0", offsets_v2=True),
     Lane("4.3.0", "spark-4.3.txt", "3.13", offsets_v2=True),
 )
 """From the oldest to the newest."""

@@ -2,7 +2,8 @@
 
 A process of its own, because other tests' sessions know neither Kafka nor Delta nor Iceberg.
 
-python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER: FOLDER/told.json is the answer.
+python -m tests.pipeline.history_session BOOTSTRAP_SERVERS FOLDER FORMAT...: FOLDER/told.json is the
+answer.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ from tests.second_client import SecondClient
 LATENESS = "1 minute"
 
 
-def main(servers: str, folder: Path) -> None:
-    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS}
+def main(servers: str, folder: Path, formats: Sequence[str]) -> None:
+    tables = {name: open_tables(name, str(folder / name)) for name in FORMATS if name in formats}
     spark = session_for(list(tables.values()))
     answer: dict[str, Any] = {
+        "spark": spark.version,
         "values": _values(spark),
         "targets": _targets(spark),
         "asked": _asked(spark),
@@ -171,4 +173,4 @@ def _ended(query: StreamingQuery) -> StreamingQuery:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])

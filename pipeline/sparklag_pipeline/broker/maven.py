@@ -26,13 +26,7 @@ from xml.sax.saxutils import quoteattr
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.errors import DownloadFailed, JavaMissing
 
-KAFKA_VERSION: Final = "4.1.1"
-
-# By Spark's minor version: the newest that is made for it and was tried.
-_TABLE_FORMATS: Final = {
-    "delta": {"3.5": "3.3.2", "4.0": "4.0.0"},
-    "iceberg": {"3.5": "1.10.0", "4.0": "1.10.0"},
-}
+KAFKA_VERSION: Final = "4.4.0"
 
 _IVY_FILE: Final = """\
 <ivy-module version="2.0">
@@ -72,6 +66,22 @@ class Module:
         return ":".join(part for part in (self.organisation, self.name, self.revision) if part)
 
 
+# By Spark's minor version: the newest that is made for it and was tried.
+_TABLE_FORMATS: Final = {
+    "delta": {
+        "3.5": Module("io.delta", "delta-spark_2.12", "3.3.2"),
+        "4.0": Module("io.delta", "delta-spark_2.13", "4.0.0"),
+        "4.1": Module("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
+        "4.2": Module("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+    },
+    "iceberg": {
+        "3.5": Module("org.apache.iceberg", "iceberg-spark-runtime-3.5_2.12", "1.10.0"),
+        "4.0": Module("org.apache.iceberg", "iceberg-spark-runtime-4.0_2.13", "1.10.0"),
+        "4.1": Module("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
+    },
+}
+
+
 def kafka_jars() -> list[Path]:
     """The class path of a Kafka broker. Raises JavaMissing, DownloadFailed."""
     return resolve_jars(
@@ -84,8 +94,7 @@ def kafka_jars() -> list[Path]:
 
 
 def spark_kafka_jars() -> list[Path]:
-    """Spark's Kafka connector for the installed pyspark, for `spark.jars`, without what Spark has
-    itself. Raises JavaMissing, DownloadFailed."""
+    """Spark's Kafka connector for the installed pyspark, as `jars_beside_spark`."""
     return _spark_module_jars("spark-sql-kafka-0-10")
 
 
@@ -98,22 +107,16 @@ def table_format_jars(table_format: str) -> list[Path]:
     """The same of the `delta` or `iceberg` runtime; none for `parquet`."""
     if table_format not in _TABLE_FORMATS:
         return []
-    version, scala = _spark_and_scala()
-    minor = ".".join(version.split(".")[:2])
-    revision = _TABLE_FORMATS[table_format].get(minor)
-    if revision is None:
+    version, _ = _spark_and_scala()
+    module = _TABLE_FORMATS[table_format].get(".".join(version.split(".")[:2]))
+    if module is None:
         raise DownloadFailed(f"no version of {table_format} is listed for Spark {version}")
-    if table_format == "delta":
-        module = Module("io.delta", f"delta-spark_{scala}", revision)
-    else:
-        name = f"iceberg-spark-runtime-{minor}_{scala}"
-        module = Module("org.apache.iceberg", name, revision)
-    return _jars_beside_spark(module)
+    return jars_beside_spark(module)
 
 
 def _spark_module_jars(name: str) -> list[Path]:
     version, scala = _spark_and_scala()
-    return _jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
+    return jars_beside_spark(Module("org.apache.spark", f"{name}_{scala}", version))
 
 
 def _spark_and_scala() -> tuple[str, str]:
@@ -121,7 +124,9 @@ def _spark_and_scala() -> tuple[str, str]:
     return version, "2.12" if version.startswith("3.") else "2.13"
 
 
-def _jars_beside_spark(module: Module) -> list[Path]:
+def jars_beside_spark(module: Module) -> list[Path]:
+    """The jars of a module for `spark.jars`, without what Spark has itself. Raises JavaMissing,
+    DownloadFailed."""
     present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in _spark_jars_dir().glob("*.jar")}
     return resolve_jars(
         [module],

@@ -1,7 +1,7 @@
 """The query that the demo watches: what each customer ordered in each ten seconds.
 
 python -m sparklag_pipeline.demo.order_totals --bootstrap-servers localhost:9092
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 order_totals.py ...
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 order_totals.py ...
 
 It connects by the settings `kafka.*`, as the listener does.
 """

@@ -1,7 +1,7 @@
 """The history of lag: `consumer-lag` as tables that stay, and rolled up by minute and by hour.
 
 sparklag history run --bootstrap-servers localhost:9092 --output history
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 lag_history.py ...
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 lag_history.py ...
 """
 
 from __future__ import annotations
