@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
@@ -27,6 +27,9 @@ from tests.loop_guard import blocking_steps
 from tests.s3_server import S3Server
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile(
@@ -112,6 +115,16 @@ def kafka() -> Iterator[LocalKafka]:
     """A real broker for the whole run. A test that stops or freezes one makes its own."""
     with LocalKafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A real session for the whole run. A test that stops one has it in a process of its own."""
+    from tests.listener.drivers import build_session
+
+    session = build_session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture

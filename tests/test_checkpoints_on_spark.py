@@ -24,7 +24,7 @@ from sparklag_offsets.checkpoints import (
 )
 from sparklag_schemas import Offsets
 from tests.hdfs_cluster import HdfsCluster
-from tests.listener.drivers import build_session, read_kafka
+from tests.listener.drivers import read_kafka
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -33,16 +33,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 _SPARK_S = 240.0
 """A Spark query on a busy machine."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """The session of this process, where other tests have one already."""
-    there = SparkSession.getActiveSession()
-    session = there or build_session()
-    yield session
-    if there is None:
-        session.stop()
 
 
 class Follower:
@@ -183,6 +173,7 @@ def test_what_spark_calls_the_location_is_where_it_is(scene: Scene) -> None:
     assert processed(read_checkpoint(CheckpointStore({}, 10.0), said)) == scene.reached()
 
 
+@pytest.mark.slow
 def test_available_now_ends_where_the_topic_ended(scene: Scene) -> None:
     scene.send(40)
     ends = scene.reached()
@@ -221,6 +212,7 @@ def test_continuous_processing_is_followed_by_its_checkpoint_alone(scene: Scene)
     assert only_goes_on(follower.told)
 
 
+@pytest.mark.slow
 def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(scene: Scene) -> None:
     scene.send(5)
     out = scene.client.create(f"{scene.topic}-out", 1)
@@ -272,6 +264,7 @@ def test_asynchronous_progress_has_holes_and_is_followed_all_the_same(scene: Sce
     assert len(numbers()) <= known.batch_id
 
 
+@pytest.mark.slow
 def test_a_query_that_keeps_its_checkpoint_in_hdfs_is_followed_there(
     scene: Scene, hdfs: HdfsCluster
 ) -> None:

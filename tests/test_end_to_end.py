@@ -159,6 +159,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
         assert last.measured_by == "embedded"
 
 
+@pytest.mark.slow
 def test_each_batch_of_a_driver_is_one_trace_from_the_callback_to_the_event(
     kafka: LocalKafka, topics: Topics, second_client: SecondClient, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from tests.second_client import SecondClient
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.slow
 def test_every_record_is_there_once_after_a_kill(
     second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:

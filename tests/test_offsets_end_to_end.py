@@ -19,7 +19,7 @@ from tests.restarting_query import RestartingQuery
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 500
 KILL_AFTER = 4

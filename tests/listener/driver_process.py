@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ OUR_NOISE = (
 
 
 class DriverProcess:
-    """A driver of `drivers/`, with what it says: what it is to do is its first argument."""
+    """`drivers/ending.py` with what it says, until it has ended or the test has."""
 
     def __init__(
         self,
@@ -43,7 +42,6 @@ class DriverProcess:
         action: str,
         folder: Path,
         servers: str | None = None,
-        module: str = "ending",
         interpreter: Sequence[str] = (),
         offsets_topic: str | None = None,
     ) -> None:
@@ -55,7 +53,7 @@ class DriverProcess:
         self.lines: list[str] = []
         arguments = [action, servers or client.bootstrap_servers, self.topic]
         self._process = subprocess.Popen(
-            [sys.executable, *interpreter, "-m", f"tests.listener.drivers.{module}", *arguments,
+            [sys.executable, *interpreter, "-m", "tests.listener.drivers.ending", *arguments,
              self.published.name, str(self.checkpoint), client.bootstrap_servers],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
@@ -74,8 +72,8 @@ class DriverProcess:
             for line in lines:
                 self.lines.append(line.rstrip())
 
-    def says(self, line: str) -> None:
-        """Wait until it has said this."""
+    def prints(self, line: str) -> None:
+        """Wait until it has printed this."""
         wait_for(
             lambda: line in self.lines or self._process.poll() is not None, line, timeout_s=START_S
         )
@@ -83,9 +81,6 @@ class DriverProcess:
 
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
-
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
 
     def ends(self) -> int:
         """Its exit code; fails where it takes long."""
@@ -98,20 +93,6 @@ class DriverProcess:
         assert not self._reading.is_alive(), "its JVM goes on"
         return code
 
-    def value(self, name: str) -> str:
-        """What it says after `name:`."""
-        wait_for(
-            lambda: (
-                any(line.startswith(f"{name}: ") for line in list(self.lines))
-                or self._process.poll() is not None
-            ),
-            name,
-            timeout_s=START_S,
-        )
-        said = [line for line in self.lines if line.startswith(f"{name}: ")]
-        assert said, self.output()
-        return said[0].partition(": ")[2]
-
     def output(self) -> str:
         return "\n".join(self.lines)
 
@@ -123,9 +104,6 @@ class DriverProcess:
             for line in self.lines
             if "recovered by polling" not in line and any(noise in line for noise in OUR_NOISE)
         ]
-
-    def made_no_noise(self) -> None:
-        assert self.noise() == [], self.output()
 
     @property
     def query_id(self) -> str:
@@ -143,27 +121,12 @@ class DriverProcess:
         assert sum(source.processed[self.topic].values()) == 20
         return observation
 
-    def kill(self) -> None:
+    def __enter__(self) -> DriverProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End it, if the test has not."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
         self._reading.join(END_S)
-
-
-@contextmanager
-def driver(
-    client: SecondClient,
-    action: str,
-    folder: Path,
-    servers: str | None = None,
-    module: str = "ending",
-    interpreter: Sequence[str] = (),
-    offsets_topic: str | None = None,
-) -> Iterator[DriverProcess]:
-    """One that is gone after the test."""
-    process = DriverProcess(client, action, folder, servers, module, interpreter, offsets_topic)
-    try:
-        yield process
-    finally:
-        process.kill()
