@@ -53,13 +53,9 @@ thread that is. Where it is just about to give the pool work, both wait for ever
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ConnectServer]:
-    made = ConnectServer()
-    try:
-        made.wait_until_ready()
-        yield made
-    finally:
-        made.close()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    with ConnectServer(tmp_path_factory.mktemp("connect") / "server.log") as server:
+        yield server
 
 
 class Client:
