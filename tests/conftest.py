@@ -21,6 +21,7 @@ from tests.databases.postgresql import PostgreSQLServer
 from tests.databases.server import DatabaseServer
 from tests.debian_packages import ProgramsMissing
 from tests.deploy.programs import Programs, prometheus_programs
+from tests.end_to_end import Topics
 from tests.hdfs_cluster import HdfsCluster
 from tests.local_kafka import LocalKafka
 from tests.loop_guard import blocking_steps
@@ -138,6 +139,12 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 def second_client(kafka: LocalKafka) -> SecondClient:
     """The shared broker, seen by a client that is not ours."""
     return SecondClient(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topics(second_client: SecondClient) -> Topics:
+    """A query's input and sparklag's own topics, of the test's own."""
+    return Topics(second_client)
 
 
 @pytest.fixture(scope="session")

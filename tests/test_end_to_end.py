@@ -19,11 +19,6 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
-
-
 def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path) -> Any:
     return process(
         topics,

@@ -20,11 +20,9 @@ from tests.second_client import SecondClient
 
 
 class Driver:
-    """Queries of the shared session on a topic of the test's own."""
+    """Queries of a session, classic or Connect, on a topic of the test's own."""
 
-    def __init__(
-        self, spark: SparkSession, client: SecondClient, topic: str, checkpoints: Path
-    ) -> None:
+    def __init__(self, spark: Any, client: SecondClient, topic: str, checkpoints: Path) -> None:
         self.spark = spark
         self.client = client
         self.servers = client.bootstrap_servers
@@ -67,10 +65,10 @@ class Driver:
         checkpoint: str = "query",
         name: str | None = "orders",
         frame: DataFrame | None = None,
-        write: Callable[[DataFrame, int], object] | None = None,
+        write: Callable[[DataFrame, int], None] | None = None,
         trigger: dict[str, Any] | None = None,
         output_mode: str = "append",
-        **options: str,
+        **options: Any,
     ) -> StreamingQuery:
         """Read the test's topic, unless `frame` or `options` say what to read; stopped with the
         test. `write`: for foreachBatch."""

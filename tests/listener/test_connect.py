@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from sparklag_listener.connect import session as connect_session
 from sparklag_listener.connect.client import ConnectClient
 from sparklag_listener.connect.queries import ConnectQueries
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
-from sparklag_schemas import Observation
 from tests.end_to_end import answer
+from tests.listener.conftest import Driver
 from tests.listener.connect_server import ConnectServer, Link
-from tests.listener.offsets_topic import OffsetsTopic, causes, in_order
+from tests.listener.drivers import read_kafka
+from tests.listener.offsets_topic import causes, in_order
 from tests.listener.queries_contract import PROGRESS_KEPT, assert_answers
 from tests.logged import logged
 from tests.second_client import SecondClient
@@ -58,63 +59,35 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
         yield server
 
 
-class Client:
-    """A Connect session of the test's own, over a link of its own, and its queries' doings."""
+class Client(Driver):
+    """A driver with a Connect session of its own, over a link of its own."""
 
     def __init__(
         self, server: ConnectServer, kafka: SecondClient, topic: str, folder: Path
     ) -> None:
-        self.kafka = kafka
-        self.topic = kafka.create(topic, 2)
-        self.published = OffsetsTopic(kafka, f"{topic}-offsets")
         self.link = Link(server.port)
-        self.folder = folder
         # It waits long before it connects again, and tries for ten minutes.
         quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
         channel = DefaultChannelBuilder(f"sc://127.0.0.1:{self.link.port}", quick)
-        self.spark = SparkSession.builder.channelBuilder(channel).create()
-        _sessions.append(self.spark)
-        self.spark.client.set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=10)])
-        self._handles: list[ObserverHandle] = []
+        session = SparkSession.builder.channelBuilder(channel).create()
+        _sessions.append(session)
+        session.client.set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=10)])
+        super().__init__(session, kafka, kafka.create(topic, 2), folder)
         self.send()
 
-    def observe(self, **settings: Any) -> ObserverHandle:
-        told: dict[str, Any] = {
-            "offsets_topic": self.published.name,
-            "topic_partitions": 1,
-            "heartbeat_s": 1.0,
-        }
-        told |= {"refresh_interval_s": 0.2, **settings}
-        handle = observe(self.spark, self.kafka.bootstrap_servers, **told)
-        self._handles.append(handle)
-        return handle
+    def observe(self, bootstrap_servers: str | None = None, **settings: Any) -> ObserverHandle:
+        quick = {"heartbeat_s": 1.0, "refresh_interval_s": 0.2}
+        return super().observe(bootstrap_servers or self.servers, **{**quick, **settings})
 
-    def send(self, values: Sequence[bytes] = (b"record",) * 10) -> None:
-        self.kafka.produce(self.topic, values)
-
-    def start(self, name: str = "orders", **options: str) -> Any:
-        """A query that fails on a record `bad`."""
+    def query(self, name: str = "orders", **options: str) -> Any:
+        """One that fails on a record `bad`."""
         if "subscribePattern" not in options:
             options["subscribe"] = self.topic
-        frame = (
-            self.spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
-            .option("startingOffsets", "earliest")
-            .options(**options)
-            .load()
-            .selectExpr(
-                "IF(CAST(value AS STRING) = 'bad',"
-                " raise_error('this batch breaks, password=S3CRET'), 1) AS good"
-            )
+        frame = read_kafka(self.spark, self.servers, **options).selectExpr(
+            "IF(CAST(value AS STRING) = 'bad',"
+            " raise_error('this batch breaks, password=S3CRET'), 1) AS good"
         )
-        checkpoint = str(self.folder / name)
-        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        return writer.queryName(name).start()
-
-    def at_end(self) -> Callable[[Sequence[Observation]], bool]:
-        """Whether the newest observation stands at the end of the topic, as another client sees."""
-        end = {self.topic: self.kafka.end_offsets(self.topic)}
-        return lambda seen: seen[-1].sources[0].processed == end
+        return self.start(name, name, frame)
 
     def await_event(self, handle: ObserverHandle, query: Any) -> None:
         """Send until a batch comes as an event: a busy machine may be asked for it before."""
@@ -158,7 +131,7 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
     assert handle.method == method
     again = client.observe(method=None if method == "connect" else method, heartbeat_s=0.2)
     assert again is handle
-    query = client.start()
+    query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     client.send()
     client.published.until(query.id, client.at_end(), "the new end of the topic")
@@ -188,14 +161,14 @@ def test_a_querys_whole_life_arrives_to_the_record(client: Client, method: Any) 
 def test_a_query_that_runs_already_is_found_and_says_why_it_fails(
     client: Client, method: Any
 ) -> None:
-    query = client.start(subscribePattern=client.topic)
+    query = client.query(subscribePattern=client.topic)
     query.processAllAvailable()
     handle = client.observe(method=method)
     seen = client.published.until(query.id, client.at_end(), "its position")
     assert {each.origin for each in seen} == {method}
     (source,) = seen[-1].sources
     assert (source.topics, source.topic_pattern) == (None, client.topic)
-    client.send([b"bad"])
+    client.client.produce(client.topic, [b"bad"])
     ended = client.published.await_cause(query.id, "terminated")
     assert "this batch breaks" in str(ended.exception)
     assert "S3CRET" not in client.published.all_text()
@@ -209,7 +182,7 @@ def test_listeners_that_the_client_drops_are_registered_again(
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
-    query = client.start()
+    query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     bus = client.spark.streams._sqlb
     (ours,) = bus._listener_bus
@@ -230,7 +203,7 @@ def test_listeners_that_the_client_drops_are_registered_again(
 @pytest.mark.slow
 def test_a_stream_of_events_that_ends_without_a_word_is_begun_anew(client: Client) -> None:
     handle = client.observe()
-    query = client.start()
+    query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     # As another client of the same session may do.
     own = ConnectClient(client.spark)
@@ -243,7 +216,7 @@ def test_a_stream_of_events_that_ends_without_a_word_is_begun_anew(client: Clien
 
 @pytest.mark.slow
 def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Client) -> None:
-    query = client.start(maxOffsetsPerTrigger="2")
+    query = client.query(maxOffsetsPerTrigger="2")
     bus = client.spark.streams._sqlb
     for number in range(2):
         client.send()
@@ -253,7 +226,7 @@ def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Cl
         wait_for(lambda: bus._listener_bus == [], "ours is gone")
         assert bus._execution_thread is None
         # It says to every listener that it starts.
-        client.start(f"another-{number}").stop()
+        client.query(f"another-{number}").stop()
     query.stop()
 
 
@@ -276,7 +249,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
         return await poll()
 
     monkeypatch.setattr(poller, "_poll", poll_and_count)
-    query = client.start()
+    query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     break_link(client.link)
     failed = handle.stats().failed
@@ -312,7 +285,7 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
 ) -> None:
     caplog.set_level(logging.WARNING, "sparklag")
     handle = client.observe()
-    query = client.start()
+    query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
     wait_for(lambda: handle.stats().published > 3, "Spark was asked")
     client.spark.stop()
@@ -333,21 +306,12 @@ def test_a_session_that_is_stopped_says_that_its_queries_ended(
 @pytest.mark.slow
 def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
     client.observe(heartbeat_s=0.5)
-    frame = (
-        client.spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", client.kafka.bootstrap_servers)
-        .option("startingOffsets", "earliest")
-        .option("subscribe", client.topic)
-        .load()
-        # Longer than the test takes: the query is stopped in it.
-        .selectExpr(
-            "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"
-        )
-    )
-    checkpoint = str(client.folder / "slow")
-    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    # Longer than the test takes: the query is stopped in it.
+    sleep = "reflect('java.lang.Thread', 'sleep', IF(CAST(value AS STRING) = 'slow', 300000L, 0L))"
+    frame = read_kafka(client.spark, client.servers, subscribe=client.topic).selectExpr(sleep)
+    query = client.start(frame=frame)
     client.published.until(query.id, client.at_end(), "its first batch")
-    client.send([b"slow"])
+    client.client.produce(client.topic, [b"slow"])
     seen = client.published.until(query.id, lambda seen: seen[-1].activity == "running", "it runs")
     assert seen[-1].cause == "refresh"
     query.stop()
@@ -358,7 +322,7 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     queries = ConnectQueries(ConnectClient(client.spark))
     assert queries.list_active().queries == ()
     client.spark.conf.set(PROGRESS_KEPT, "10000")
-    assert_answers(queries, client.start())
+    assert_answers(queries, client.query())
     client.link.cut()
     with pytest.raises(SparkUnavailable) as raised:
         queries.list_active()
@@ -388,7 +352,7 @@ def answers(spark: SparkSession) -> bool:
 @pytest.mark.slow
 def test_embedded_it_answers_for_a_query_on_a_server(client: Client) -> None:
     handle = client.observe(embedded=True, http_port=0, lag_topic=f"{client.topic}-lag")
-    query = client.start()
+    query = client.query()
     wait_for(lambda: handle.stats().url is not None, "it serves")
     url = f"{handle.stats().url}/lag/{query.id}"
 

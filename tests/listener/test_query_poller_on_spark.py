@@ -78,7 +78,7 @@ def test_a_batch_that_takes_long_says_that_its_query_runs(driver: Driver) -> Non
     ids=["trigger", "held back"],
 )
 def test_a_query_that_begins_no_batch_waits_whatever_there_is_to_read(
-    driver: Driver, trigger: dict[str, Any] | None, options: dict[str, str]
+    driver: Driver, trigger: dict[str, Any] | None, options: dict[str, Any]
 ) -> None:
     driver.observe(driver.servers, heartbeat_s=0.3)
     query = driver.start(trigger=trigger, **options)

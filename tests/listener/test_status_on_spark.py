@@ -55,7 +55,7 @@ class Watched:
         self.gate = gate
         self.query: StreamingQuery
 
-    def start(self, **options: str) -> None:
+    def start(self, **options: Any) -> None:
         self.query = self._driver.start(write=self.gate.pass_through, **options)
 
     def complete_batch(self) -> Event:

@@ -183,19 +183,6 @@ def test_a_driver_that_goes_on_after_another_has_followed_it_is_refused(
     assert results.written() == [(0, 10)]
 
 
-@pytest.mark.slow
-def test_a_checkpoint_that_went_back_is_refused(driver: Driver, results: Results) -> None:
-    query = driver.start(write=results.write)
-    query.processAllAvailable()
-    query.stop()
-    shutil.copytree(driver.checkpoints / "query", driver.checkpoints / "backup")
-    for _ in range(2):
-        driver.send(5)
-        read_all(driver.start(write=results.write))
-    assert "BatchConflict" in fails(driver.start("backup", write=results.write))
-    assert "batch 1 comes after batch 2" in results.refusal()
-
-
 def test_another_batch_id_than_the_running_one_is_refused(driver: Driver, results: Results) -> None:
     query = driver.start(write=lambda batch, batch_id: results.write(batch, batch_id + 1))
     fails(query)

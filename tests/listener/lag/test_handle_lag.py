@@ -26,15 +26,9 @@ from tests.end_to_end import Topics, service
 from tests.listener.conftest import Driver
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
-from tests.second_client import SecondClient
 from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
 
 
 @pytest.fixture
