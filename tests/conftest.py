@@ -56,7 +56,6 @@ _LONGEST_FIRST = (
     "tests/listener/test_driver_endings.py",
     "tests/listener/test_connect.py",
     "tests/service/intakes/test_group_faults.py",
-    "tests/test_exactly_once.py",
     "tests/test_document_blocks.py",
     "tests/pipeline/demo/test_demo.py",
     "tests/deploy/test_alarm_chain.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class DriverProcess:
         offsets_topic: str | None = None,
     ) -> None:
         """`interpreter`: options of Python; its input is at its end."""
-        self.topic = client.create(f"{folder.name.replace('_', '-')}-orders", 2)
+        self.topic = client.create(f"orders-{uuid.uuid4().hex[:8]}", 2)
         client.produce(self.topic, [b"%d" % number for number in range(20)])
         self.published = OffsetsTopic(client, offsets_topic or f"{self.topic}-offsets")
         self.checkpoint = folder / "checkpoint"

@@ -31,12 +31,13 @@ from sparklag_listener.connect.queries import ConnectQueries
 from sparklag_listener.events.session import ConnectionLost, SparkUnavailable
 from tests.end_to_end import answer
 from tests.listener.conftest import Driver
-from tests.listener.connect_server import ConnectServer, Link
+from tests.listener.connect_server import ConnectServer
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import causes, in_order
 from tests.listener.queries_contract import PROGRESS_KEPT, assert_answers
 from tests.logged import logged
 from tests.second_client import SecondClient
+from tests.tcp_proxy import TcpProxy
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -60,15 +61,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 class Client(Driver):
-    """A driver with a Connect session of its own, over a link of its own."""
+    """A driver with a Connect session of its own, over a proxy of its own."""
 
     def __init__(
         self, server: ConnectServer, kafka: SecondClient, topic: str, folder: Path
     ) -> None:
-        self.link = Link(server.port)
+        self.proxy = TcpProxy(server.port)
         # It waits long before it connects again, and tries for ten minutes.
         quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
-        channel = DefaultChannelBuilder(f"sc://127.0.0.1:{self.link.port}", quick)
+        channel = DefaultChannelBuilder(f"sc://127.0.0.1:{self.proxy.port}", quick)
         session = SparkSession.builder.channelBuilder(channel).create()
         _sessions.append(session)
         session.client.set_retry_policies([DefaultPolicy(max_retries=2, initial_backoff=10)])
@@ -101,7 +102,7 @@ class Client(Driver):
         wait_for(comes_as_event, "a batch comes as an event")
 
     def close(self) -> None:
-        self.link.mend()
+        self.proxy.restore()
         for handle in self._handles:
             handle.close()
         if not self.spark.is_stopped:
@@ -109,7 +110,7 @@ class Client(Driver):
             for query in self.spark.streams.active:
                 query.stop()
             self.spark.stop()
-        self.link.close()
+        self.proxy.close()
 
 
 @pytest.fixture
@@ -186,10 +187,10 @@ def test_listeners_that_the_client_drops_are_registered_again(
     client.published.until(query.id, client.at_end(), "the end of the topic")
     bus = client.spark.streams._sqlb
     (ours,) = bus._listener_bus
-    client.link.cut()
+    client.proxy.cut()
     wait_for(lambda: bus._listener_bus == [], "the client drops its listeners")
     client.send()
-    client.link.mend()
+    client.proxy.restore()
     wait_for(lambda: handle.stats().reregistered > 0, "it is registered again")
     assert bus._listener_bus == [ours]
     client.published.until(query.id, client.at_end(), "what was missed")
@@ -231,10 +232,10 @@ def test_closing_the_last_listener_in_a_flood_of_events_blocks_nobody(client: Cl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("break_link", [Link.cut, Link.freeze])
+@pytest.mark.parametrize("interrupt", [TcpProxy.cut, TcpProxy.freeze])
 def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     client: Client,
-    break_link: Callable[[Link], None],
+    interrupt: Callable[[TcpProxy], None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -251,7 +252,7 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
     monkeypatch.setattr(poller, "_poll", poll_and_count)
     query = client.query()
     client.published.until(query.id, client.at_end(), "the end of the topic")
-    break_link(client.link)
+    interrupt(client.proxy)
     failed = handle.stats().failed
     wait_for(lambda: handle.stats().failed > failed, "it is told")
     before = polls
@@ -268,13 +269,13 @@ def test_with_the_server_away_the_log_is_quiet_and_closing_is_bounded(
 def test_a_server_that_does_not_answer_is_one_clear_error(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.link.cut()
+    client.proxy.cut()
     with monkeypatch.context() as patched:
         patched.setattr(connect_session, "_ANSWER_TIMEOUT_S", 3.0)
         with pytest.raises(ServerAway, match="does not answer") as raised:
             client.observe()
     assert "\n" not in str(raised.value)
-    client.link.mend()
+    client.proxy.restore()
     wait_for(lambda: answers(client.spark), "the server answers again")
     assert client.observe().method == "connect"
 
@@ -323,11 +324,11 @@ def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Cl
     assert queries.list_active().queries == ()
     client.spark.conf.set(PROGRESS_KEPT, "10000")
     assert_answers(queries, client.query())
-    client.link.cut()
+    client.proxy.cut()
     with pytest.raises(SparkUnavailable) as raised:
         queries.list_active()
     assert not isinstance(raised.value, ConnectionLost)
-    client.link.mend()
+    client.proxy.restore()
     wait_for(lambda: answers(client.spark), "the server answers again")
     client.spark.client.release_session()
     with pytest.raises(ConnectionLost):
