@@ -10,13 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklag_listener import ObserverHandle, observe
+from sparklag_listener import ObserverHandle, driver_pipeline, observe
+from sparklag_listener.events import query_poller
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
+from tests.waiting import DEADLINE_S
 
 
 class Driver:
@@ -99,8 +101,12 @@ def driver(
     second_client: SecondClient,
     topic_name: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Driver]:
-    """With a topic of two partitions and ten records."""
+    """With a topic of two partitions and ten records. Spark may answer as late as it must on a busy
+    machine."""
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", DEADLINE_S)
     made = Driver(spark, second_client, second_client.create(topic_name, 2), tmp_path)
     made.send()
     yield made

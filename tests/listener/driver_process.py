@@ -89,12 +89,12 @@ class DriverProcess:
         return self._process.log_path.read_text(errors="replace")
 
     def noise(self) -> list[str]:
-        """What of ours disturbs the driver's log. On a busy machine Spark's listener bus may take
-        longer than its patience: that is said, and is so."""
+        """What of ours disturbs the driver's log, but for what is said of a busy machine."""
         return [
             line
             for line in self.lines
-            if "recovered by polling" not in line and any(noise in line for noise in OUR_NOISE)
+            if any(noise in line for noise in OUR_NOISE)
+            and not any(busy in line for busy in ("recovered by polling", "no answer within"))
         ]
 
     @property
