@@ -20,11 +20,14 @@ from tests.shared_servers import SharedServers
 
 if TYPE_CHECKING:
     # Each is imported by the fixture that needs it: most runs need few.
+    from pyspark.sql import SparkSession
+
     from tests.certificates import Certificates
     from tests.databases.mariadb import MariaDBServer
     from tests.databases.mongo_protocol import MongoProtocolServer
     from tests.databases.postgresql import PostgreSQLServer
     from tests.deploy.programs import Programs
+    from tests.end_to_end import Topics
     from tests.hdfs_cluster import HdfsCluster
     from tests.local_kafka import LocalKafka
     from tests.s3_server import S3Server
@@ -55,7 +58,6 @@ _LONGEST_FIRST = (
     "tests/listener/test_driver_endings.py",
     "tests/listener/test_connect.py",
     "tests/service/intakes/test_group_faults.py",
-    "tests/test_exactly_once.py",
     "tests/test_document_blocks.py",
     "tests/pipeline/demo/test_demo.py",
     "tests/deploy/test_alarm_chain.py",
@@ -144,6 +146,16 @@ def kafka(shared_servers: SharedServers) -> LocalKafka:
     return shared_servers.get(LocalKafka)
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A real session for the whole run. A test that stops one has it in a process of its own."""
+    from tests.listener.drivers import build_session
+
+    session = build_session()
+    yield session
+    session.stop()
+
+
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
     """A name no other test uses. The topic is not created."""
@@ -157,6 +169,14 @@ def second_client(kafka: LocalKafka) -> SecondClient:
     from tests.second_client import SecondClient
 
     return SecondClient(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topics(second_client: SecondClient) -> Topics:
+    """A query's input and sparklag's own topics, of the test's own."""
+    from tests.end_to_end import Topics
+
+    return Topics(second_client)
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,9 @@ import pytest
 
 from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
 from tests.local_kafka import LocalKafka
-from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
 
 
 def agrees(url: str, topics: Topics, folder: Path) -> bool:
@@ -94,15 +88,9 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
 
         # The same query, observed from now on: the two positions are one.
         known = lag(url, "orders")
-        observed = process(
-            topics,
-            tmp_path / "observed.log",
-            "tests.drivers.observed",
-            kafka.bootstrap_servers,
-            topics.orders,
-            str(folder / "orders"),
-        )
-        with observed as driver:
+        arguments = [kafka.bootstrap_servers, topics.orders, str(folder / "orders"), "seen", "-"]
+        log = tmp_path / "observed.log"
+        with process(topics, log, "tests.drivers.observed", *arguments) as driver:
 
             def spoken_of() -> bool:
                 event = answer(f"{url}/lag/{known['query_id']}")

@@ -19,11 +19,6 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
-
-
 def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path) -> Any:
     return process(
         topics,
@@ -159,6 +154,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
         assert last.measured_by == "embedded"
 
 
+@pytest.mark.slow
 def test_each_batch_of_a_driver_is_one_trace_from_the_callback_to_the_event(
     kafka: LocalKafka, topics: Topics, second_client: SecondClient, tmp_path: Path
 ) -> None:

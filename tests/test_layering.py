@@ -84,6 +84,7 @@ def test_importing_the_listener_does_not_import_pyspark() -> None:
 
 
 ROOT = Path(__file__).parent.parent
+LISTENER = ROOT / "listener" / "sparklag_listener"
 SERVICE = ROOT / "service" / "sparklag_service"
 STAGES = ("intakes", "tracking", "enrichment", "evaluation", "publishing", "view")
 AFTER_VIEW = ("history", "live", "metrics", "rest", "mirror", "recording", "cli")
@@ -111,6 +112,31 @@ def imported_parts(folder: str) -> dict[str, set[str]]:
         if imported.startswith("sparklag_service."):
             parts.setdefault(imported.split(".")[1], set()).add(module)
     return parts
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        ("events", set()),
+        ("publishing", set()),
+        ("classic", {"events"}),
+        ("connect", {"events"}),
+        ("lag", {"background_loop"}),
+    ],
+)
+def test_a_folder_of_the_listener_imports_only_those_below_it(
+    folder: str, allowed: set[str]
+) -> None:
+    imported = {
+        name.split(".")[1]
+        for _, name in imports_of(LISTENER / folder)
+        if name.startswith("sparklag_listener.")
+    }
+    assert imported <= {folder, "errors", "stats"} | allowed
+
+
+def test_the_root_of_the_listener_has_at_most_ten_modules() -> None:
+    assert len(list(LISTENER.glob("*.py"))) <= 10
 
 
 def test_the_folders_are_the_stages_of_the_picture() -> None:

@@ -16,10 +16,9 @@ from tests.drivers.restarting import NAME
 from tests.end_to_end import START_S, Topics, answer, service
 from tests.local_kafka import LocalKafka
 from tests.restarting_query import RestartingQuery
-from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 500
 KILL_AFTER = 4
@@ -38,11 +37,6 @@ def sparklag(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def total(offsets: dict[str, dict[str, int]]) -> int:
     return sum(sum(partitions.values()) for partitions in offsets.values())
-
-
-@pytest.fixture
-def topics(second_client: SecondClient) -> Topics:
-    return Topics(second_client)
 
 
 def only_the_last_batch_was_written_twice(run: RestartingQuery, before: int) -> None:

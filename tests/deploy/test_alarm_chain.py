@@ -68,8 +68,8 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
     hold = tmp_path / "hold"
     for part in ("service", "prometheus", "alertmanager"):
         (tmp_path / part).mkdir()
-    driver = ["tests.drivers.hanging", kafka.bootstrap_servers, topics.orders]
-    driver += [str(tmp_path / "checkpoint"), str(hold)]
+    driver = ["tests.drivers.observed", kafka.bootstrap_servers, topics.orders]
+    driver += [str(tmp_path / "checkpoint"), "orders", str(hold)]
     with (
         serving(topics, kafka, tmp_path / "service", SOON) as url,
         HttpServer(lambda _: Response()) as webhook,

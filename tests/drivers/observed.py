@@ -1,27 +1,39 @@
-"""A driver of one query that is observed, under the name `seen`, until it is killed.
+"""A driver of one query that is observed, until it is killed.
 
-Arguments: bootstrap servers, topic, checkpoint.
+Arguments: bootstrap servers, topic, checkpoint, the query's name, and a file: while that is there
+no batch completes.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
 
 from sparklag_listener import observe
 from sparklag_pipeline.demo.order_totals import build_session
 
 if __name__ == "__main__":
-    bootstrap_servers, topic, checkpoint = sys.argv[1:]
+    bootstrap_servers, topic, checkpoint, name, hold = sys.argv[1:]
     spark = build_session()
     observe(spark, bootstrap_servers)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("noop").mode("append").save()
+        while Path(hold).exists():
+            time.sleep(0.05)
+
     (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 200)
         .load()
-        .writeStream.foreachBatch(lambda batch, _: batch.write.format("noop").mode("append").save())
-        .queryName("seen")
+        .writeStream.foreachBatch(write)
+        .queryName(name)
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime="1 second")
         .start()

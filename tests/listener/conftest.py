@@ -1,36 +1,30 @@
-"""A real Spark session, and what its queries publish."""
+"""A driver's session in this process, and what its queries publish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklag_listener import ObserverHandle, observe
-from tests.listener.drivers import build_session, read_kafka, start_query
+from sparklag_listener import ObserverHandle, driver_pipeline, observe
+from sparklag_listener.events import query_poller
+from sparklag_schemas import Observation
+from tests import samples
+from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One for the whole run. A test that stops one has it in a process of its own."""
-    session = build_session()
-    yield session
-    session.stop()
+from tests.waiting import DEADLINE_S
 
 
 class Driver:
-    """A driver's doings in this process: queries on a topic of the test's own."""
+    """Queries of a session, classic or Connect, on a topic of the test's own."""
 
-    def __init__(
-        self, spark: SparkSession, client: SecondClient, topic: str, checkpoints: Path
-    ) -> None:
+    def __init__(self, spark: Any, client: SecondClient, topic: str, checkpoints: Path) -> None:
         self.spark = spark
         self.client = client
         self.servers = client.bootstrap_servers
@@ -54,17 +48,41 @@ class Driver:
         """Records for the query, spread over the partitions."""
         self.client.produce(topic or self.topic, [b"%d" % number for number in range(count)])
 
-    def start(
-        self, checkpoint: str = "query", name: str | None = "orders", **options: str
-    ) -> StreamingQuery:
-        """Read the test's topic, unless `options` say what to subscribe to."""
-        if not {"subscribe", "subscribePattern", "assign"} & options.keys():
-            options["subscribe"] = self.topic
-        frame = read_kafka(self.spark, self.servers, **options)
-        return self.keep(start_query(frame, self.checkpoints / checkpoint, name))
+    def end(self) -> dict[str, dict[int, int]]:
+        """The end of the test's topic, as another client sees it."""
+        return {self.topic: self.client.end_offsets(self.topic)}
 
-    def keep(self, query: StreamingQuery) -> StreamingQuery:
-        """Stop it with the test."""
+    def at_end(self) -> Callable[[Sequence[Observation]], bool]:
+        """Whether the newest observation is of the present end of the test's topic."""
+        end = self.end()
+        return lambda seen: seen[-1].sources[0].processed == end
+
+    def committed(self, batch_id: int, checkpoint: str = "query") -> dict[str, dict[int, int]]:
+        """Where a batch of the query's only source ended, by its checkpoint."""
+        (saved,) = samples.committed_offsets(self.checkpoints / checkpoint, batch_id)
+        return {topic: {int(n): end for n, end in ends.items()} for topic, ends in saved.items()}
+
+    def start(
+        self,
+        checkpoint: str = "query",
+        name: str | None = "orders",
+        frame: DataFrame | None = None,
+        write: Callable[[DataFrame, int], None] | None = None,
+        trigger: dict[str, Any] | None = None,
+        output_mode: str = "append",
+        **options: Any,
+    ) -> StreamingQuery:
+        """Read the test's topic, unless `frame` or `options` say what to read; stopped with the
+        test. `write`: for foreachBatch."""
+        if frame is None:
+            if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+                options["subscribe"] = self.topic
+            frame = read_kafka(self.spark, self.servers, **options)
+        location = str(self.checkpoints / checkpoint)
+        writer = frame.writeStream.option("checkpointLocation", location).outputMode(output_mode)
+        writer = writer.format("noop") if write is None else writer.foreachBatch(write)
+        writer = writer if name is None else writer.queryName(name)
+        query = (writer if trigger is None else writer.trigger(**trigger)).start()
         self._queries.append(query)
         return query
 
@@ -83,19 +101,18 @@ def driver(
     second_client: SecondClient,
     topic_name: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Driver]:
-    """With a topic of two partitions and ten records."""
+    """With a topic of two partitions and ten records. Spark may answer as late as it must on a busy
+    machine."""
+    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", DEADLINE_S)
     made = Driver(spark, second_client, second_client.create(topic_name, 2), tmp_path)
     made.send()
     yield made
     made.close()
 
 
-@pytest.fixture
-def breaks() -> Callable[..., None]:
-    """A foreachBatch function that fails."""
-
-    def fail(batch: Any, batch_id: int) -> None:
-        raise ValueError("this batch breaks")
-
-    return fail
+def break_batch(batch: DataFrame, batch_id: int) -> None:
+    """A foreachBatch function that fails, with a secret in its text."""
+    raise ValueError("this batch breaks, password=S3CRET")

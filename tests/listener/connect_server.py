@@ -2,63 +2,41 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 
-from tests.waiting import wait_for
+from sparklag_pipeline.broker.child_process import ChildProcess
+from tests.waiting import wait_until_up
 
 START_S = 200.0
-END_S = 120.0
 
 
 class ConnectServer:
     """As long as it is open. Its JVM ends with it."""
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._process = subprocess.Popen(
+    def __init__(self, log_path: Path) -> None:
+        self._process = ChildProcess(
+            "the Spark Connect server",
             [sys.executable, "-m", "tests.listener.drivers.connect_server"],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            log_path=log_path,
+            directory=Path(__file__).parents[2],
         )
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-        self.port = 0
 
-    def wait_until_ready(self) -> None:
-        """It takes requests."""
+    @property
+    def port(self) -> int:
+        """0 until it takes requests."""
+        found = re.search(r"^port: (\d+)$", self._process.log_path.read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
 
-        def told() -> bool:
-            for line in list(self._lines):
-                if line.startswith("port: "):
-                    self.port = int(line.partition(": ")[2])
-            return bool(self.port) or self._process.poll() is not None
-
-        wait_for(told, "the Spark Connect server", START_S)
-        assert self.port, "\n".join(self._lines)
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
+    def __enter__(self) -> ConnectServer:
+        self._process.start()
         try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
+            wait_until_up([self._process], lambda: self.port > 0, START_S)
+        except BaseException:
             self._process.kill()
-            self._process.wait()
-        # To the end of the pipe: its JVM holds that too.
-        self._reading.join(END_S)
+            raise
+        return self
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                self._lines.append(line.rstrip())
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()

@@ -1,22 +1,18 @@
-"""A driver in a process of its own, with what it says and what it published."""
+"""A driver in a process of its own, with what it prints and what it published."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
-import threading
-import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
+from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import Observation
 from tests import samples
 from tests.listener.offsets_topic import OffsetsTopic
+from tests.processes import session_members
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -36,7 +32,7 @@ OUR_NOISE = (
 
 
 class DriverProcess:
-    """A driver of `drivers/`, with what it says: what it is to do is its first argument."""
+    """`drivers/ending.py`, killed with its JVM in the end."""
 
     def __init__(
         self,
@@ -44,7 +40,6 @@ class DriverProcess:
         action: str,
         folder: Path,
         servers: str | None = None,
-        module: str = "ending",
         interpreter: Sequence[str] = (),
         offsets_topic: str | None = None,
     ) -> None:
@@ -53,80 +48,54 @@ class DriverProcess:
         client.produce(self.topic, [b"%d" % number for number in range(20)])
         self.published = OffsetsTopic(client, offsets_topic or f"{self.topic}-offsets")
         self.checkpoint = folder / "checkpoint"
-        self.lines: list[str] = []
-        arguments = [action, servers or client.bootstrap_servers, self.topic]
-        self._process = subprocess.Popen(
-            [sys.executable, *interpreter, "-m", f"tests.listener.drivers.{module}", *arguments,
-             self.published.name, str(self.checkpoint), client.bootstrap_servers],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )  # fmt: skip
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def _read(self) -> None:
-        # To the end of the pipe: its JVM holds that too.
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                self.lines.append(line.rstrip())
-
-    def says(self, line: str) -> None:
-        """Wait until it has said this."""
-        wait_for(
-            lambda: line in self.lines or self._process.poll() is not None, line, timeout_s=START_S
+        self._process = ChildProcess(
+            f"the driver that {action}",
+            [
+                *(sys.executable, *interpreter, "-m", "tests.listener.drivers.ending"),
+                *(action, servers or client.bootstrap_servers, self.topic),
+                *(self.published.name, str(self.checkpoint), client.bootstrap_servers),
+            ],
+            log_path=folder / "driver.log",
+            directory=Path(__file__).parents[2],
         )
+
+    def __enter__(self) -> DriverProcess:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+
+    def prints(self, line: str) -> None:
+        """Wait until it has printed this."""
+        wait_for(lambda: line in self.lines or not self._process.is_alive(), line, START_S)
         assert line in self.lines, self.output()
 
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def terminate(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    def ends(self) -> int | None:
+        """Its exit code, once its JVM has ended too."""
+        assert self._process.wait(END_S), f"it goes on:\n{self.output()}"
+        wait_for(lambda: not session_members(self._process.pid), "its JVM ends", END_S)
+        return self._process.exit_code
 
-    def ends(self) -> int:
-        """Its exit code; fails where it takes long."""
-        began = time.monotonic()
-        try:
-            code = self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"it goes on after {time.monotonic() - began:.0f} s:\n{self.output()}")
-        self._reading.join(END_S)
-        assert not self._reading.is_alive(), "its JVM goes on"
-        return code
-
-    def value(self, name: str) -> str:
-        """What it says after `name:`."""
-        wait_for(
-            lambda: (
-                any(line.startswith(f"{name}: ") for line in list(self.lines))
-                or self._process.poll() is not None
-            ),
-            name,
-            timeout_s=START_S,
-        )
-        said = [line for line in self.lines if line.startswith(f"{name}: ")]
-        assert said, self.output()
-        return said[0].partition(": ")[2]
+    @property
+    def lines(self) -> list[str]:
+        """What it has printed and logged."""
+        return self.output().splitlines()
 
     def output(self) -> str:
-        return "\n".join(self.lines)
+        return self._process.log_path.read_text(errors="replace")
 
     def noise(self) -> list[str]:
-        """What of ours disturbs the driver's log. On a busy machine Spark's listener bus may take
-        longer than its patience: that is said, and is so."""
+        """What of ours disturbs the driver's log, but for what is said of a busy machine."""
         return [
             line
             for line in self.lines
-            if "recovered by polling" not in line and any(noise in line for noise in OUR_NOISE)
+            if any(noise in line for noise in OUR_NOISE)
+            and not any(busy in line for busy in ("recovered by polling", "no answer within"))
         ]
-
-    def made_no_noise(self) -> None:
-        assert self.noise() == [], self.output()
 
     @property
     def query_id(self) -> str:
@@ -143,28 +112,3 @@ class DriverProcess:
         }
         assert sum(source.processed[self.topic].values()) == 20
         return observation
-
-    def kill(self) -> None:
-        """End it, if the test has not."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._reading.join(END_S)
-
-
-@contextmanager
-def driver(
-    client: SecondClient,
-    action: str,
-    folder: Path,
-    servers: str | None = None,
-    module: str = "ending",
-    interpreter: Sequence[str] = (),
-    offsets_topic: str | None = None,
-) -> Iterator[DriverProcess]:
-    """One that is gone after the test."""
-    process = DriverProcess(client, action, folder, servers, module, interpreter, offsets_topic)
-    try:
-        yield process
-    finally:
-        process.kill()

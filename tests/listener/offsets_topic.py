@@ -46,12 +46,12 @@ class OffsetsTopic:
         what: str,
         timeout_s: float = DEADLINE_S,
     ) -> list[Observation]:
-        """The query's observations once `holds` is true of them."""
+        """The query's observations once there is one and `holds` is true of them."""
         seen: list[Observation] = []
 
         def look() -> bool:
             seen[:] = self.observations(query_id)
-            return bool(holds(seen))
+            return bool(seen and holds(seen))
 
         try:
             wait_for(look, f"{what} on {self.name}", timeout_s)
@@ -62,7 +62,18 @@ class OffsetsTopic:
 
     def await_cause(self, query_id: object, cause: str) -> Observation:
         """The first observation of the query with that cause."""
-        seen = self.until(
-            query_id, lambda found: any(o.cause == cause for o in found), f"{cause} of {query_id}"
-        )
+        seen = self.until(query_id, lambda seen: cause in causes(seen), f"{cause} of {query_id}")
         return next(observation for observation in seen if observation.cause == cause)
+
+
+def causes(observations: Sequence[Observation]) -> list[str]:
+    return [observation.cause for observation in observations]
+
+
+def in_order(observations: Sequence[Observation]) -> None:
+    """Neither position nor time of observation goes back, and nothing comes after an end."""
+    batches = [-1 if each.batch_id is None else each.batch_id for each in observations]
+    assert batches == sorted(batches)
+    times = [observation.observed_at for observation in observations]
+    assert times == sorted(times)
+    assert "terminated" not in causes(observations)[:-1]

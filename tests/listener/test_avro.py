@@ -6,6 +6,7 @@ import subprocess
 import sys
 from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import fastavro
 import msgspec
@@ -19,6 +20,7 @@ from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
+from tests.tcp_proxy import TcpProxy
 
 WITHOUT_AVRO = """
 import sys
@@ -50,23 +52,26 @@ def avro(topic: str, url: str) -> Settings:
 async def test_observations_wait_for_the_registry_and_then_go_out_in_avro(
     kafka: LocalKafka,
     second_client: SecondClient,
+    registry: SchemaRegistryServer,
     topic_name: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = SchemaRegistryServer()
-    settings = avro(topic_name, server.url)
-    async with publishing_with(settings, kafka.bootstrap_servers) as publisher:
-        publisher.put("query-a", 1)
-        await publisher.failed(times=2)
-        last_error = publisher.stats.last_error
-        assert last_error is not None
-        assert server.url in last_error
-        assert publisher.stats.dropped == 0
-        with server:
+    with TcpProxy(urlsplit(registry.url).port or 0) as proxy:
+        proxy.cut()
+        url = urlsplit(registry.url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+        async with publishing_with(avro(topic_name, url), kafka.bootstrap_servers) as publisher:
+            publisher.put("query-a", 1)
+            await publisher.failed(times=2)
+            last_error = publisher.stats.last_error
+            assert last_error is not None
+            assert url in last_error
+            assert publisher.stats.dropped == 0
+            proxy.restore()
             await publisher.published()
-        # It knows the schema now.
-        publisher.put("query-a", 2)
-        await publisher.published()
+            # It knows the schema now.
+            proxy.cut()
+            publisher.put("query-a", 2)
+            await publisher.published()
     told = logged(caplog)
     assert len([line for line in told if "cannot publish" in line]) == 1
     messages = list(second_client.read_all(topic_name))

@@ -1,87 +1,147 @@
-"""However a driver ends, it ends soon, as it would have, and its last position is on the topic."""
+"""However a driver ends, it ends as it would have, its last position is on the topic, and the
+service shows what became of its query: no end in order is an alarm, and no other passes for one."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.listener.driver_process import driver
+from tests.end_to_end import Topics, answer, service
+from tests.listener.driver_process import DriverProcess
+from tests.listener.offsets_topic import in_order
+from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
+@dataclass(frozen=True)
+class End:
+    """What a driver does, what is done to it, and what has to be seen of it."""
+
+    action: str
+    exit_code: int | None
+    """None: it does not end."""
+    status: str
+    reason: str
+    number: signal.Signals | None = None
+    """None: it ends by itself."""
+    prints: str = "read all"
+    causes: tuple[str, ...] = ("terminated",)
+    """What the last observation may be of, where the driver has read all."""
+    is_quiet: bool = True
+    """Nothing of ours is in the driver's log."""
+    interpreter: tuple[str, ...] = ()
+
+
+POSITION = ("progress", "idle", "refresh")
+STOPPED = "the driver stopped Spark"
+EXITED = "the driver process exited"
+GONE = "the driver stopped reporting: it died or cannot reach Kafka"
+CLOSED = "no longer observed: the handle was closed; the position may be out of date"
+ENDS = [
+    End("forks_and_returns", 0, "FINISHED", EXITED),
+    End("raises", 1, "FAILED", "the driver failed: ValueError: the driver failed"),
+    End("waits_for_a_signal", -signal.SIGTERM, "FINISHED", EXITED, signal.SIGTERM),
+]
+OTHERS = [
+    # Its input ends, as a prompt's does at Ctrl-D.
+    End("returns", 0, "FINISHED", EXITED, interpreter=("-i",)),
+    # The last events are on their way to the listener when the driver ends.
+    End("returns_where_no_thread_can_be_started_any_more", 0, "FINISHED", EXITED),
+    End("handles_sigterm_itself", 0, "UNKNOWN", CLOSED, signal.SIGTERM, causes=("closed",)),
+    End("stops_its_query_and_waits", None, "FINISHED", "the query was stopped"),
+    End(
+        "closes_its_handle_and_waits", None, "UNKNOWN", CLOSED, prints="closed", causes=("closed",)
+    ),
+    End("stops_spark_and_exits_with_3", 3, "FINISHED", STOPPED),
+    End("stops_spark_then_closes", 0, "FINISHED", STOPPED),
+    End("stops_spark_and_begins_anew", 0, "FINISHED", STOPPED),
+    End("stops_spark_in_a_batch", 0, "FINISHED", STOPPED, prints="in a batch", is_quiet=False),
+    End(
+        *("its_spark_stops_by_itself", 0, "FAILED"),
+        "the query failed: SparkContext was shut down, and not by its driver",
+    ),
+    End(
+        *("its_query_fails", 0, "FAILED", "the query failed: ValueError: the batch broke"),
+        prints="failed",
+    ),
+    End("loses_its_jvm_and_returns", 0, "STOP", GONE, causes=POSITION),
+    End("waits_for_a_signal", -signal.SIGKILL, "STOP", GONE, signal.SIGKILL, causes=POSITION),
+]
+
+
+@pytest.fixture(scope="module")
+def topics(second_client: SecondClient) -> Topics:
+    return Topics(second_client)
+
+
+@pytest.fixture(scope="module")
+def url(
+    kafka: LocalKafka, topics: Topics, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    with service(topics, kafka, tmp_path_factory.mktemp("service") / "service.log") as url:
+        yield url
+
+
 @pytest.mark.parametrize(
-    ("ending", "exit_code"),
-    [
-        ("returns", 0),
-        ("stops_spark_and_exits_with_3", 3),
-        pytest.param("stops_spark_then_closes", 0, marks=pytest.mark.slow),
-        # The last events are on their way to the listener when the driver ends.
-        pytest.param(
-            *("returns_where_no_thread_can_be_started_any_more", 0), marks=pytest.mark.slow
-        ),
-    ],
+    "end",
+    [*ENDS, *(pytest.param(end, marks=pytest.mark.slow) for end in OTHERS)],
+    ids=lambda end: "-".join([end.action, *([end.number.name] if end.number else [])]),
 )
-def test_it_ends_by_itself(
-    second_client: SecondClient, ending: str, exit_code: int, tmp_path: Path
+def test_its_end_is_as_it_would_be_and_shown_for_what_it_is(
+    end: End, url: str, topics: Topics, second_client: SecondClient, tmp_path: Path
 ) -> None:
-    with driver(second_client, ending, tmp_path) as process:
-        process.says("read all")
-        assert process.ends() == exit_code, process.output()
-        assert process.last().cause == "terminated"
-        process.made_no_noise()
+    offsets_topic = topics.environment["SPARKLAG_OFFSETS_TOPIC"]
+    with DriverProcess(
+        *(second_client, end.action, tmp_path),
+        interpreter=end.interpreter,
+        offsets_topic=offsets_topic,
+    ) as process:
 
+        def event() -> dict[str, Any]:
+            return answer(f"{url}/lag/{process.query_id}") or {}
 
-def test_it_ends_by_an_exception(second_client: SecondClient, tmp_path: Path) -> None:
-    with driver(second_client, "raises", tmp_path) as process:
-        process.says("read all")
-        assert process.ends() == 1
-        assert process.lines[-1] == "ValueError: the driver failed"
-        process.last()
-        process.made_no_noise()
-
-
-def test_it_ends_by_sigterm(second_client: SecondClient, tmp_path: Path) -> None:
-    with driver(second_client, "waits_for_sigterm", tmp_path) as process:
-        process.says("read all")
-        process.terminate()
-        assert process.ends() == -signal.SIGTERM
-        process.last()
-        process.made_no_noise()
+        process.prints(end.prints)
+        if end.number is not None:
+            wait_for(lambda: event().get("batch_id") is not None, "its batch is observed")
+            process.send_signal(end.number)
+        if end.exit_code is not None:
+            assert process.ends() == end.exit_code, process.output()
+        with suppress(AssertionError):
+            wait_for(lambda: event().get("status") == end.status, end.status)
+        shown = event()
+        assert (shown.get("status"), shown.get("reason")) == (end.status, end.reason), shown
+        in_order(process.published.observations(process.query_id))
+        if end.prints in ("read all", "closed"):
+            assert process.last().cause in end.causes
+        if end.is_quiet:
+            assert process.noise() == [], process.output()
+        if end.action == "forks_and_returns":
+            assert "child returned: 0" in process.lines
+            assert f"child was terminated: {-signal.SIGTERM}" in process.lines
+        if end.action == "raises":
+            assert process.lines[-1] == "ValueError: the driver failed"
+        if end.action == "stops_spark_and_begins_anew":
+            (second,) = (line for line in process.lines if line.startswith("second: "))
+            seen = process.published.observations(second.partition(": ")[2])
+            assert (seen[0].cause, seen[-1].cause) == ("started", "terminated")
+            in_order(seen)
 
 
 @pytest.mark.slow
-def test_it_ends_by_a_sigterm_handler_of_its_own(
-    second_client: SecondClient, tmp_path: Path
-) -> None:
-    ending = "waits_for_sigterm_with_a_handler_of_its_own"
-    with driver(second_client, ending, tmp_path) as process:
-        process.says("read all")
-        process.terminate()
-        assert process.ends() == 0, process.output()
-        process.last()
-
-
-def test_its_forks_end_as_they_would_and_it_goes_on(
-    second_client: SecondClient, tmp_path: Path
-) -> None:
-    with driver(second_client, "forks", tmp_path) as process:
-        process.says("read all")
-        assert process.ends() == 0, process.output()
-        assert "child returned: 0" in process.lines
-        assert f"child was terminated: {-signal.SIGTERM}" in process.lines
-        process.last()
-        process.made_no_noise()
-
-
 def test_where_kafka_is_away_it_ends_all_the_same_and_says_what_is_lost(
     second_client: SecondClient, tmp_path: Path
 ) -> None:
-    with driver(second_client, "returns", tmp_path, servers="127.0.0.1:9") as process:
-        process.says("read all")
+    with DriverProcess(second_client, "returns", tmp_path, servers="127.0.0.1:9") as process:
+        process.prints("read all")
         assert process.ends() == 0, process.output()
         ours = process.noise()
         assert len(ours) == 2, process.output()

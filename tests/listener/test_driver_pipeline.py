@@ -29,7 +29,7 @@ from sparklag_schemas.settings import ClusterSettings
 from tests import samples
 from tests.listener.fakes import session_without_jvm
 from tests.logged import logged
-from tests.waiting import DEADLINE_S, eventually, holds
+from tests.waiting import DEADLINE_S, holds
 
 SOURCE = SourcePosition(source=0, topics=["s1"], bootstrap_servers="broker:9092")
 SAMPLE = samples.progress_document("single_kafka.progress1")
@@ -40,6 +40,11 @@ STARTED = Started(QUERY_ID, RUN_ID, "orders", 10)
 
 def describes(query_id: str) -> QueryDescription:
     return QueryDescription((SOURCE,), "file:/checkpoint")
+
+
+def progress(query: int, batch: int) -> Progressed:
+    document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
+    return Progressed(json.dumps(document), batch)
 
 
 class Taken:
@@ -128,20 +133,15 @@ async def test_events_go_through_in_order_and_are_counted() -> None:
     assert stats.last_error is None
 
 
-async def test_brokers_are_those_of_the_first_query_that_says_them() -> None:
+@pytest.mark.parametrize(("told", "used"), [(None, "broker:9092"), ("mine:9092", "mine:9092")])
+async def test_brokers_are_those_that_are_set_else_of_the_first_query_that_says_them(
+    told: str | None, used: str
+) -> None:
     sink = Taken()
-    async with running(sink) as pipeline:
+    async with running(sink, settings=Settings(bootstrap_servers=told)) as pipeline:
         pipeline.receive(STARTED)
         await flushed(pipeline)
-    assert sink.bootstrap_servers == ["broker:9092"]
-
-
-async def test_brokers_that_are_set_come_before_those_of_a_query() -> None:
-    sink = Taken()
-    async with running(sink, settings=Settings(bootstrap_servers="mine:9092")) as pipeline:
-        pipeline.receive(STARTED)
-        await flushed(pipeline)
-    assert sink.bootstrap_servers == ["mine:9092"]
+    assert sink.bootstrap_servers == [used]
 
 
 async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
@@ -254,19 +254,12 @@ async def test_a_part_that_fails_unforeseen_is_started_again(
 async def test_while_nothing_leaves_the_newest_of_each_query_stays_and_the_rest_is_counted() -> (
     None
 ):
-    def progress(query: int, batch: int) -> Progressed:
-        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
-        return Progressed(json.dumps(document), batch)
-
     sink = Clogged()
     settings = Settings(bootstrap_servers="broker:9092", queue_size=10)
     async with running(sink, settings=settings) as pipeline:
         pipeline.receive(progress(0, 0))
 
-        async def clogged() -> bool:
-            return bool(sink.observations)
-
-        await eventually(clogged, "the first one is taken")
+        await holds(lambda: bool(sink.observations), "the first one is taken")
         for batch in range(1, 50):
             for query in range(3):
                 pipeline.receive(progress(query, batch))
@@ -362,10 +355,6 @@ async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query
     def describe(query_id: str) -> QueryDescription:
         assert held.wait(60)
         return describes(query_id)
-
-    def progress(query: int, batch: int) -> Progressed:
-        document = {**SAMPLE, "id": f"query-{query}", "runId": f"run-{query}", "batchId": batch}
-        return Progressed(json.dumps(document), batch)
 
     sink = Taken()
     settings = Settings(bootstrap_servers="broker:9092", queue_size=10)

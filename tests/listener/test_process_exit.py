@@ -29,26 +29,17 @@ def test_at_exit_all_are_closed() -> None:
     assert (ended.exit_code, ended.lines) == (0, ["closed first", "closed second"])
 
 
-def test_on_sigterm_all_are_closed_and_it_still_ends_by_it() -> None:
-    ended = run_script(CLOSERS + "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")
-    assert ended.exit_code == -signal.SIGTERM
-    assert ended.lines == ["closed first", "closed second"]
-
-
-def test_it_ends_by_sigterm_also_where_closing_fails() -> None:
+def test_on_sigterm_all_are_closed_and_it_ends_by_it_also_where_closing_one_fails() -> None:
     ended = run_script(
         CLOSERS + "end.register(lambda timeout_s: 1 / 0)\n"
         "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
     )
     assert ended.exit_code == -signal.SIGTERM
+    assert ended.lines == ["closed first", "closed second"]
 
 
-def test_what_is_forgotten_is_not_closed() -> None:
-    ended = run_script(CLOSERS + "end.unregister(first)")
-    assert ended.lines == ["closed second"]
-
-
-def test_with_nothing_open_sigterm_is_as_it_was() -> None:
+def test_what_is_forgotten_is_not_closed_and_with_nothing_open_sigterm_is_as_it_was() -> None:
+    assert run_script(CLOSERS + "end.unregister(first)").lines == ["closed second"]
     ended = run_script(
         CLOSERS + "end.unregister(first); end.unregister(second); end.unregister(second)\n"
         "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"

@@ -50,7 +50,7 @@ def process_all(driver: Driver, handle: ObserverHandle, store: str) -> BatchReco
     """Let the running query read what there is, and the store record it: the last record."""
     for query in driver.spark.streams.active:
         query.processAllAvailable()
-    ends = driver.client.end_offsets(driver.topic)
+    (ends,) = driver.end().values()
 
     def is_recorded() -> bool:
         return handle.stats().recorded > 0 and record_of(store).topics[0].end_offsets() == ends
@@ -98,18 +98,9 @@ def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
     starting = starting_offsets("orders", store=store)
     assert json.loads(starting)[driver.topic]["2"] == -2
     seen: Counter[tuple[int, int]] = Counter()
-    again = (
-        driver.spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", driver.servers)
-        .option("subscribe", driver.topic)
-        .option("startingOffsets", starting)
-        .load()
-        .writeStream.foreachBatch(lambda batch, _: seen.update(places(batch)))
-        .queryName("orders")
-        .option("checkpointLocation", str(driver.checkpoints / "new"))
-        .start()
+    again = driver.start(
+        "new", write=lambda batch, _: seen.update(places(batch)), startingOffsets=starting
     )
-    driver.keep(again)
     again.processAllAvailable()
     assert sum(seen.values()) == 30
     assert set(seen.values()) == {1}
@@ -118,6 +109,7 @@ def test_a_window_is_read_again_and_a_new_query_begins_where_the_old_one_ended(
     assert sum(window(driver, "earliest", ending).values()) == 30
 
 
+@pytest.mark.slow
 def test_what_retention_deleted_is_found_out_before_spark_fails(
     driver: Driver, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_listener import ObserverHandle
 from tests.end_to_end import answer
 from tests.listener.conftest import Driver
-from tests.listener.drivers import read_kafka
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -56,12 +55,8 @@ class Watched:
         self.gate = gate
         self.query: StreamingQuery
 
-    def start(self, **options: str) -> None:
-        driver = self._driver
-        frame = read_kafka(driver.spark, driver.servers, subscribe=driver.topic, **options)
-        writer = frame.writeStream.queryName("orders").foreachBatch(self.gate.pass_through)
-        checkpoint = str(driver.checkpoints / "query")
-        self.query = driver.keep(writer.option("checkpointLocation", checkpoint).start())
+    def start(self, **options: Any) -> None:
+        self.query = self._driver.start(write=self.gate.pass_through, **options)
 
     def complete_batch(self) -> Event:
         """One with ten records, and nothing is left."""
@@ -123,6 +118,7 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it goes on")
 
 
+@pytest.mark.slow
 def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) -> None:
     watched.gate.close()
     watched.start()
@@ -134,8 +130,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     assert batch["batch_id"] == 0
     # Those of `batch.count()`.
     assert batch["tasks_done"] == batch["tasks_total"]
-    # Thresholds are 2 s, looks as far apart.
-    assert batch["observed_at"] - batch["progressed_at"] < 30_000
+    assert batch["started_at"] <= batch["progressed_at"] <= batch["observed_at"]
     watched.gate.open()
     watched.says(
         lambda e: e["status"] == "OK" and e["total_lag"] == 0 and not e["running_batch"],
@@ -143,6 +138,7 @@ def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) 
     )
 
 
+@pytest.mark.slow
 def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_again(
     watched: Watched, driver: Driver
 ) -> None:
@@ -167,6 +163,7 @@ def test_one_that_starts_from_an_older_checkpoint_went_back_until_it_is_there_ag
     watched.says(lambda e: e["status"] == "OK" and e["total_lag"] == 0, "it is there again")
 
 
+@pytest.mark.slow
 def test_records_deleted_before_a_batch_reads_them_are_lost_and_counted(
     watched: Watched, driver: Driver
 ) -> None:

@@ -17,10 +17,6 @@ def test_a_job_that_does_not_name_sparklag_is_observed(
     second_client: SecondClient, topic_name: str, tmp_path: Path
 ) -> None:
     job = SubmittedJob(second_client, topic_name, tmp_path)
-    server = ConnectServer()
-    try:
-        server.wait_until_ready()
+    with ConnectServer(tmp_path / "server.log") as server:
         job.run("SPARK_REMOTE=sc://", {"server:15002": f"127.0.0.1:{server.port}"})
-    finally:
-        server.close()
     assert_observed(job, "connect")

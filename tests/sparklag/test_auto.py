@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_kafka import LocalKafka
-
 IMPORTED = "import sys; print([name for name in sys.modules if name.startswith('sparklag')])"
 HOOK = Path(__file__).parents[2] / "sparklag" / "sparklag-auto.pth"
 
@@ -77,6 +75,7 @@ def sparklag_lines(logged: str) -> list[str]:
     return [line for line in logged.splitlines() if line.startswith("sparklag ")]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_wrong_setting_is_one_line_and_the_job_runs() -> None:
     printed, logged = run_python(
@@ -91,42 +90,33 @@ def test_a_wrong_setting_is_one_line_and_the_job_runs() -> None:
 
 
 @pytest.mark.spark
-def test_every_session_is_observed_once_and_closing_its_handle_lasts() -> None:
-    more = """
-import sparklag
-again = SparkSession.builder.getOrCreate()
-print(sparklag.observe(again) is sparklag.observe(spark))
-beside = spark.newSession()
-frame = beside.readStream.format("rate").load()
-frame.writeStream, frame.writeStream
-print(sparklag.observe(beside) is sparklag.observe(spark))
-sparklag.observe(beside).close()
-beside.readStream.format("rate").load().writeStream
-print([handle.closed for handle in [sparklag.observe(spark)]])
-"""
-    printed, logged = run_python("-c", BUILD + more, SPARKLAG_AUTO="1")
-    assert printed == "True\nFalse\n[False]\n"
-    lines = [line.partition(" (")[0] for line in sparklag_lines(logged)]
-    assert lines == ["sparklag INFO sparklag: observing application automatic"] * 2
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_what_the_driver_says_itself_takes_the_place_of_the_automatic(kafka: LocalKafka) -> None:
+def test_every_session_is_observed_once_until_the_driver_closes_or_observes_it_itself() -> None:
     more = """
 import sparklag
 from sparklag_listener import AlreadyObserved
+again = SparkSession.builder.getOrCreate()
+automatic = sparklag.observe(spark)
+print(sparklag.observe(again) is automatic)
+beside = spark.newSession()
+frame = beside.readStream.format("rate").load()
+frame.writeStream, frame.writeStream
+print(sparklag.observe(beside) is automatic)
+sparklag.observe(beside).close()
+beside.readStream.format("rate").load().writeStream
+print(automatic.closed)
 handle = sparklag.observe(spark, sys.argv[1])
-print(handle, sparklag.observe(spark, sys.argv[1]) is handle)
+print(handle)
+print(handle is automatic, automatic.closed, sparklag.observe(spark, sys.argv[1]) is handle)
 try:
     sparklag.observe(spark, "127.0.0.1:1")
 except AlreadyObserved as error:
     print(error)
 """
-    printed, logged = run_python(
-        "-c", BUILD + more, kafka.bootstrap_servers, SPARKLAG_AUTO="1",
-    )  # fmt: skip
-    assert f"publishing to topic processed-offsets on {kafka.bootstrap_servers}" in printed
-    assert "> True\n" in printed
-    assert "another bootstrap_servers" in printed
-    assert len(sparklag_lines(logged)) == 2
+    printed, logged = run_python("-c", BUILD + more, "127.0.0.1:9", SPARKLAG_AUTO="1")
+    *first, shown, second, refused = printed.splitlines()
+    assert first == ["True", "False", "False"]
+    assert "publishing to topic processed-offsets on 127.0.0.1:9" in shown
+    assert second == "False True True"
+    assert "another bootstrap_servers" in refused
+    lines = [line.partition(" (")[0] for line in sparklag_lines(logged)]
+    assert lines == ["sparklag INFO sparklag: observing application automatic"] * 3

@@ -11,11 +11,16 @@ from pyspark.sql import SparkSession
 
 from sparklag_listener.classic import session
 from sparklag_listener.classic.listener import Py4jListener
+from sparklag_listener.classic.py4j_text import ProgressReader
 from sparklag_listener.classic.session import wrapped
 from sparklag_listener.events.query_events import Progressed, QueryEvent, Started
 from tests.listener.java_events import QUERY_ID, RUN_ID, progress_event, started_event
 
 pytestmark = pytest.mark.spark
+
+
+def refuse(*arguments: object) -> None:
+    raise Py4JError("no access")
 
 
 class RecordingListener:
@@ -30,11 +35,14 @@ class RecordingListener:
         self.wrapper = wrapped(gateway, self.listener)
 
 
-def test_a_progress_is_passed_as_its_text_short_or_long(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_progress_is_passed_as_its_text_short_or_long_or_read_by_commands(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
 ) -> None:
+    if not is_allowed:
+        monkeypatch.setattr(session, "text_listener", refuse)
+    monkeypatch.setattr(Py4jListener, "onQueryProgress" if is_allowed else "accept", None)
     recording = RecordingListener(spark)
-    monkeypatch.setattr(Py4jListener, "onQueryProgress", None)
     events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000, 1)]
     for event in events:
         recording.wrapper.onQueryProgress(event)
@@ -42,6 +50,23 @@ def test_a_progress_is_passed_as_its_text_short_or_long(
     assert [each.text for each in recording.events if isinstance(each, Progressed)] == [
         event.progress().json() for event in events
     ]
+
+
+@pytest.mark.parametrize("can_be_sliced", [True, False])
+def test_text_that_is_read_in_slices_or_whole_is_sparks_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, can_be_sliced: bool
+) -> None:
+    if not can_be_sliced:
+        monkeypatch.setattr(ProgressReader, "_compose", refuse)
+    short, long = (progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000))
+    reader, of_progress = (
+        ProgressReader(spark._jvm, "progress", "json"),
+        ProgressReader(spark._jvm, "json"),
+    )
+    # How one is taken is decided by the one before: each follows each.
+    for event in (short, long, long, short, short, long):
+        text = event.progress().json()
+        assert (reader.read(event), of_progress.read(event.progress())) == (text, text)
 
 
 def test_text_that_is_not_ascii_is_passed_as_it_is(spark: SparkSession) -> None:
@@ -61,29 +86,8 @@ def test_every_other_event_is_passed_as_it_is(spark: SparkSession) -> None:
 
 
 def test_an_error_in_python_is_reported_and_not_raised_into_spark(spark: SparkSession) -> None:
-    def refuse(event: QueryEvent) -> None:
-        raise RuntimeError("Event loop is closed")
-
     recording = RecordingListener(spark)
     recording.listener._on_event = refuse
     recording.wrapper.onQueryProgress(progress_event(spark, "progress_cost_1p"))
     (error,) = recording.errors
-    assert str(error) == "Event loop is closed"
-
-
-def test_where_the_jvm_does_not_allow_it_the_text_is_read_by_commands(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(gateway: Any, listener: Any) -> None:
-        raise Py4JError("no access")
-
-    monkeypatch.setattr(session, "text_listener", refuse)
-    monkeypatch.setattr(Py4jListener, "accept", None)
-    recording = RecordingListener(spark)
-    events = [progress_event(spark, f"progress_cost_{n}p") for n in (1, 2000, 2000)]
-    for event in events:
-        recording.wrapper.onQueryProgress(event)
-    assert recording.errors == []
-    assert [each.text for each in recording.events if isinstance(each, Progressed)] == [
-        event.progress().json() for event in events
-    ]
+    assert str(error) == "no access"

@@ -1,8 +1,8 @@
-"""A Spark Connect server with the Kafka connector, until its input ends: `python -m`."""
+"""A Spark Connect server with the Kafka connector, until it is killed: `python -m`."""
 
 from __future__ import annotations
 
-import sys
+import signal
 from typing import Any
 
 from tests.listener.drivers import build_session, tell
@@ -21,7 +21,7 @@ def main() -> None:
     jvm: Any = spark._jvm
     service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
     tell(f"port: {getattr(service, 'MODULE$').localPort()}")
-    sys.stdin.read()
+    signal.pause()
 
 
 if __name__ == "__main__":

@@ -61,102 +61,7 @@ def returns(driver: Driver) -> None:
 
 
 @ending
-def stops_its_query_and_waits(driver: Driver) -> None:
-    driver.read_all().stop()
-    signal.pause()
-
-
-@ending
-def stops_spark_in_a_batch(driver: Driver) -> None:
-    @udf("string")
-    def wait(value: bytes) -> str:
-        time.sleep(600)
-        return ""
-
-    query = start_query(driver.frame.select(wait("value")), driver.checkpoint)
-    wait_for(lambda: query.status["isTriggerActive"] and is_busy(driver.spark), "a batch runs", 200)
-    tell("in a batch")
-    driver.spark.stop()
-
-
-def is_busy(spark: SparkSession) -> bool:
-    return bool(spark.sparkContext.statusTracker().getActiveStageIds())
-
-
-@ending
-def its_spark_stops_by_itself(driver: Driver) -> None:
-    driver.read_all()
-    # As where the cluster ends the application: `spark.stop()` was not called.
-    java: Any = driver.spark._jsparkSession
-    java.sparkContext().stop()
-
-
-@ending
-def loses_its_jvm_and_returns(driver: Driver) -> None:
-    driver.read_all()
-    gateway: Any = driver.spark.sparkContext._gateway
-    os.kill(gateway.proc.pid, signal.SIGKILL)
-    gateway.proc.wait()
-
-
-@ending
-def its_query_fails(driver: Driver) -> None:
-    def fail(batch: DataFrame, batch_id: int) -> None:
-        raise ValueError("the batch broke")
-
-    writer = driver.frame.writeStream.foreachBatch(fail).queryName("orders")
-    query = writer.option("checkpointLocation", driver.checkpoint).start()
-    with suppress(StreamingQueryException):
-        query.awaitTermination()
-    tell("failed")
-
-
-@ending
-def closes_its_handle_and_waits(driver: Driver) -> None:
-    driver.read_all()
-    driver.handle.close(CLOSE_S)
-    tell("closed")
-    signal.pause()
-
-
-@ending
-def raises(driver: Driver) -> None:
-    driver.read_all()
-    raise ValueError("the driver failed")
-
-
-@ending
-def stops_spark_and_exits_with_3(driver: Driver) -> None:
-    driver.read_all()
-    driver.spark.stop()
-    sys.exit(3)
-
-
-@ending
-def stops_spark_then_closes(driver: Driver) -> None:
-    driver.read_all()
-    driver.spark.stop()
-    driver.handle.close(CLOSE_S)
-    driver.handle.close()
-
-
-@ending
-def waits_for_sigterm(driver: Driver) -> None:
-    driver.read_all().awaitTermination()
-
-
-@ending
-def waits_for_sigterm_with_a_handler_of_its_own(driver: Driver) -> None:
-    def leave(number: int, frame: FrameType | None) -> None:
-        driver.handle.close(CLOSE_S)
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, leave)
-    driver.read_all().awaitTermination()
-
-
-@ending
-def forks(driver: Driver) -> None:
+def forks_and_returns(driver: Driver) -> None:
     child = os.fork()
     if child == 0:
         # Ends as a Python program does, with all that is registered for that.
@@ -188,15 +93,126 @@ def returns_where_no_thread_can_be_started_any_more(driver: Driver) -> None:
     query.stop()
 
 
+@ending
+def raises(driver: Driver) -> None:
+    driver.read_all()
+    raise ValueError("the driver failed")
+
+
+@ending
+def waits_for_a_signal(driver: Driver) -> None:
+    driver.read_all().awaitTermination()
+
+
+@ending
+def handles_sigterm_itself(driver: Driver) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        driver.handle.close(CLOSE_S)
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    driver.read_all().awaitTermination()
+
+
+@ending
+def stops_its_query_and_waits(driver: Driver) -> None:
+    driver.read_all().stop()
+    signal.pause()
+
+
+@ending
+def closes_its_handle_and_waits(driver: Driver) -> None:
+    driver.read_all()
+    driver.handle.close(CLOSE_S)
+    tell("closed")
+    signal.pause()
+
+
+@ending
+def stops_spark_and_exits_with_3(driver: Driver) -> None:
+    driver.read_all()
+    driver.spark.stop()
+    sys.exit(3)
+
+
+@ending
+def stops_spark_then_closes(driver: Driver) -> None:
+    driver.read_all()
+    driver.spark.stop()
+    driver.handle.close(CLOSE_S)
+    driver.handle.close()
+
+
+@ending
+def stops_spark_and_begins_anew(driver: Driver) -> None:
+    driver.read_all()
+    driver.spark.stop()
+    again = observed(build_session())
+    assert again.handle is not driver.handle
+    query = start_query(again.frame, f"{again.checkpoint}-second", "second")
+    query.processAllAvailable()
+    tell(f"second: {query.id}")
+
+
+@ending
+def stops_spark_in_a_batch(driver: Driver) -> None:
+    @udf("string")
+    def wait(value: bytes) -> str:
+        time.sleep(600)
+        return ""
+
+    query = start_query(driver.frame.select(wait("value")), driver.checkpoint)
+    tracker = driver.spark.sparkContext.statusTracker()
+    wait_for(
+        lambda: query.status["isTriggerActive"] and bool(tracker.getActiveStageIds()),
+        "a batch runs",
+    )
+    tell("in a batch")
+    driver.spark.stop()
+
+
+@ending
+def its_spark_stops_by_itself(driver: Driver) -> None:
+    driver.read_all()
+    # As where the cluster ends the application: `spark.stop()` was not called.
+    java: Any = driver.spark._jsparkSession
+    java.sparkContext().stop()
+
+
+@ending
+def its_query_fails(driver: Driver) -> None:
+    def fail(batch: DataFrame, batch_id: int) -> None:
+        raise ValueError("the batch broke")
+
+    writer = driver.frame.writeStream.foreachBatch(fail).queryName("orders")
+    query = writer.option("checkpointLocation", driver.checkpoint).start()
+    with suppress(StreamingQueryException):
+        query.awaitTermination()
+    tell("failed")
+
+
+@ending
+def loses_its_jvm_and_returns(driver: Driver) -> None:
+    driver.read_all()
+    gateway: Any = driver.spark.sparkContext._gateway
+    os.kill(gateway.proc.pid, signal.SIGKILL)
+    gateway.proc.wait()
+    poller = driver.handle._pipeline._poller
+    wait_for(lambda: poller.is_lost, "the polls miss the JVM")
+
+
+def observed(spark: SparkSession) -> Driver:
+    """With the arguments of this process."""
+    _, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
+    handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
+    return Driver(spark, handle, read_kafka(spark, read_from, subscribe=topic), checkpoint)
+
+
 def main() -> None:
-    name, publish_to, topic, offsets_topic, checkpoint, read_from = sys.argv[1:]
+    name, publish_to, *_, read_from = sys.argv[1:]
     if publish_to == read_from:
         process_exit._timeout_s = CLOSE_S
-    spark = build_session()
-    tell("session")
-    handle = observe(spark, publish_to, offsets_topic=offsets_topic, topic_partitions=1)
-    frame = read_kafka(spark, read_from, subscribe=topic)
-    ENDINGS[name](Driver(spark, handle, frame, checkpoint))
+    ENDINGS[name](observed(build_session()))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ publisher.publish = publish
 """
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_in_a_real_kernel_the_handle_is_a_table_that_follows_the_query(

@@ -19,7 +19,7 @@ from tests.local_kafka import LocalKafka
 from tests.logged import logged
 from tests.messages import observation, position
 from tests.second_client import SecondClient
-from tests.waiting import DEADLINE_S, eventually
+from tests.waiting import DEADLINE_S, holds
 
 pytestmark = pytest.mark.kafka
 
@@ -62,11 +62,7 @@ class Publishing:
 
     async def failed(self, times: int = 1) -> None:
         """Wait until so many attempts have failed."""
-
-        async def enough() -> bool:
-            return self.stats.failed >= times
-
-        await eventually(enough, f"{times} failures")
+        await holds(lambda: self.stats.failed >= times, f"{times} failures")
 
 
 @asynccontextmanager
@@ -107,6 +103,7 @@ async def test_messages_are_keyed_by_query_in_order_with_cloudevents_headers(
             for query in QUERIES:
                 publisher.put(query, batch)
         await publisher.published()
+    assert second_client.partitions(topic_name) == 3
     topic = OffsetsTopic(second_client, topic_name)
     for query in QUERIES:
         messages = topic.messages(query)
@@ -126,15 +123,6 @@ async def test_messages_are_keyed_by_query_in_order_with_cloudevents_headers(
     assert publisher.stats.published == 60
     assert publisher.stats.last_published_at_ms is not None
     assert publisher.stats.last_error is None
-
-
-async def test_the_topic_is_made_with_the_partitions_that_are_set(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str
-) -> None:
-    async with publishing(kafka.bootstrap_servers, topic_name) as publisher:
-        publisher.put("query-a", 1)
-        await publisher.published()
-    assert second_client.partitions(topic_name) == 3
 
 
 async def test_killed_in_the_middle_it_tries_on_keeps_the_newest_and_says_so_twice(
@@ -166,6 +154,7 @@ async def test_killed_in_the_middle_it_tries_on_keeps_the_newest_and_says_so_twi
     assert "again" in works
 
 
+@pytest.mark.slow
 async def test_away_from_the_start_it_publishes_once_the_broker_is_there(
     own_kafka: LocalKafka, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,6 +212,7 @@ async def test_a_topic_that_refuses_the_size_costs_that_one_and_later_ones_go_on
     assert topic_name in line
 
 
+@pytest.mark.slow
 @pytest.mark.blocks_loop("the test makes an observation of 800,000 partitions")
 async def test_what_is_larger_than_any_request_is_dropped_too(
     kafka: LocalKafka, second_client: SecondClient, topic_name: str
@@ -312,29 +302,6 @@ async def test_a_refusal_by_size_costs_none_of_those_that_went_with_it(
     assert arrived == [query for query in together if query != "query-7"]
     assert publisher.stats.dropped == 1
     assert publisher.stats.published == 19
-
-
-async def test_after_an_outage_in_which_heartbeats_went_on_only_superseded_ones_are_missing(
-    own_kafka: LocalKafka, topic_name: str
-) -> None:
-    async with publishing(own_kafka.bootstrap_servers, topic_name, queue_size=10) as publisher:
-        for query in QUERIES:
-            publisher.put(query, 0)
-        await publisher.published()
-        await asyncio.to_thread(own_kafka.stop)
-        batch = 0
-        while publisher.stats.failed < 6:
-            batch += 1
-            for query in QUERIES:
-                publisher.put(query, batch)
-            await asyncio.sleep(0.2)
-        await asyncio.to_thread(own_kafka.start)
-        await publisher.published()
-    put = 3 * (batch + 1)
-    assert publisher.stats.published + publisher.queue.dropped == put
-    topic = OffsetsTopic(SecondClient(own_kafka.bootstrap_servers), topic_name)
-    assert newest(topic) == dict.fromkeys(QUERIES, batch)
-    assert sum(len(topic.observations(query)) for query in QUERIES) == publisher.stats.published
 
 
 def test_pauses_are_short_enough_for_the_service_not_to_miss_the_driver() -> None:

@@ -1,0 +1,40 @@
+"""What a session of either kind answers about its queries, against what its client says of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sparklag_listener.events.session import Queries
+from tests.waiting import wait_for
+
+PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
+"""Spark's 100 are the updates of half a minute, since an idle query of the tests makes three a
+second: then the update of its last batch is gone."""
+
+
+def assert_answers(queries: Queries, query: Any) -> None:
+    """`query` is the session's only one, and has processed all there is; it is stopped."""
+    query.processAllAvailable()
+    wait_for(lambda: "addBatch" not in query.recentProgress[-1]["durationMs"], "it is idle")
+    ran = [each for each in query.recentProgress if "addBatch" in each["durationMs"]][-1]
+    (active,) = queries.list_active().queries
+    assert (active.query_id, active.run_id, active.name) == (query.id, query.runId, "orders")
+    assert active.batch_id == ran["batchId"]
+    assert active.activity is None, "it was not asked"
+    assert queries.list_active(with_activity={active.run_id}).queries[0].activity == "waiting"
+    progress = queries.last_progress(active.run_id, None)
+    assert progress is not None
+    said = json.loads(progress.text)
+    assert (said["batchId"], said["timestamp"]) == (ran["batchId"], ran["timestamp"])
+    assert queries.last_progress(active.run_id, active.batch_id) is None
+    assert queries.last_progress("no such run", None) is None
+    assert queries.is_active(active.run_id)
+    query.stop()
+    snapshot = queries.list_active(retain={active.run_id})
+    assert (snapshot.queries, snapshot.is_session_stopped) == ((), False)
+    assert not queries.is_active(active.run_id)
+    assert queries.last_progress(active.run_id, None) is not None, "it is kept"
+    assert queries.termination(active.query_id, active.run_id).exception is None
+    assert queries.list_active().queries == ()
+    assert not queries.is_active(active.run_id), "it is forgotten"
