@@ -22,12 +22,12 @@ def _burn(cpu_s: float) -> None:
 async def test_a_step_that_computes_for_long_is_seen() -> None:
     async def compute() -> None:
         await asyncio.sleep(0)
-        _burn(0.5)
+        _burn(0.2)
 
     with blocking_steps(0.03) as steps:
         await asyncio.create_task(compute())
     assert len(steps) == 1
-    assert steps[0].cpu_s >= 0.5
+    assert steps[0].cpu_s >= 0.2
 
 
 async def test_steps_that_wait_or_yield_are_not() -> None:
@@ -48,11 +48,11 @@ async def test_what_a_test_computes_by_itself_is_not_counted() -> None:
     own = own_work(_burn)
 
     async def both() -> None:
-        own(1.0)
+        own(0.4)
         gc.collect()
-        _burn(0.3)
+        _burn(0.1)
 
     with blocking_steps(0.01) as steps:
         await asyncio.create_task(both())
     (step,) = steps
-    assert 0.3 <= step.cpu_s < 0.9
+    assert 0.1 <= step.cpu_s < 0.4

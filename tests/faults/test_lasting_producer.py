@@ -14,6 +14,7 @@ from tests.second_client import SecondClient
 _RECORDS = 100
 
 
+@pytest.mark.kafka
 def test_a_producer_that_stands_still_is_replaced(
     second_client: SecondClient, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
