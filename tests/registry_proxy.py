@@ -52,10 +52,7 @@ class RegistryProxy(HttpServer):
 
     def _ask(self, url: str, method: str, body: bytes | None) -> tuple[int, bytes]:
         request = urllib.request.Request(
-            url,
-            data=body,
-            method=method,
-            headers={"content-type": _CONTENT_TYPE},
+            url, data=body, method=method, headers={"content-type": _CONTENT_TYPE}
         )
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:

@@ -11,24 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-)
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from sparklag_kafka.clients.client_options import client_options, connection_problem
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_listener.stats import Stats
-from sparklag_schemas import (
-    KafkaSettings,
-    MirrorSettings,
-    Observation,
-    Settings,
-    SettingsError,
-)
+from sparklag_schemas import KafkaSettings, MirrorSettings, Observation, Settings, SettingsError
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms
@@ -86,13 +75,7 @@ def grant(
     admin = AdminClient({"bootstrap.servers": broker.internal_servers})
     bindings = [
         AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            "User:sparklag",
-            "*",
-            operation,
-            permission,
+            kind, name, ResourcePatternType.LITERAL, "User:sparklag", "*", operation, permission
         )
         for operation in operations
     ]

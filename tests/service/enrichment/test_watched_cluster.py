@@ -320,9 +320,7 @@ async def test_a_query_without_sources_asks_nobody(cluster: WatchedCluster) -> N
     assert cluster.offsets == {}
 
 
-async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
-    topic_name: str,
-) -> None:
+async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(topic_name: str) -> None:
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -334,9 +332,7 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
         sasl_password="right",
     )
     with LocalKafka(
-        security_protocol="SASL_PLAINTEXT",
-        scram_users={"sparklag": "right"},
-        properties=properties,
+        security_protocol="SASL_PLAINTEXT", scram_users={"sparklag": "right"}, properties=properties
     ) as broker:
         SecondClient(broker.internal_servers).create(topic_name, 1)
         partition = TopicPartition(topic_name, 0)
@@ -344,10 +340,7 @@ async def test_a_topic_one_may_not_see_is_named_and_measured_once_one_may(
         reason = f"no right to describe topic {topic_name}"
         async with watching(broker.bootstrap_servers, kafka=login) as cluster:
             await asked_until(
-                cluster,
-                state,
-                lambda: unknown(cluster) == {partition: reason},
-                "it is forbidden",
+                cluster, state, lambda: unknown(cluster) == {partition: reason}, "it is forbidden"
             )
             topic = cluster.offsets[topic_name].description
             assert (topic.missing, topic.gone) == (reason, False)

@@ -70,10 +70,7 @@ def run_case(seed: int) -> tuple[str, str, object]:
             next_end_s = now_s + END_INTERVAL_S
             ends.append(end)
         partition = PartitionLag(
-            partition=0,
-            processed_offset=offsets[-1],
-            latest_offset=end,
-            lag=end - offsets[-1],
+            partition=0, processed_offset=offsets[-1], latest_offset=end, lag=end - offsets[-1]
         )
         topic.partitions[:] = [partition]
         group = state(processed_at=processed_at)

@@ -15,11 +15,7 @@ from sparklag_service.enrichment.cluster_offsets import (
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from tests.messages import OTHER_RUN, RUN_ID, observation
-from tests.service.states import (
-    NO_LEADER,
-    Follower,
-    moment,
-)
+from tests.service.states import NO_LEADER, Follower, moment
 
 
 def check(found: LagEvent) -> None:

@@ -27,9 +27,7 @@ def secured_kafka() -> Iterator[LocalKafka]:
         "super.users": "User:ANONYMOUS",
     }
     with LocalKafka(
-        security_protocol="SASL_PLAINTEXT",
-        scram_users={"sparklag": "right"},
-        properties=properties,
+        security_protocol="SASL_PLAINTEXT", scram_users={"sparklag": "right"}, properties=properties
     ) as broker:
         yield broker
 
