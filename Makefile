@@ -22,7 +22,7 @@ PAGE_SOURCE := hatch_build.py $(shell find web -type f -not -path '*/node_module
 FOR_DEMO := $(if $(wildcard $(DEV)),$(DEV),$(DEMO))
 
 # What the system must have: in one line, where it has to be asked for.
-NO_JAVA := help check lint types page pythons unit coverage bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
+NO_JAVA := help check lint types page pythons unit unit-service unit-others coverage bench-gate schemas manifests docs docs-serve lock images dist audit release fresh-test clean
 export SYSTEM_NEEDS ?= venv $(if $(filter-out $(NO_JAVA),$(MAKECMDGOALS)),java)
 
 # Each test is in one of these: `check` runs QUICK, which needs no broker, no Spark and no build; `test`
@@ -75,7 +75,7 @@ demo: ## Broker, producer, PySpark queries and service here; the page with their
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 
 check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types page unit ARGS="-q -n auto"
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target unit-service unit-others types page lint
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -93,6 +93,12 @@ pythons: $(DEV) ## `check` on each Python 3.10 to 3.14 of this machine (ARGS="3.
 unit: $(DEV) ## Only the tests that need no broker, no Spark and no build
 	$(BIN)/pytest -m "$(QUICK)" $(ARGS)
 
+# The halves of `unit`: each worker of pytest-xdist would import and collect all of it.
+unit-service: $(DEV)
+	$(BIN)/pytest -m "$(QUICK)" -q tests/service
+unit-others: $(DEV)
+	$(BIN)/pytest -m "$(QUICK)" -q --ignore=tests/service
+
 test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 12 minutes
 	@$(MAKE) --no-print-directory --jobs=2 check downloads
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
@@ -108,7 +114,7 @@ soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for
 	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
 
 coverage: $(DEV) ## Branch coverage of the quick tests
-	@$(BIN)/pytest -m "$(QUICK)" -q -n auto --cov --cov-report= --junitxml=
+	@$(BIN)/pytest -m "$(QUICK)" -q -n auto --hypothesis-profile=thorough --cov --cov-report= --junitxml=
 	@printf 'branch coverage of these tests: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED)
 
 # What tests would else download or build when they first use it.
@@ -188,5 +194,5 @@ clean: ## Removes .venv and everything else that was made here
 	rm -rf $(VENV) .cache build dist web/node_modules web/src/generated service/sparklag_service/rest/static .mypy_cache .ruff_cache .pytest_cache spark-warehouse artifacts
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup system java demo check lint types pythons unit test test-all slow soak coverage downloads lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
+.PHONY: help setup system java demo check lint types page pythons unit unit-service unit-others test test-all slow soak coverage downloads lanes faults simulate bench bench-gate schemas manifests docs docs-serve lock \
 	images compose-test dist audit release fresh-test clean

@@ -34,10 +34,15 @@ if TYPE_CHECKING:
     from tests.schema_registry import SchemaRegistryServer
     from tests.second_client import SecondClient
 
-# How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# How long an example takes says how busy the machine is. `make check` tries few examples of each
+# property, `make coverage` (in `test-all`) as many as hypothesis does.
+for _profile, _examples in (("tests", 25), ("thorough", 100)):
+    hypothesis.settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 hypothesis.settings.load_profile("tests")
 
 # Every Spark that a test starts, in its own process or another, begins with these settings.

@@ -26,11 +26,7 @@ class Terminal:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        width: int,
-        height: int,
-        environment: Mapping[str, str],
+        self, command: Sequence[str], width: int, height: int, environment: Mapping[str, str]
     ) -> None:
         self._command = command
         self._size = ("-x", str(width), "-y", str(height))

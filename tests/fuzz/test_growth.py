@@ -132,6 +132,7 @@ def cost_s(work: Callable[[bytes], None], written: bytes, *, tries: int) -> floa
     + [(show, document) for document in EVENTS.values()],
     ids=[f"observed {name}" for name in OBSERVATIONS] + [f"shown {name}" for name in EVENTS],
 )
+@pytest.mark.slow
 @pytest.mark.blocks_loop("messages of all sizes are decoded at once")
 def test_what_a_message_costs_grows_as_its_size_does(
     work: Callable[[bytes], None], document: Callable[[int], Document]

@@ -135,11 +135,7 @@ def test_a_message_in_avro(message: MessageType, data: st.DataObject) -> None:
 
 @given(st.sampled_from(MESSAGES).flatmap(lambda one: changed(json.loads(schema_of(one).text))))
 @example(
-    {
-        "type": "record",
-        "name": "a",
-        "fields": [{"name": "b", "type": "double", "default": 10**400}],
-    }
+    {"type": "record", "name": "a", "fields": [{"name": "b", "type": "double", "default": 10**400}]}
 )
 def test_a_schema_of_a_registry(document: Any) -> None:
     text = json.dumps(document)

@@ -12,7 +12,7 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.protocol.admin import DescribeGroupsResponse_v0
 from confluent_kafka import Consumer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_kafka.brokers.group_offsets import describe_groups
@@ -27,8 +27,6 @@ from sparklag_schemas.settings import ClusterAccess
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
-
-_QUICKLY = settings(max_examples=50)
 
 
 class Members:
@@ -134,7 +132,6 @@ _groups = st.dictionaries(
 )
 
 
-@_QUICKLY
 @given(groups=_groups)
 def test_what_aiokafka_writes_of_classic_groups_is_what_is_read(groups: dict[str, Any]) -> None:
     rows = []
@@ -204,7 +201,6 @@ def test_a_state_that_no_field_holds_is_refused() -> None:
 
 
 @pytest.mark.parametrize("whole", [classic(ASSIGNED), CONSUMER_GROUP], ids=["classic", "consumer"])
-@_QUICKLY
 @given(data=st.data())
 def test_wrong_bytes_are_read_to_an_end_or_refused(
     whole: DescribeGroupsResponse, data: st.DataObject

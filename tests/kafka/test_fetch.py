@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from aiokafka.protocol.fetch import FetchResponse_v4, FetchResponse_v10, FetchResponse_v11
 from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparklag_kafka.brokers.fetch import FetchedPartition, fetch
 from sparklag_kafka.errors import RecordsUnreadable
@@ -166,9 +168,8 @@ def test_other_message_formats_are_refused(magic: int) -> None:
             time_of(before + bytes(records), 0)
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_whatever_the_bytes_are_nothing_else_is_raised(seed: int) -> None:
-    chance = random.Random(seed)
+@given(st.randoms(use_true_random=False))
+def test_whatever_the_bytes_are_nothing_else_is_raised(chance: random.Random) -> None:
     codec = chance.choice(list(CODECS))
     flags = chance.choice([0, LOG_APPEND_TIME, DELETE_HORIZON, CONTROL])
     times = [number * HOUR_MS for number in range(20)]

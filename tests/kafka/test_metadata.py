@@ -22,10 +22,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_producers_and_consumers_request_their_topics_alone(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic_name: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second_client.create(topic_name, 1)
     settings = Settings(lag_topic=topic_name).resolved(kafka.bootstrap_servers)

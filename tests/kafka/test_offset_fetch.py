@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_kafka.brokers.connection import BrokerConnection
@@ -29,7 +29,6 @@ _THROTTLED = b"\0\0\0\7"
 _UNKNOWN_TAG = b"\1\x63\3abc"
 """One tagged field of a newer broker: number 99, three bytes."""
 
-_QUICKLY = settings(max_examples=50)
 
 _text = st.text("aZ9-._ \nůὕ🐎", max_size=200)
 _names = _text.filter(bool)
@@ -132,7 +131,6 @@ def expected_errors(topics: Topics) -> dict[str, dict[int, int]]:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-@_QUICKLY
 @given(topics=_topics, error_code=st.sampled_from([0, 16, 30]), group=_names)
 def test_what_a_broker_wrote_is_what_is_read(
     version: int, topics: Topics, error_code: int, group: str
@@ -147,7 +145,6 @@ def test_what_a_broker_wrote_is_what_is_read(
         assert topic.metadata == {number: text for number, text in metadata.items() if text}
 
 
-@_QUICKLY
 @given(groups=st.dictionaries(_names, _topics, max_size=3))
 def test_each_of_many_groups_is_read_with_what_a_newer_broker_adds(
     groups: dict[str, Topics],
@@ -205,7 +202,6 @@ def test_a_response_that_breaks_off_anywhere_is_an_error(version: int) -> None:
             whole._replace(data=whole.data[:end]).decode()
 
 
-@_QUICKLY
 @given(garbage=st.binary(max_size=400) | st.binary(max_size=60).map(lambda b: b"\0" * 4 + b))
 def test_garbage_is_read_to_an_end_or_refused(garbage: bytes) -> None:
     for version in _VERSIONS:
@@ -213,7 +209,6 @@ def test_garbage_is_read_to_an_end_or_refused(garbage: bytes) -> None:
             Broker(version).respond({"g": ({}, 0)})._replace(data=garbage).decode()
 
 
-@_QUICKLY
 @given(data=st.data())
 def test_a_response_with_a_wrong_byte_is_read_to_an_end_or_refused(data: st.DataObject) -> None:
     topics: Topics = {"t": {n: (n, "", 0) for n in range(30)}, "ů": {5: (7, "x", 29)}}

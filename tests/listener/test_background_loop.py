@@ -63,7 +63,7 @@ def test_what_is_given_while_it_stops_is_refused_or_ends() -> None:
                 given.append(loop.submit(nothing()))
 
     # That they meet is chance: before the mend it failed in its first rounds.
-    for _ in range(5):
+    for _ in range(2):
         loop = BackgroundLoop()
         given: list[Future[None]] = []
         givers = [threading.Thread(target=give_until_refused, args=(loop, given)) for _ in range(4)]

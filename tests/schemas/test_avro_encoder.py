@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.message_examples import MessageType, example
@@ -83,7 +83,6 @@ def objects(value: Any, kind: Any, named: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-@settings(max_examples=25)
 @given(data=st.data())
 def test_any_message_has_the_bytes_of_fastavro(message: MessageType, data: st.DataObject) -> None:
     schema = schema_of(message).parsed

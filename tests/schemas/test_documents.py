@@ -74,11 +74,7 @@ def test_what_the_schema_refuses_the_code_refuses() -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        (OBSERVATION, Observation),
-        (LAG_EVENT, LagEvent),
-        (PARTITION_RECORD, PartitionRecord),
-    ],
+    [(OBSERVATION, Observation), (LAG_EVENT, LagEvent), (PARTITION_RECORD, PartitionRecord)],
 )
 def test_every_field_of_the_schema_is_in_the_code_and_described(
     name: str, message: type[msgspec.Struct]

@@ -169,14 +169,7 @@ def _rename_record(schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        _drop_field,
-        _add_without_default,
-        _change_type,
-        _add_word,
-        _change_default,
-        _rename_record,
-    ],
+    [_drop_field, _add_without_default, _change_type, _add_word, _change_default, _rename_record],
 )
 def test_a_change_that_breaks_readers_is_found(change: Callable[[dict[str, Any]], None]) -> None:
     newer = declared(Observation)

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas.lag_event import PartitionLag, TopicLag
-from sparklag_schemas.redaction import (
-    exception_line,
-    redact,
-    redact_location,
-    redacted,
-)
+from sparklag_schemas.redaction import exception_line, redact, redact_location, redacted
 from tests.messages import lag_event, observation
 
 ODD = "S3CR,ET; x y"

@@ -13,19 +13,20 @@ from sparklag_schemas import load_settings
 _SETTING_ROW = re.compile(
     r"^\| `([a-z_.]+)` \| `(SPARKLAG_\w+)` \| .*? \| `(.+?)` \| ", re.MULTILINE
 )
+_PAGES = pages()
 
 
 def test_the_folder_has_every_page_and_no_other() -> None:
-    assert {page.name for page in FOLDER.iterdir()} == set(pages()), "run `make schemas`"
+    assert {page.name for page in FOLDER.iterdir()} == set(_PAGES), "run `make schemas`"
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(_PAGES))
 def test_a_page_is_what_the_code_says(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name], "run `make schemas`"
+    assert (FOLDER / name).read_text(encoding="utf-8") == _PAGES[name], "run `make schemas`"
 
 
 def test_every_variable_on_the_page_of_settings_sets_the_setting_beside_it() -> None:
-    rows = _SETTING_ROW.findall(pages()["settings.md"])
+    rows = _SETTING_ROW.findall(_PAGES["settings.md"])
     assert len(rows) > 50
     for setting, variable, default in rows:
         value = json.loads(default)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklag_schemas.topics import (
-    LagPartitions,
-    TopicSpec,
-    lag_topic,
-    offsets_topic,
-    partition_of,
-)
+from sparklag_schemas.topics import LagPartitions, TopicSpec, lag_topic, offsets_topic, partition_of
 from tests.logged import logged
 
 OFFSETS = offsets_topic("processed-offsets", 12, None)

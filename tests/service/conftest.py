@@ -36,9 +36,7 @@ class RunningService:
         """Write to `processed-offsets` as a driver does."""
         for observation in observations:
             self._client.produce(
-                self.settings.offsets_topic,
-                [encode(observation)],
-                key=key_of(observation.query_id),
+                self.settings.offsets_topic, [encode(observation)], key=key_of(observation.query_id)
             )
 
     @own_work

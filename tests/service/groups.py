@@ -170,10 +170,7 @@ async def watching(
     """An intake of the groups that match `allow`; afterwards it is cancelled and gone."""
     queue = delivery_queue(10_000, Counters())
     groups = GroupSettings(
-        allow=list(allow),
-        deny=list(deny),
-        interval_s=interval_s,
-        find_interval_s=find_interval_s,
+        allow=list(allow), deny=list(deny), interval_s=interval_s, find_interval_s=find_interval_s
     )
     cluster = ClusterSettings(
         bootstrap_servers=bootstrap_servers, kafka=kafka or KafkaSettings(), groups=groups

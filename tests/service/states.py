@@ -189,13 +189,7 @@ class Follower:
         if past is None and self.last is not None:
             past = EvaluatedQuery(self.last, resume_history(self.last, at))
         self._evaluated = self._evaluator.evaluate(
-            self.state,
-            offsets,
-            at,
-            event_id="id",
-            cause="refresh",
-            previous=past,
-            silent=silent,
+            self.state, offsets, at, event_id="id", cause="refresh", previous=past, silent=silent
         )
         self.last = self._evaluated.event
         return self.last

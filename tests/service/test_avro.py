@@ -133,8 +133,7 @@ async def test_a_registry_that_is_away_at_the_start_is_waited_for(
     query = seen(topic_name, {0: 0})
     async with starting(settings, second_client) as service:
         await holds(
-            lambda: "schema registry" in service.state.not_ready(),
-            "it says what it waits for",
+            lambda: "schema registry" in service.state.not_ready(), "it says what it waits for"
         )
         assert "refused" in service.state.not_ready()["schema registry"]
         service.observe(query)

@@ -195,10 +195,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_no_command_shows_one(
-    service_settings: Settings,
-    second_client: SecondClient,
-    tmp_path: Path,
-    command: Sequence[str],
+    service_settings: Settings, second_client: SecondClient, tmp_path: Path, command: Sequence[str]
 ) -> None:
     away = f"127.0.0.1:{free_port()}"
     config = tmp_path / "sparklag.toml"

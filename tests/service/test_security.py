@@ -17,13 +17,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from sparklag_kafka.clients.client_options import client_options, connection_problem
 from sparklag_listener.publishing.publisher import publish_offsets
 from sparklag_listener.stats import Stats
-from sparklag_schemas import (
-    KafkaSettings,
-    MirrorSettings,
-    Observation,
-    Settings,
-    SettingsError,
-)
+from sparklag_schemas import KafkaSettings, MirrorSettings, Observation, Settings, SettingsError
 from sparklag_schemas.runtime.queue import NewestQueue
 from sparklag_schemas.settings import ClusterAccess
 from sparklag_schemas.timestamps import epoch_ms

@@ -174,9 +174,7 @@ async def test_another_cluster_is_measured_and_its_absence_touches_only_its_own_
         there = seen(topic_name, {0: 0})
         there = msgspec.structs.replace(
             there,
-            sources=[
-                position({topic_name: {0: 0}}, bootstrap_servers=east.bootstrap_servers),
-            ],
+            sources=[position({topic_name: {0: 0}}, bootstrap_servers=east.bootstrap_servers)],
         )
         nowhere = seen(topic_name, {0: 0}, cluster="unheard-of")
         async with running(settings, second_client) as service:

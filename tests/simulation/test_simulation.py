@@ -17,6 +17,7 @@ _SEEDS = 250
 _PARTS = 10
 
 
+@pytest.mark.simulation
 def test_a_seed_is_replayed_exactly() -> None:
     digests = {
         subprocess.run(

@@ -7,7 +7,6 @@ import sys
 
 import msgspec
 import pandas as pd
-import pytest
 
 from sparklag_listener.lag.lags import Lags
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
@@ -97,12 +96,3 @@ def test_lags_are_a_sequence_that_shows_a_line_whatever_is_in_a_name() -> None:
     assert [event.query_id for event in lags] == [QUERY_ID, "b"]
     assert repr(lags) == r"<Lags: orders OK lag 65, a\x1b[31m\n\u202eb OK lag unknown>"
     assert repr(Lags()) == "<Lags: no query>"
-
-
-@pytest.mark.parametrize("package", ["pandas", "IPython", "http.client"])
-def test_observing_imports_nothing_of_it(package: str) -> None:
-    program = f"import sys, sparklag_listener; print({package!r} in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"

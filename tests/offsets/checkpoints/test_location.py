@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_offsets.checkpoints import normal_location
@@ -37,7 +37,6 @@ def test_the_same_place_has_one_normal_location(written: str, normal: str | None
     assert normal_location(written) == (normal or written.rstrip("/"))
 
 
-@settings(max_examples=100, database=None)
 @given(
     st.text("abAB:/.*%@ ?", max_size=25).flatmap(
         lambda tail: st.sampled_from(["", "file:", "s3a:", "hdfs:", "webhdfs:", "/"]).map(

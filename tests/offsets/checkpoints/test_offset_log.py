@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_offsets.checkpoints.offset_log import (
@@ -30,14 +30,12 @@ offsets: st.SearchStrategy[Offsets] = st.dictionaries(
     max_size=4,
 )
 lines: st.SearchStrategy[Line] = st.one_of(offsets, st.integers(0, 2**63), st.none())
-quick = settings(max_examples=50, database=None)
 
 
 def kafka(file: OffsetFile) -> dict[int, Offsets | None]:
     return {source: line.kafka for source, line in file.lines.items()}
 
 
-@quick
 @given(st.lists(lines, min_size=1, max_size=6), st.booleans())
 def test_what_was_written_in_the_first_format_is_read(
     written: list[Line], is_continuous: bool
@@ -50,7 +48,6 @@ def test_what_was_written_in_the_first_format_is_read(
     assert file.is_continuous is is_continuous
 
 
-@quick
 @given(st.dictionaries(st.integers(0, 50), lines, min_size=1, max_size=6))
 def test_what_was_written_in_the_second_format_is_read_in_any_order(
     written: dict[int, Line],
@@ -63,7 +60,6 @@ def test_what_was_written_in_the_second_format_is_read_in_any_order(
     assert list(file.lines) == sorted(written)
 
 
-@quick
 @given(st.lists(lines, min_size=1, max_size=4), st.data())
 def test_a_file_cut_anywhere_is_broken_or_says_the_same_of_the_sources_it_names(
     written: list[Line], data: st.DataObject
@@ -89,7 +85,6 @@ def test_every_cut_of_a_real_file_is_broken() -> None:
             parse_offsets(content[:cut], "offsets/7")
 
 
-@quick
 @given(
     st.one_of(
         st.binary(max_size=200),

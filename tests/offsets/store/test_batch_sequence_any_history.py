@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_offsets.store.batch_record import BatchRecord
@@ -67,7 +67,6 @@ runs = st.builds(
 repeats = st.builds(Again, st.integers(0, 60), st.integers(0, 60), st.booleans())
 
 
-@settings(max_examples=150)
 @given(st.lists(runs, min_size=1, max_size=5), st.lists(repeats, max_size=4))
 def test_records_are_whole_and_do_not_depend_on_what_was_repeated(
     runs: list[Run], repeats: list[Again]

@@ -57,10 +57,7 @@ def test_a_person_sees_batches_with_their_times_and_a_table() -> None:
     assert planned.startswith("batch 1 planned 20")
     assert planned.endswith("and not committed")
     assert heading.split() == ["source", "topic", "partition", "processed", "planned"]
-    assert [row.split() for row in rows] == [
-        ["0", "fl", "0", "5", "7"],
-        ["0", "fl", "1", "5", "7"],
-    ]
+    assert [row.split() for row in rows] == [["0", "fl", "0", "5", "7"], ["0", "fl", "1", "5", "7"]]
     done = sparklag("checkpoint", str(SAMPLES / "rate_plus_kafka"))
     assert "0  not a Kafka source" in done.stdout
 

@@ -11,13 +11,7 @@ from sparklag_schemas import ClusterSettings
 from sparklag_service.enrichment.enricher import Enricher
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
-from tests.service.asking import (
-    enriching,
-    measured_in_order,
-    of_sources,
-    query,
-    source,
-)
+from tests.service.asking import enriching, measured_in_order, of_sources, query, source
 from tests.service.second_broker import frozen, place, second_broker
 from tests.service.states import latest_of, unknown_of
 from tests.waiting import eventually, holds

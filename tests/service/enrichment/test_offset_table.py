@@ -58,9 +58,7 @@ def test_a_failure_keeps_the_last_value_and_says_why_until_the_next_success() ->
     take(made, said(5), 1.0)
     assert take(made, said(-1, error=_NOT_LEADER), 2.0) == {"orders"}
     assert made.topics["orders"].latest["read_uncommitted"][0] == LatestOffset(5, 1.0)
-    assert unknown_of(made.topics) == {
-        _ORDERS: "the leader answers NotLeaderForPartitionError",
-    }
+    assert unknown_of(made.topics) == {_ORDERS: "the leader answers NotLeaderForPartitionError"}
     made.fail("orders", [0], "broker 1 did not answer within 5 s", 2.5)
     assert unknown_of(made.topics) == {_ORDERS: "broker 1 did not answer within 5 s"}
     assert take(made, said(6), 3.0) == set()
@@ -229,9 +227,7 @@ def test_tags_of_newer_brokers_are_passed_over() -> None:
     broker = struct.pack(">i", 1) + b"\x02b" + struct.pack(">i", 9092) + b"\0" + tags
     partition = struct.pack(">hiii", 0, 0, 1, 7) + 2 * (b"\x02" + struct.pack(">i", 1)) + b"\x01"
     name = "t" * 200  # its length takes two bytes
-    topic = b"".join(
-        (struct.pack(">h", 0), b"\xc9\x01", name.encode(), b"\xff" * 16, b"\0"),
-    )
+    topic = b"".join((struct.pack(">h", 0), b"\xc9\x01", name.encode(), b"\xff" * 16, b"\0"))
     topic += b"\x02" + partition + tags + bytes(4) + tags
     data = b"".join((bytes(4), b"\x02", broker, b"\x02c", bytes(4), b"\x02", topic, tags))
     brokers, topics = MetadataResponse(data, flexible=True).read()

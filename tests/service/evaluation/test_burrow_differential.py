@@ -6,11 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import hypothesis
+
 from sparklag_schemas import PartitionLag, TopicLag
 from sparklag_service.evaluation.burrow import CommitWindow
 from tests.service.states import moment, state
 
-CASES = 20_000
+CASES = 200 * hypothesis.settings().max_examples
 WINDOW = 10
 """Commits, and log ends, that Burrow keeps of each partition."""
 END_INTERVAL_S = 10
@@ -68,10 +70,7 @@ def run_case(seed: int) -> tuple[str, str, object]:
             next_end_s = now_s + END_INTERVAL_S
             ends.append(end)
         partition = PartitionLag(
-            partition=0,
-            processed_offset=offsets[-1],
-            latest_offset=end,
-            lag=end - offsets[-1],
+            partition=0, processed_offset=offsets[-1], latest_offset=end, lag=end - offsets[-1]
         )
         topic.partitions[:] = [partition]
         group = state(processed_at=processed_at)
@@ -89,4 +88,5 @@ def test_random_windows_are_judged_as_burrow_says() -> None:
         assert said == expected, f"seed {seed}: {said}, Burrow says {expected}: {case}"
         seen[said] = seen.get(said, 0) + 1
     # Each rule was tried.
-    assert min(seen.get(status, 0) for status in ("OK", "WARN", "REWIND", "STOP")) > 200, seen
+    fewest = min(seen.get(status, 0) for status in ("OK", "WARN", "REWIND", "STOP"))
+    assert fewest > CASES // 100, seen

@@ -213,11 +213,7 @@ def test_how_a_driver_ended_its_reports_is_told_and_no_silence_is(
 @pytest.mark.parametrize(
     ("fields", "silent", "status"),
     [
-        (
-            {"ended": True, "exception": "boom", "other_run_id": OTHER_RUN},
-            True,
-            "FAILED",
-        ),
+        ({"ended": True, "exception": "boom", "other_run_id": OTHER_RUN}, True, "FAILED"),
         ({"ended": True, "other_run_id": OTHER_RUN}, True, "FINISHED"),
         ({"other_run_id": OTHER_RUN}, True, "STOP"),
         ({"other_run_id": OTHER_RUN}, False, "CONFLICT"),

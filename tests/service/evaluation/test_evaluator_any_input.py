@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import hypothesis
+
 from sparklag_schemas import LagEvent, SourcePosition, decode_lag_event, encode
 from sparklag_service.enrichment.cluster_offsets import (
     ClusterOffsets,
@@ -13,11 +15,7 @@ from sparklag_service.enrichment.cluster_offsets import (
 )
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from tests.messages import OTHER_RUN, RUN_ID, observation
-from tests.service.states import (
-    NO_LEADER,
-    Follower,
-    moment,
-)
+from tests.service.states import NO_LEADER, Follower, moment
 
 
 def check(found: LagEvent) -> None:
@@ -97,7 +95,7 @@ def any_position(dice: random.Random, index: int) -> SourcePosition:
 
 def test_whatever_is_heard_and_measured_no_lag_is_negative_or_without_a_reason() -> None:
     dice = random.Random(3)
-    for _ in range(300):
+    for _ in range(3 * hypothesis.settings().max_examples):
         query = Follower()
         for step in range(dice.randint(1, 12)):
             now_s = 200.0 + dice.choice([step, step, dice.randint(0, 12)])

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas import LagEvent, Status, Thresholds, decode_lag_event, encode
@@ -57,7 +57,6 @@ def play(trace: Trace, step: tuple[object, ...]) -> None:
             trace.change_hands()
 
 
-@settings(max_examples=60)
 @given(st.lists(steps, min_size=1, max_size=25), st.integers(2, 5))
 def test_numbers_are_what_they_can_be(script: list[tuple[object, ...]], window: int) -> None:
     trace = Trace(

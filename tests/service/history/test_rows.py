@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklag_schemas import Batch
@@ -145,7 +145,6 @@ def test_a_joined_row_says_the_last_and_the_highest() -> None:
 
 
 @given(st.lists(st.integers(0, 2 * DAY)), st.sampled_from([FINEST, 64, COARSEST]))
-@settings(max_examples=60)
 def test_thinning_loses_no_peak_keeps_its_bound_and_done_twice_changes_nothing(
     ages_ms: list[int], fineness: int
 ) -> None:

@@ -201,10 +201,7 @@ async def test_a_mirror_goes_on_when_a_coordinator_hangs_or_moves(
     kafka = KafkaSettings(request_timeout_s=2.0)
     here, there = (f"spark-{found[node].query}" for node in (1, NODE_ID))
     partitions = two.client.partitions(_OFFSETS_TOPIC)
-    async with (
-        spread_afterwards(two),
-        mirroring(two.first.bootstrap_servers, kafka=kafka) as one,
-    ):
+    async with spread_afterwards(two), mirroring(two.first.bootstrap_servers, kafka=kafka) as one:
         one.observe(found[1], found[NODE_ID])
         for group in (here, there):
             await committed(two.client, group, two.topic, {0: 5})

@@ -209,11 +209,7 @@ async def test_a_group_is_judged_by_burrows_rules_where_its_cluster_asks_for_the
         for ends in range(10, 60, 10):
             second_client.produce(topic_name, [b"x"] * 10)
             await commit({topic_name: {0: ends - 5}})
-            await service.shows(
-                query_id,
-                is_at(ends - 5),
-                "the commit is seen",
-            )
+            await service.shows(query_id, is_at(ends - 5), "the commit is seen")
         # Ours warn only of a lag that grows.
         event = await service.shows(query_id, lambda e: e.status == "WARN", "it is warned of")
         assert "lag has not fallen in 3 commits" in str(event.reason)

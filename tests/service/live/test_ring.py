@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklag_schemas import Settings, encode
@@ -176,7 +176,6 @@ steps = st.lists(
     steps, st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 12)), max_size=6)
 )
 @example([(0, "small")] * 3 + [(1, "small"), (0, "forget")], [(4, False, 2)])
-@settings(max_examples=60)
 def test_who_reads_in_pieces_from_instance_to_instance_knows_in_the_end_what_they_know(
     steps: list[tuple[int, str]], visits: list[tuple[int, bool, int]]
 ) -> None:

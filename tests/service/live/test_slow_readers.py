@@ -65,9 +65,7 @@ async def test_that_nobody_reads_is_seen_before_megabytes_are_in_the_kernel(
         await holds(lambda: transport.get_write_buffer_size() > 0, "the kernel takes no more")
 
 
-async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(
-    live: LiveServer,
-) -> None:
+async def test_what_the_server_holds_for_one_who_does_not_read_is_bounded(live: LiveServer) -> None:
     live.hub.write_timeout_s = LONG_S
     async with live.not_reading("/stream", SMALL_BYTES):
         await holds(lambda: live.hub.reading == 1, "it reads")

@@ -124,9 +124,7 @@ def scrape(*events: LagEvent, **metrics: Any) -> Scrape:
     return Scrape(QuerySeries(settings(**metrics)), *events)
 
 
-def _samples(
-    families: Iterable[Metric],
-) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def _samples(families: Iterable[Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for family in families:
         for sample in family.samples:

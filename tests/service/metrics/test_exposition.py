@@ -19,14 +19,7 @@ from sparklag_service.pipeline import Pipeline
 from sparklag_service.view.view import Entry
 from tests.deploy.programs import Programs
 from tests.messages import lag_event
-from tests.service.metrics.scraped import (
-    NOW_MS,
-    parse_open,
-    parse_text,
-    partition,
-    settings,
-    topic,
-)
+from tests.service.metrics.scraped import NOW_MS, parse_open, parse_text, partition, settings, topic
 from tests.service.metrics.test_native import full_event
 from tests.service.pipelines import pipeline_of
 from tests.service.rest_client import rest_client

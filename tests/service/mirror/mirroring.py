@@ -80,11 +80,7 @@ class Mirroring:
 
 @asynccontextmanager
 async def mirroring(
-    bootstrap_servers: str,
-    *,
-    group: str = "spark-{query}",
-    interval_s: float = 0.1,
-    **fields: Any,
+    bootstrap_servers: str, *, group: str = "spark-{query}", interval_s: float = 0.1, **fields: Any
 ) -> AsyncIterator[Mirroring]:
     """It runs; afterwards it is cancelled, and gone."""
     mirror = MirrorSettings(queries=[".*"], group=group, interval_s=interval_s)

@@ -15,11 +15,7 @@ from sparklag_service.intakes.group_offsets.commit_metadata import (
 )
 from sparklag_service.mirror.commit_decision import CommitDecision, decide_commit
 from sparklag_service.mirror.commit_results import commit_outcome, group_outcome
-from sparklag_service.mirror.group_assignment import (
-    GroupOwnership,
-    MirroredPosition,
-    MirrorPlan,
-)
+from sparklag_service.mirror.group_assignment import GroupOwnership, MirroredPosition, MirrorPlan
 from sparklag_service.view.view import Entry, View
 from tests.messages import QUERY_ID, lag_event
 from tests.service.pipelines import pipeline_of

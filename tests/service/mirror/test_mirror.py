@@ -114,11 +114,7 @@ async def test_an_instance_that_is_late_does_not_take_the_group_back(
 
 
 async def test_a_group_with_members_of_its_own_is_left_alone_until_they_have_left(
-    kafka: LocalKafka,
-    topic: str,
-    group: str,
-    reaches: Reaches,
-    caplog: pytest.LogCaptureFixture,
+    kafka: LocalKafka, topic: str, group: str, reaches: Reaches, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     async with mirroring(kafka.bootstrap_servers) as one:
@@ -134,10 +130,7 @@ async def test_a_group_with_members_of_its_own_is_left_alone_until_they_have_lef
             await reaches({})
         await reaches({0: 5})
         await one.fails_no_more()
-    assert logged(caplog) == [
-        why,
-        f"mirror of default: group {group} is committed to again",
-    ]
+    assert logged(caplog) == [why, f"mirror of default: group {group} is committed to again"]
 
 
 async def test_a_group_with_offsets_of_another_tool_is_left_alone(
@@ -195,11 +188,7 @@ async def test_of_two_queries_of_one_name_the_first_keeps_the_group_until_it_is_
 
 
 async def test_of_two_new_queries_of_one_name_neither_is_mirrored_and_one_line_says_so(
-    kafka: LocalKafka,
-    topic: str,
-    group: str,
-    reaches: Reaches,
-    caplog: pytest.LogCaptureFixture,
+    kafka: LocalKafka, topic: str, group: str, reaches: Reaches, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = [seen(topic, {0: 5}, query=topic, cluster="default") for _ in range(2)]
     async with mirroring(kafka.bootstrap_servers) as one:

@@ -75,9 +75,7 @@ def test_that_a_record_grew_older_is_no_news(cadence: Cadence) -> None:
     assert cadence.due(aged(30.0, time_lag_method="sampled"), 9)
 
 
-def test_progress_does_not_wait_for_a_refresh_that_was_published_just_now(
-    cadence: Cadence,
-) -> None:
+def test_progress_does_not_wait_for_a_refresh_that_was_published_just_now(cadence: Cadence) -> None:
     started(cadence, refresh(), 0)
     assert cadence.due(lag_event(observed_at=9), 0.1)
 

@@ -123,8 +123,7 @@ async def test_a_store_that_is_away_holds_up_its_own_progress_alone(
             # The lag is right all the same, and goes on being so.
             await service.shows(query_id, lambda e: e.total_lag == 10, "lag 10")
             await holds(
-                lambda: "offset store" in service.state.degraded(),
-                "it is said what is away",
+                lambda: "offset store" in service.state.degraded(), "it is said what is away"
             )
             assert service.state.not_ready() == {}
             service.observe(said[6])
@@ -198,10 +197,7 @@ async def test_two_services_share_the_recording_and_a_batch_is_there_once(
 
 @kafka
 async def test_a_checkpoint_that_nobody_speaks_for_is_recorded_too(
-    service_settings: Settings,
-    second_client: SecondClient,
-    topic_name: str,
-    sqlite: str,
+    service_settings: Settings, second_client: SecondClient, topic_name: str, sqlite: str
 ) -> None:
     second_client.create(topic_name, 1)
     settings = storing(service_settings, sqlite)

@@ -21,6 +21,7 @@ from sparklag_service.rest.http_server import HttpServer
 from sparklag_service.server import bind, end_by_signals
 from sparklag_service.view.view import Entry
 from tests.messages import lag_event
+from tests.service.cli.test_cli import sparklag
 from tests.service.pipelines import pipeline_of
 from tests.waiting import DEADLINE_S, holds
 
@@ -142,13 +143,9 @@ async def test_the_command_line_finds_a_name_that_looks_like_a_path(name: str) -
     async with serving() as service:
         event = lag_event(query=name)
         service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sparklag_service", "lag", name, "--json"),
-            *("--url", f"http://127.0.0.1:{service.port}"),
-            stdout=subprocess.PIPE,
-        )
-        shown, _ = await process.communicate()
-        assert decode_lag_event(shown) == event
+        url = f"http://127.0.0.1:{service.port}"
+        shown = await asyncio.to_thread(sparklag, "lag", name, "--json", "--url", url)
+        assert decode_lag_event(shown.stdout.encode()) == event
 
 
 @pytest.mark.parametrize(
@@ -166,15 +163,11 @@ async def test_what_is_not_forgotten_is_one_line_and_an_exit_code(
     async with serving() as service:
         event = lag_event(query_id="lives")
         service.pipeline.view.put(Entry(event, encode(event), 0.0, 0, 0))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sparklag_service", "forget", query_id),
-            *("--url", f"http://127.0.0.1:{service.port}"),
-            stderr=subprocess.PIPE,
-        )
-        _, errors = await process.communicate()
-        assert process.returncode == exit_code
-        (said,) = errors.decode().splitlines()
-        assert line in said
+        url = f"http://127.0.0.1:{service.port}"
+        ended = await asyncio.to_thread(sparklag, "forget", query_id, "--url", url)
+        assert ended.returncode == exit_code
+        (error,) = ended.stderr.splitlines()
+        assert line in error
 
 
 FEW_FILES = """

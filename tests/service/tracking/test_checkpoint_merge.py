@@ -171,9 +171,7 @@ def test_sources_are_told_apart_by_their_topics_where_a_plan_counts_otherwise() 
         ],
     )
     checkpoint = seen(
-        2,
-        None,
-        sources=[position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)],
+        2, None, sources=[position({"orders": {0: 5}}), position({"fx": {0: 6}}, source=1)]
     )
     query = taken(begun, checkpoint)
     levels = {tuple(s.processed or ()): s.isolation_level for s in query.sources}

@@ -8,11 +8,7 @@ import pytest
 from sparklag_schemas.errors import OverLimit
 from sparklag_schemas.settings import LimitSettings
 from sparklag_service.enrichment.cluster_offsets import Topic, TopicOffsets, measured_partitions
-from sparklag_service.tracking.query_limits import (
-    QueryLimits,
-    near_limits,
-    observed_partitions,
-)
+from sparklag_service.tracking.query_limits import QueryLimits, near_limits, observed_partitions
 from tests.messages import observation
 from tests.service.asking import query
 

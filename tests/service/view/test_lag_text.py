@@ -217,11 +217,7 @@ SAMPLED = {"time_lag_method": "sampled"}
     [
         (event_of(partition(0, 65)), {}, None),
         (event_of(partition(0, 65)), {"max_lag": 65}, None),
-        (
-            event_of(partition(0, 65)),
-            {"max_lag": 64},
-            "its lag is 65 records, 64 are allowed",
-        ),
+        (event_of(partition(0, 65)), {"max_lag": 64}, "its lag is 65 records, 64 are allowed"),
         (event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)), {"max_age_s": 30}, None),
         (
             event_of(partition(0, 5, time_lag_s=30.0, **SAMPLED)),

@@ -16,11 +16,7 @@ from sparklag_service.enrichment.cluster_offsets import RecordTime, Topic, Topic
 from sparklag_service.enrichment.log_end_history import LatestOffset
 from sparklag_service.enrichment.record_times.lagging import Lagging
 from sparklag_service.enrichment.record_times.limits import ByteBudget
-from sparklag_service.enrichment.record_times.sampler import (
-    FORBIDDEN_S,
-    RecordTimeCounts,
-    Sampler,
-)
+from sparklag_service.enrichment.record_times.sampler import FORBIDDEN_S, RecordTimeCounts, Sampler
 from tests.kafka.batches import batch
 from tests.logged import logged
 
