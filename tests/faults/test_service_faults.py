@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import time
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.deploy.charts import DEFAULTS, of_kind, render
@@ -163,8 +165,15 @@ def test_service_clock_stepped_back(
         stage.flow(2)
         with stage.fault():
             clock.step(-HOUR_S)
+            wait_for(lambda: shows_time_before(stage, time.time() - HOUR_S / 2), "it is stepped")
         stage.finish(fault_report, "by an hour")
         clock.close()
+
+
+def shows_time_before(stage: Scene, moment_s: float) -> bool:
+    url = stage.services.running[0].url
+    shown = httpx.get(f"{url}/health/live", timeout=60).headers["date"]
+    return parsedate_to_datetime(shown).timestamp() < moment_s
 
 
 @pytest.mark.slow

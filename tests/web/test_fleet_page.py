@@ -54,7 +54,7 @@ def topics(second_client: SecondClient, service: ServiceProcess) -> list[str]:
         second_client.produce(topic, [b"x"] * QUERIES)
     for number in range(QUERIES):
         service.query(many, f"query-{number:02}").complete_batch(QUERIES - number)
-    for name in ("broken", "finished"):
+    for name in ("all-done", "broken"):
         query = service.query(few, name)
         query.complete_batch(QUERIES)
         query.stop(exception="out of memory" if name == "broken" else None)
@@ -102,9 +102,10 @@ async def test_a_status_is_filtered_and_nothing_found_is_said(fleet: FleetPage) 
     await expect(fleet.table).to_have_attribute("aria-rowcount", str(QUERIES + 3))
 
 
-async def test_the_worst_is_the_first_row(fleet: FleetPage) -> None:
-    await fleet.open()
-    await expect(fleet.names.first).to_have_text("broken")
+async def test_the_worst_is_the_first_row(fleet: FleetPage, topics: list[str]) -> None:
+    # Those of the other topic get worse with time: nobody reports them any more.
+    await fleet.open(f"?topic={topics[1]}")
+    await expect(fleet.names).to_have_text(["broken", "all-done"])
 
 
 async def test_a_row_draws_the_lag_of_the_last_half_hour(fleet: FleetPage) -> None:
