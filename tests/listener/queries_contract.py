@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from sparklag_listener.events.session import Queries
 from tests.waiting import wait_for
 
-PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
+_PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 """Spark's 100 are the updates of half a minute, since an idle query of the tests makes three a
-second: then the update of its last batch is gone."""
+second: then the update of its last batch is gone, and only those of the next one are there."""
 
 
-def assert_answers(queries: Queries, query: Any) -> None:
-    """`query` is the session's only one, and has processed all there is; it is stopped."""
+def assert_answers(spark: Any, queries: Queries, start: Callable[[], Any]) -> Any:
+    """The query that was started, the session's only one, and stopped."""
+    assert queries.list_active().queries == ()
+    spark.conf.set(_PROGRESS_KEPT, "10000")
+    try:
+        query = start()
+        _assert_answers(queries, query)
+    finally:
+        # Spark reads it at each update.
+        spark.conf.unset(_PROGRESS_KEPT)
+    return query
+
+
+def _assert_answers(queries: Queries, query: Any) -> None:
     query.processAllAvailable()
     wait_for(lambda: "addBatch" not in query.recentProgress[-1]["durationMs"], "it is idle")
     ran = [each for each in query.recentProgress if "addBatch" in each["durationMs"]][-1]

@@ -34,7 +34,7 @@ from tests.listener.conftest import Driver
 from tests.listener.connect_server import ConnectServer
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import causes, in_order
-from tests.listener.queries_contract import PROGRESS_KEPT, assert_answers
+from tests.listener.queries_contract import assert_answers
 from tests.logged import logged
 from tests.second_client import SecondClient
 from tests.tcp_proxy import TcpProxy
@@ -321,9 +321,7 @@ def test_a_batch_that_takes_long_is_said_to_run(client: Client) -> None:
 @pytest.mark.slow
 def test_what_a_server_answers_is_what_its_client_says_of_the_queries(client: Client) -> None:
     queries = ConnectQueries(ConnectClient(client.spark))
-    assert queries.list_active().queries == ()
-    client.spark.conf.set(PROGRESS_KEPT, "10000")
-    assert_answers(queries, client.query())
+    assert_answers(client.spark, queries, client.query)
     client.proxy.cut()
     with pytest.raises(SparkUnavailable) as raised:
         queries.list_active()

@@ -14,7 +14,7 @@ from sparklag_schemas import Observation
 from tests.listener.conftest import Driver
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import causes, in_order
-from tests.listener.queries_contract import PROGRESS_KEPT, assert_answers
+from tests.listener.queries_contract import assert_answers
 from tests.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -128,9 +128,5 @@ def test_a_query_started_again_without_new_data_has_its_position(driver: Driver)
 
 def test_what_a_session_answers_is_what_spark_says_of_its_queries(driver: Driver) -> None:
     queries = ClassicQueries(driver.spark)
-    assert queries.list_active().queries == ()
-    driver.spark.conf.set(PROGRESS_KEPT, "10000")
-    query = driver.start()
-    driver.spark.conf.unset(PROGRESS_KEPT)
-    assert_answers(queries, query)
+    query = assert_answers(driver.spark, queries, driver.start)
     assert queries.last_progress(query.runId, None) is None, "it is forgotten"

@@ -138,8 +138,10 @@ def test_code_of_the_user_that_hangs_in_the_first_batch_has_no_job(
         go_on.set()
         goes_on = until(queries, query, lambda batch: batch.tasks_running > 0)
         assert goes_on.progressed_at > first.progressed_at
-        # The stage that sums up waits, and nobody knows for how long it will run.
-        assert (goes_on.tasks_total, goes_on.remaining_s) == (3, None)
+        # From 4.2 on Spark submits the stage that sums up as a job of its own, later. Until then
+        # nobody knows for how long that will run.
+        assert goes_on.tasks_total in (2, 3)
+        assert goes_on.tasks_total == 2 or goes_on.remaining_s is None
     finally:
         go_on.set()
 

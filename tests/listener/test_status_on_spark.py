@@ -122,9 +122,11 @@ def test_one_that_hangs_in_a_batch_stalls_and_goes_on(watched: Watched, driver: 
 def test_one_that_hangs_in_its_first_batch_stalls_and_goes_on(watched: Watched) -> None:
     watched.gate.close()
     watched.start()
-    stalled = watched.says(lambda event: event["status"] == "STALL", "it stalls")
+    # On a busy machine it may have stalled in `batch.count()`.
+    stalled = watched.says(
+        lambda e: e["status"] == "STALL" and "no Spark job for" in e["reason"], "it stalls"
+    )
     assert stalled["reason"].startswith("batch 0 has run for ")
-    assert "no Spark job for" in stalled["reason"]
     assert stalled["batch_id"] is None
     batch = stalled["running_batch"]
     assert batch["batch_id"] == 0

@@ -154,6 +154,7 @@ def test_with_kafka_away_the_cause_is_said_in_time() -> None:
         source.newest(["a"], DEADLINE_S)
 
 
+@pytest.mark.slow
 def test_with_kafka_frozen_it_is_not_waited_for() -> None:
     with LocalKafka() as own_kafka:
         SecondClient(own_kafka.bootstrap_servers).create("consumer-lag")
