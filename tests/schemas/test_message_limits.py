@@ -51,28 +51,20 @@ def with_number(document: Any, path: tuple[Any, ...], number: float) -> Any:
 
 _OBSERVED = json.loads(encode(observation()))
 _EVENT = json.loads(encode(lag_event()))
+_NUMBERS = [("observation", path) for path in numbers(_OBSERVED)]
+_NUMBERS += [("event", path) for path in numbers(_EVENT)]
 
 
-@pytest.mark.parametrize("path", [*numbers(_OBSERVED)], ids=str)
-@pytest.mark.parametrize("number", _HUGE)
-def test_no_number_of_an_observation_is_past_64_bits(path: tuple[Any, ...], number: float) -> None:
-    changed = with_number(_OBSERVED, path, number)
-    text = json.dumps(changed).replace("Infinity", "1e400").encode()
-    with pytest.raises(MalformedMessage):
-        decode_observation(text)
-    with pytest.raises(MalformedMessage):
-        converted(changed, Observation)
-
-
-@pytest.mark.parametrize("path", [*numbers(_EVENT)], ids=str)
-@pytest.mark.parametrize("number", _HUGE)
-def test_no_number_of_a_lag_event_is_past_64_bits(path: tuple[Any, ...], number: float) -> None:
-    changed = with_number(_EVENT, path, number)
-    text = json.dumps(changed).replace("Infinity", "1e400").encode()
-    with pytest.raises(MalformedMessage):
-        decode_lag_event(text)
-    with pytest.raises(MalformedMessage):
-        converted(changed, LagEvent)
+@pytest.mark.parametrize(("kind", "path"), _NUMBERS, ids=str)
+def test_no_number_is_past_64_bits(kind: str, path: tuple[Any, ...]) -> None:
+    is_event = kind == "event"
+    for number in _HUGE:
+        changed = with_number(_EVENT if is_event else _OBSERVED, path, number)
+        text = json.dumps(changed).replace("Infinity", "1e400").encode()
+        with pytest.raises(MalformedMessage):
+            decode_lag_event(text) if is_event else decode_observation(text)
+        with pytest.raises(MalformedMessage):
+            converted(changed, LagEvent if is_event else Observation)
 
 
 def test_what_is_not_a_number_is_refused() -> None:

@@ -195,6 +195,7 @@ def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_m
     wanted = {
         "SPARKLAG_FORMAT": "avro",
         "SPARKLAG_REGISTRY__URL": registry.url,
+        "SPARKLAG_REGISTRY__TIMEOUT_S": str(DEADLINE_S),
         # The service may not; who creates topics may.
         "SPARKLAG_REGISTRY__REGISTER": "false",
         "SPARKLAG_PARTITION_RECORDS": "true",
@@ -205,9 +206,10 @@ def test_with_avro_the_schemas_are_registered_too_and_check_says_when_they_are_m
     assert missing.returncode == 1
     assert f"ok     schema registry {registry.url} answers" in missing.stdout
     assert f"bad    the schema of topic {settings.lag_topic} is not registered" in missing.stdout
-    created = sparklag("topics", "create", settings=settings, **wanted).stdout
-    assert f"{settings.lag_topic}: already there, its schema registered" in created
-    assert f"{settings.lag_topic}-partitions: created, its schema registered" in created
+    created = sparklag("topics", "create", settings=settings, **wanted)
+    assert created.returncode == 0, created.stderr
+    assert f"{settings.lag_topic}: already there, its schema registered" in created.stdout
+    assert f"{settings.lag_topic}-partitions: created, its schema registered" in created.stdout
     assert "schema" not in sparklag("topics", "create", settings=settings, **wanted).stdout
     found = sparklag("check", settings=settings, **wanted)
     assert found.returncode == 0, found.stdout
