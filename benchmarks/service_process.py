@@ -43,8 +43,12 @@ class ServiceProcess:
         """The memory it holds now."""
         return self._memory_mb("VmRSS")
 
+    def anonymous_mb(self) -> float:
+        """That without the pages of files, which the system takes back as it likes."""
+        return self._memory_mb("RssAnon")
+
     def proportional_mb(self) -> float:
-        """The same, with its share of the pages that other processes hold too."""
+        """All it holds, with its share of the pages that other processes hold too."""
         return self._memory_mb("Pss", "smaps_rollup")
 
     def open_files(self) -> int:
