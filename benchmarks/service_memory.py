@@ -121,7 +121,7 @@ async def _change_everything(
             await commit_all()
             await asyncio.to_thread(_partition_series, service)
             samples.held_mb.append(service.held_mb())
-            samples.descriptors.append(len(os.listdir(f"/proc/{service.pid}/fd")))
+            samples.descriptors.append(service.open_files())
             samples.tasks.append(service.tasks())
             await asyncio.sleep(max(0.0, now_s + 1 - time.monotonic()))
 

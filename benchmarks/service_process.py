@@ -43,6 +43,17 @@ class ServiceProcess:
         """The memory it holds now."""
         return self._memory_mb("VmRSS")
 
+    def anonymous_mb(self) -> float:
+        """That without the pages of files, which the system takes back as it likes."""
+        return self._memory_mb("RssAnon")
+
+    def proportional_mb(self) -> float:
+        """All it holds, with its share of the pages that other processes hold too."""
+        return self._memory_mb("Pss", "smaps_rollup")
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def longest_stall_ms(self, since: float, until: float) -> tuple[float, float]:
         """Between two times (epoch seconds), in CPU: the longest stall of its loop, and the longest
         of Python's garbage collections. Where it is watched."""
@@ -53,14 +64,19 @@ class ServiceProcess:
         """How many tasks there were last. Where it is watched."""
         return int(self._watched_lines()[-1][3])
 
+    def blocks_and_objects(self) -> tuple[int, int]:
+        """How many blocks of memory Python had allocated last, and how many objects its garbage
+        collector held. Where it is watched."""
+        return int(self._watched_lines()[-1][4]), int(self._watched_lines()[-1][5])
+
     def _watched_lines(self) -> list[tuple[float, ...]]:
         if self.stalls is None:
             raise ValueError("this service is not watched")
         return [tuple(map(float, line.split())) for line in self.stalls.read_text().splitlines()]
 
-    def _memory_mb(self, name: str) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(rf"{name}:\s+(\d+) kB", status)
+    def _memory_mb(self, name: str, file: str = "status") -> float:
+        status = Path(f"/proc/{self.pid}/{file}").read_text()
+        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
         if found is None:
             raise RuntimeError("the system does not say how much memory a process takes")
         return int(found.group(1)) / 1024

@@ -1,50 +1,61 @@
 """`sparklag serve` that also writes how long its loop was held: `python -m`, with a file's path.
 
 Each line of the file has the end of a second (epoch), the longest stall in it, and the longest of
-Python's garbage collections, both in milliseconds of CPU; and how many tasks there are.
+Python's garbage collections, both in milliseconds of CPU; how many tasks there are, how many blocks
+of memory Python has allocated, and how many objects its garbage collector held within the last
+minute.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from benchmarks.loop_stall import longest_stall
-from sparklag_schemas import load_settings
-from sparklag_service.server import serve
+from sparklag_schemas import Settings
+from sparklag_service import server
+from sparklag_service.__main__ import main as run_command
 
 _TICK_S: Final = 0.005
+_OBJECTS_S: Final = 60
+"""Between two counts of objects, which take a millisecond for each hundred thousand."""
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO)
-    asyncio.run(_serve(Path(sys.argv[1])))
+    path, serve = Path(sys.argv[1]), server.serve
 
+    async def watched_serve(settings: Settings) -> None:
+        watching = asyncio.create_task(_watch(path))
+        try:
+            await serve(settings)
+        finally:
+            watching.cancel()
 
-async def _serve(path: Path) -> None:
-    watching = asyncio.create_task(_watch(path))
-    try:
-        await serve(load_settings(overrides={"http_port": 0}))
-    finally:
-        watching.cancel()
+    sys.argv[1:] = ["serve"]
+    with patch.object(server, "serve", watched_serve):
+        run_command()
 
 
 async def _watch(path: Path) -> None:
     collections = _Collections()
     gc.callbacks.append(collections)
+    seconds = objects = 0
     with path.open("a") as file:
         while True:
+            if seconds % _OBJECTS_S == 0:
+                objects = gc.get_freeze_count() + len(gc.get_objects())
+            seconds += 1
             async with longest_stall(_TICK_S) as stall:
                 await asyncio.sleep(1)
             longest_ms = (stall.longest_s * 1e3, collections.take_longest_s() * 1e3)
-            tasks = len(asyncio.all_tasks())
-            file.write(f"{time.time():.3f} {longest_ms[0]:.1f} {longest_ms[1]:.1f} {tasks}\n")
+            held = f"{len(asyncio.all_tasks())} {sys.getallocatedblocks()} {objects}"
+            file.write(f"{time.time():.3f} {longest_ms[0]:.1f} {longest_ms[1]:.1f} {held}\n")
             file.flush()
 
 

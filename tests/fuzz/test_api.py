@@ -21,13 +21,17 @@ from tests.service.instances import instance
 pytestmark = pytest.mark.kafka
 
 SETTINGS = Path(__file__).with_name("schemathesis.toml")
-_MOST_CASES = 2_000
-"""Of an operation and a phase."""
 
 
+@pytest.mark.parametrize("most_cases", [5, pytest.param(2_000, marks=pytest.mark.slow)])
 async def test_schemathesis_finds_nothing_with_all_its_checks(
-    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path
+    kafka: LocalKafka,
+    second_client: SecondClient,
+    topic_name: str,
+    tmp_path: Path,
+    most_cases: int,
 ) -> None:
+    """`most_cases`: of an operation and a phase."""
     second_client.create(topic_name, 1)
     settings = settings_for(
         kafka.bootstrap_servers, store=StoreSettings(url=f"sqlite:///{tmp_path}/offsets.db")
@@ -38,7 +42,7 @@ async def test_schemathesis_finds_nothing_with_all_its_checks(
             query = seen(topic_name, {0: 0}, query=name)
             service.observe(query)
             await service.shows(query.query_id, lambda event: event.total_lag == 0, "it is there")
-        cases = min(hypothesis_settings().max_examples, _MOST_CASES)
+        cases = min(hypothesis_settings().max_examples, most_cases)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(SETTINGS)),
             *("run", f"http://127.0.0.1:{port}/openapi.json", "--max-examples", str(cases)),

@@ -1,9 +1,12 @@
-"""`python -m tests.simulation 1 1000 --hours 4`: runs seeds, and prints each one's digest."""
+"""`python -m tests.simulation 1 1000 --hours 4`: runs seeds on all cores, and prints the digest of
+each."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.simulation.invariants import Violation
 from tests.simulation.world import simulate
@@ -16,17 +19,23 @@ def main() -> int:
     parser.add_argument("last", type=int, nargs="?", help="the last one; default: the first")
     parser.add_argument("--hours", type=float, default=4.0, help="simulated, of each; default: 4")
     args = parser.parse_args()
+    seeds = range(args.first, (args.first if args.last is None else args.last) + 1)
     failed = False
-    for seed in range(args.first, (args.first if args.last is None else args.last) + 1):
-        try:
-            trace = simulate(seed, args.hours)
-        except Violation as violation:
-            failed = True
-            sys.stdout.write(f"{violation}\n")
-        else:
-            sys.stdout.write(f"seed {seed}: {trace.records} records, digest {trace.digest}\n")
-        sys.stdout.flush()
+    with ProcessPoolExecutor() as pool:
+        for violated, text in pool.map(partial(_run, args.hours), seeds):
+            failed |= violated
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
     return int(failed)
+
+
+def _run(hours: float, seed: int) -> tuple[bool, str]:
+    """Whether it shows a violation, and what to print."""
+    try:
+        trace = simulate(seed, hours)
+    except Violation as violation:
+        return True, str(violation)
+    return False, f"seed {seed}: {trace.records} records, digest {trace.digest}"
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def _replaced(path: str, texts: list[tuple[str, str]]) -> Any:
 MUTANTS: Final = (
     _mutant(
         "committed before the acknowledgement",
-        1,
+        3,
         (
             "tracking.stage:Tracking._track",
             "tracked.pending.add(delivery)",
@@ -72,12 +72,12 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a failed write counts as done",
-        1,
+        6,
         ("publishing.stage:Publishing._publish", "if published:", "if True:"),
     ),
     _mutant(
         "a failed write loses its observation",
-        3,
+        16,
         (
             "publishing.stage:Publishing._publish",
             "pending.put_back(covered)",
@@ -86,7 +86,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "what a revocation drops counts as done",
-        2,
+        13,
         (
             "tracking.pending_observations:PendingObservations.drop",
             "self._queue.task_done()",
@@ -104,7 +104,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "an observation that a newer one covers is never done",
-        1,
+        25,
         (
             "tracking.pending_observations:PendingObservations.add",
             "self.settle(older)",
@@ -113,7 +113,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "the newest offset done is committed, whatever is open before it",
-        1,
+        21,
         (
             "intakes.topic:CommitLedger.done",
             "self._done.add(offset)",
@@ -122,17 +122,17 @@ MUTANTS: Final = (
     ),
     _mutant(
         "one offset too many is committed",
-        1,
+        2,
         ("intakes.topic:CommitLedger.done", "popleft() + 1", "popleft() + 2"),
     ),
     _mutant(
         "a partition is read on from one behind what was committed",
-        1,
+        14,
         ("intakes.topic:TopicIntake._take_over", "else offset)", "else offset + 1)"),
     ),
     _mutant(
         "a query that another instance owns is kept",
-        4,
+        25,
         (
             "ownership:Ownership.on_revoked",
             "[i for i in self._tracked.queries if not owns(i)]",
@@ -142,7 +142,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "taken over before the view was read",
-        8,
+        11,
         ("ownership:Ownership.on_assigned", "self._view_reader.reach_end()", "asyncio.sleep(0)"),
         ("pipeline:Pipeline._after_view", "self.view_reader.caught_up.wait()", "asyncio.sleep(0)"),
     ),
@@ -167,7 +167,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a version falls with the driver's clock",
-        2,
+        5,
         (
             "tracking.tracker:Tracker._merged",
             "observed_at=max(state.observed_at, current.observed_at + 1)",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "the position of a query that was taken over is not restored",
-        1,
+        2,
         ("tracking.tracker:Tracker.observe", "current is None and last_event is not None", "False"),
         (
             "tracking.tracker:Tracker.adopt",
@@ -214,7 +214,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a query that nothing changes is published no more",
-        1,
+        4,
         ("publishing.cadence:Cadence.due", "since_s >= self._heartbeat_s", "False"),
     ),
     _mutant(
