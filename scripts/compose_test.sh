@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python_image=python:3.12-slim-bookworm
-kafka_image=apache/kafka:4.1.1
+kafka_image=apache/kafka:4.4.0
 prometheus_image=prom/prometheus:v3.5.0
 grafana_image=grafana/grafana:12.2.0
 compose_version=v2.40.3

@@ -12,17 +12,23 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
 from sparklag_schemas import LagEvent, decode_lag_event
-from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 START_S = 240.0
 """A Spark driver, or a service beside one, on a busy machine."""
+
+
+class Broker(Protocol):
+    """A broker, whatever it runs as."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 class Checkpoint:
@@ -126,7 +132,7 @@ def kill(started: subprocess.Popen[Any]) -> None:
 
 
 @contextmanager
-def service(topics: Topics, kafka: LocalKafka, log: Path, *options: str) -> Iterator[str]:
+def service(topics: Topics, kafka: Broker, log: Path, *options: str) -> Iterator[str]:
     """`sparklag serve` on a free port, ready: its address."""
     arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--http-port", "0", *options]
     with process(topics, log, "sparklag_service", "serve", *arguments):

@@ -3,7 +3,7 @@
  * A member of a consumer group: at least once, and committed after the work, which here is a line.
  *
  * Needs Java 17 and, with what they need themselves, these Maven artifacts on the class path:
- *   org.apache.kafka:kafka-clients:4.1.1   org.apache.avro:avro:1.12.1
+ *   org.apache.kafka:kafka-clients:4.4.0   org.apache.avro:avro:1.12.1
  * java -cp 'jars/*' LagReader.java --bootstrap-servers localhost:9092 \
  *     --registry http://localhost:8081 [--topic consumer-lag] [--group lag-reader]
  */

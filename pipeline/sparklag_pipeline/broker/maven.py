@@ -26,7 +26,7 @@ from xml.sax.saxutils import quoteattr
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.errors import DownloadFailed, JavaMissing
 
-KAFKA_VERSION: Final = "4.1.1"
+KAFKA_VERSION: Final = "4.4.0"
 
 _IVY_FILE: Final = """\
 <ivy-module version="2.0">

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 
 from sparklag_pipeline.broker.maven import (
+    KAFKA_VERSION,
     Module,
     default_cache_dir,
     kafka_jars,
@@ -26,7 +27,7 @@ SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 def test_the_brokers_class_path_is_whole_and_fetched_once() -> None:
     names = [jar.name for jar in kafka_jars()]
 
-    assert "kafka_2.13-4.1.1.jar" in names
+    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in names
     # Published as "bundle": goes missing where one filters by type.
     assert any(name.startswith("jackson-datatype-jdk8-") for name in names)
     modified = kafka_jars()[0].parent.stat().st_mtime_ns
