@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
@@ -27,6 +26,7 @@ from tests.loop_guard import blocking_steps
 from tests.s3_server import S3Server
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
+from tests.spark_configuration import pyspark_environment
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile(
@@ -35,7 +35,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 
 # Every Spark that a test starts, in its own process or another, begins with these settings.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+os.environ.pop("SPARK_CONF_DIR", None)
+os.environ.update(pyspark_environment())
 
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""
