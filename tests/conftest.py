@@ -9,7 +9,6 @@ import signal
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -17,6 +16,7 @@ import pytest
 
 from tests.loop_guard import blocking_steps
 from tests.shared_servers import SharedServers
+from tests.spark_configuration import pyspark_environment
 
 if TYPE_CHECKING:
     # Each is imported by the fixture that needs it: most runs need few.
@@ -46,7 +46,8 @@ for _profile, _examples in (("tests", 25), ("thorough", 100)):
 hypothesis.settings.load_profile("tests")
 
 # Every Spark that a test starts, in its own process or another, begins with these settings.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+os.environ.pop("SPARK_CONF_DIR", None)
+os.environ.update(pyspark_environment())
 
 TEARDOWN_S = 300.0
 """Twice what ending all the parts takes on a slow machine."""

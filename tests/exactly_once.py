@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shlex
 import shutil
 import sys
 import threading
@@ -22,8 +21,8 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.maven import spark_kafka_jars
 from tests.second_client import SecondClient
+from tests.spark_configuration import kafka_options, pyspark_environment
 from tests.waiting import wait_for
 
 START_S: Final = 240.0
@@ -189,8 +188,6 @@ class ExactlyOnce:
     @contextmanager
     def _process(self, *options: str) -> Iterator[ChildProcess]:
         """Killed afterwards, with its JVM."""
-        jars = ":".join(map(str, spark_kafka_jars()))
-        submit = ["--master", "local[2]", "--driver-class-path", jars]
         process = ChildProcess(
             "the example",
             [
@@ -204,7 +201,7 @@ class ExactlyOnce:
             log_path=self.folder / "driver.log",
             environment={
                 **{k: v for k, v in os.environ.items() if not k.startswith("SPARKLAG_")},
-                "PYSPARK_SUBMIT_ARGS": shlex.join([*submit, "pyspark-shell"]),
+                **pyspark_environment("--master", "local[2]", *kafka_options()),
             },
             directory=self.folder,
         )  # fmt: skip

@@ -46,6 +46,11 @@ def processes_naming(text: str) -> list[int]:
     return found
 
 
+def maps_file(pid: int, path: Path) -> bool:
+    """Whether it has the file in its memory."""
+    return str(path) in Path(f"/proc/{pid}/maps").read_text()
+
+
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
     """To those of them that are still there."""
     for pid in pids:

@@ -14,6 +14,7 @@ import pyspark
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, stop_all
 from tests.child_processes import Startable
+from tests.spark_configuration import SUBMIT_OPTIONS
 from tests.waiting import wait_until_up
 
 _START_S: Final = 150.0
@@ -33,7 +34,7 @@ class SparkCluster(Startable):
     @property
     def submit(self) -> list[str]:
         """The command, up to the application's own file."""
-        return [SPARK_SUBMIT, "--master", self.master]
+        return [SPARK_SUBMIT, *SUBMIT_OPTIONS, "--master", self.master]
 
     def start(self) -> None:
         self._start_node("master", "--port", str(self._port), "--webui-port", str(self._page))

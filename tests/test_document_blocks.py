@@ -48,6 +48,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, lag_event
 from tests.offsets.store.batches import record
 from tests.second_client import SecondClient
+from tests.spark_configuration import PROPERTIES
 from tests.terminal import Terminal
 from tests.test_documents import passwords
 from tests.waiting import DEADLINE_S, wait_for
@@ -134,6 +135,8 @@ class Place:
             "PIP_NO_INDEX": "1",
             "PIP_NO_DEPS": "1",
             "PIP_FIND_LINKS": str(self.folder / "wheels"),
+            # Of what spark-submit starts.
+            "SPARK_CONF_DIR": str(PROPERTIES.parent),
             "SPARKLAG_LOG_FORMAT": "console",
             "TERM": "xterm-256color",
             "COLUMNS": "100",

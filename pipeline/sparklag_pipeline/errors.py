@@ -4,6 +4,7 @@ SparklagError
 └── PipelineError
     ├── JavaMissing           no Java, or an unsuitable one
     ├── DownloadFailed        jars could not be downloaded
+    ├── ArchiveNotMade        class data could not be kept
     ├── JobSettingWrong       an argument or setting that a Spark job cannot use
     ├── TableMissing          there is no history at the location
     └── ProcessFailed         a process died, or did not start in time
@@ -25,6 +26,10 @@ class JavaMissing(PipelineError):
 
 class DownloadFailed(PipelineError):
     """Jars could not be downloaded."""
+
+
+class ArchiveNotMade(PipelineError):
+    """A JVM's class data could not be kept; it starts without them."""
 
 
 class JobSettingWrong(PipelineError):

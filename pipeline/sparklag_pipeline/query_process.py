@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -14,6 +15,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparklag_pipeline.broker.class_data import spark_class_data
+from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_pipeline.errors import JavaMissing
 from sparklag_schemas.runtime.signals import ending_signals
 
 STOP_POLL_S: Final = 0.5
@@ -33,17 +37,23 @@ def build_session(
     *,
     settings: Mapping[str, str],
     local: Mapping[str, str],
-    jars: Callable[[], Sequence[Path]],
+    jars: Callable[[], Sequence[Path]] = tuple,
+    reads_kafka: bool = True,
     log_level: str = "WARN",
 ) -> SparkSession:
-    """A session with `settings`; without spark-submit, with `local` and `jars` too.
+    """A session with `settings`; without spark-submit, with `local`, `jars` and, where
+    it reads Kafka, the connector too.
 
-    Raises what `jars` raises.
+    Raises JavaMissing, DownloadFailed, and what `jars` raises.
     """
     options = {"spark.sql.session.timeZone": "UTC", **settings}
     # spark-submit has started the JVM, with its jars and its master.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        options |= {**_LOCAL, "spark.jars": ",".join(map(str, jars())), **local}
+        options |= {**_LOCAL, **local}
+        if reads_kafka:
+            options |= connector_options(spark_kafka_jars())
+        if more := jars():
+            options["spark.jars"] = ",".join(map(str, more))
     builder = SparkSession.builder.appName(name)
     for key, value in options.items():
         builder = builder.config(key, value)
@@ -53,6 +63,18 @@ def build_session(
         signal.signal(signal.SIGINT, on_interrupt)  # PySpark handles it even then
     spark.sparkContext.setLogLevel(log_level)
     return spark
+
+
+def connector_options(connector: Sequence[Path]) -> dict[str, str]:
+    """Spark's, of a driver with these jars on its class path, started from the archive of its class
+    data where there is one."""
+    options = {"spark.driver.extraClassPath": ":".join(map(str, connector))}
+    # Spark itself says what it misses.
+    with contextlib.suppress(JavaMissing):
+        if class_data := spark_class_data(connector).options():
+            quoted = " ".join(f'"{option}"' for option in class_data)
+            options["spark.driver.defaultJavaOptions"] = quoted
+    return options
 
 
 class StopSignals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +10,13 @@ import pytest
 
 from spark_reads_lag import EVENT
 from sparklag_pipeline.broker.child_process import ChildProcess
-from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import LagEvent, encode
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.topics import key_of
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event
 from tests.second_client import SecondClient
+from tests.spark_configuration import kafka_options, pyspark_environment
 from tests.waiting import wait_for
 
 START_S: Final = 240.0
@@ -40,8 +39,6 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
         second_client.produce(topic, [value], key=key_of(key))
     second_client.produce(topic, [None], key=key_of("b"))
 
-    jars = ":".join(map(str, spark_kafka_jars()))
-    submit = ["--master", "local[1]", "--driver-class-path", jars]
     example = ChildProcess(
         "the example",
         [
@@ -50,7 +47,7 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
         ],
         log_path=tmp_path / "log",
         environment=example_environment(
-            PYSPARK_SUBMIT_ARGS=shlex.join([*submit, "pyspark-shell"])
+            **pyspark_environment("--master", "local[1]", *kafka_options())
         ),
         directory=tmp_path,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sparklag_pipeline.broker.child_process import ChildProcess
 from tests.faults.history import Observed, QueryHistory
+from tests.spark_configuration import pyspark_environment
 from tests.waiting import wait_for
 
 START_S: Final = 240.0
@@ -76,7 +77,7 @@ class SparkDriver:
     def __init__(
         self, query: Query, folder: Path, configuration: Mapping[str, str] | None = None
     ) -> None:
-        options = [f"--conf {name}={value}" for name, value in (configuration or {}).items()]
+        options = [f"--conf={name}={value}" for name, value in (configuration or {}).items()]
         self._log_path = folder / "driver.log"
         self._process = ChildProcess(
             "the driver",
@@ -84,7 +85,7 @@ class SparkDriver:
             log_path=self._log_path,
             environment={
                 **{k: v for k, v in os.environ.items() if not k.startswith("SPARKLAG_")},
-                "PYSPARK_SUBMIT_ARGS": " ".join([*options, "pyspark-shell"]),
+                **pyspark_environment(*options),
             },
             directory=Path(__file__).parents[2],
         )

@@ -15,6 +15,7 @@ from uv import find_uv_bin
 
 from scripts.check_pythons import installed_pythons, is_of
 from sparklag_pipeline.broker.maven import default_cache_dir
+from tests.spark_configuration import pyspark_environment
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements"
@@ -67,7 +68,7 @@ class Lane:
         if java_home := os.environ.get("SPARK_LANES_JAVA_HOME"):
             kept["JAVA_HOME"] = java_home
         path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
-        return {**kept, "PYTHONPATH": path}
+        return {**kept, **pyspark_environment(), "PYTHONPATH": path}
 
     def _base_python(self) -> str:
         pythons = installed_pythons()

@@ -21,7 +21,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_pipeline import query_process
-from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
+from sparklag_pipeline.broker.maven import spark_avro_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog, count_unreadable
@@ -60,7 +60,6 @@ def session_for(tables: Sequence[Tables]) -> SparkSession:
     for one in tables:
         settings |= one.session_settings()
     jars = [
-        *spark_kafka_jars(),
         *spark_avro_jars(),
         *(jar for one in tables for jar in table_format_jars(one.format)),
     ]

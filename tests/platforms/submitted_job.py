@@ -13,15 +13,15 @@ from typing import Final
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
-from tests.document_blocks import ROOT, command_in
+from tests.document_blocks import command_in
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.second_client import SecondClient
+from tests.spark_configuration import PROPERTIES
 
 RECORDS: Final = 20
 _PAGE: Final = "docs/user/platforms.md"
 _END_S: Final = 400.0
 _JOB: Final = Path(__file__).with_name("job.py")
-_CONFIGURATION: Final = ROOT / "tests" / "spark_conf" / "spark-defaults.conf"
 
 
 class SubmittedJob:
@@ -59,6 +59,7 @@ class SubmittedJob:
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_CONF_DIR": str(self._configured(configuration or {})),
+                "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
                 # A client of Spark Connect reads no configuration of Spark's.
                 "SPARKLAG_OFFSETS_TOPIC": self.published.name,
                 **(environment or {}),
@@ -88,7 +89,7 @@ class SubmittedJob:
             **configuration,
         }
         lines = "".join(f"{name} {value}\n" for name, value in properties.items())
-        (folder / _CONFIGURATION.name).write_text(_CONFIGURATION.read_text() + lines)
+        (folder / PROPERTIES.name).write_text(PROPERTIES.read_text() + lines)
         return folder
 
 

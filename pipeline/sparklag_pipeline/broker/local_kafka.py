@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, log_end
+from sparklag_pipeline.broker.child_process import ChildProcess, free_ports
+from sparklag_pipeline.broker.class_data import kafka_class_data
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import kafka_jars
+from sparklag_pipeline.broker.storage import (
+    cluster_id_of,
+    format_storage,
+    formatted_copy,
+    keep_formatted,
+    new_cluster_id,
+)
 from sparklag_pipeline.errors import BrokerFailed
 
 HOST: Final = "127.0.0.1"
@@ -80,12 +85,13 @@ class LocalKafka(ChildProcess):
 
     _format_args: Sequence[str] = ()
     """Passed to Kafka's storage tool."""
+    jvm_options: Sequence[str] | None = None
+    """In place of those that use the archive of its class data."""
 
     def __init__(self, directory: Path, client_port: int | None = None) -> None:
         super().__init__("the Kafka broker", [], log_path=directory / "broker.log")
         self.directory = directory
-        # Kafka's own form has 22 characters. Its tools take a leading dash for an option.
-        self._cluster_id: str = uuid.uuid4().hex[:22]
+        self._cluster_id = new_cluster_id()
         self._client_port = client_port
         self._ports: Ports | None = None
 
@@ -135,21 +141,12 @@ class LocalKafka(ChildProcess):
         return Ports(self._client_port, *others[:2])
 
     def _start_once(self, deadline: float) -> None:
-        jars = kafka_jars()
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
-        java = [
-            str(find_java()),
-            *_JVM_OPTIONS,
-            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
-            *("-cp", f"{jars[0].parent}/*"),
-        ]
-        formatted = self.directory / "data" / "meta.properties"
-        if formatted.exists():
-            (self._cluster_id,) = re.findall(r"^cluster\.id=(.*)$", formatted.read_text(), re.M)
-        else:
-            self._format(java, configuration, max(1.0, deadline - time.monotonic()))
-        self._command = [*java, "kafka.Kafka", str(configuration)]
+        archive = kafka_class_data().options()
+        self._format(self._java(archive), configuration, max(1.0, deadline - time.monotonic()))
+        options = archive if self.jvm_options is None else self.jvm_options
+        self._command = [*self._java(options), "kafka.Kafka", str(configuration)]
         super().start()
         # It may answer at one listener and then end because the port of another is taken: only
         # this line of the log means that all are open, and the broker is registered.
@@ -160,6 +157,16 @@ class LocalKafka(ChildProcess):
                 self.kill()
                 raise BrokerFailed(f"the Kafka broker does not start:\n{self.log_end()}")
             time.sleep(0.1)
+
+    def _java(self, options: Sequence[str]) -> list[str]:
+        """The command, up to the class to run."""
+        return [
+            str(find_java()),
+            *_JVM_OPTIONS,
+            *options,
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            *("-cp", ":".join(map(str, kafka_jars()))),
+        ]
 
     def _properties(self) -> dict[str, str]:
         """Of the node's configuration."""
@@ -181,15 +188,15 @@ class LocalKafka(ChildProcess):
         return path
 
     def _format(self, java: Sequence[str], configuration: Path, timeout_s: float) -> None:
-        command = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        command += ["-t", self._cluster_id, "-c", str(configuration), *self._format_args]
-        with self.log_path.open("ab") as log:
-            try:
-                subprocess.run(
-                    command, stdout=log, stderr=subprocess.STDOUT, timeout=timeout_s, check=True
-                )
-            except subprocess.SubprocessError as error:
-                # Not the command itself: it may hold passwords.
-                raise BrokerFailed(
-                    f"cannot format the broker's storage:\n{log_end(self.log_path)}"
-                ) from error
+        storage = self.directory / "data"
+        formatted = cluster_id_of(storage)
+        if formatted is not None:
+            self._cluster_id = formatted
+            return
+        node = self._properties()
+        arguments = self._format_args
+        if not arguments and formatted_copy(storage, self._cluster_id, node):
+            return
+        format_storage(java, configuration, self._cluster_id, arguments, self.log_path, timeout_s)
+        if not arguments:
+            keep_formatted(storage, node)

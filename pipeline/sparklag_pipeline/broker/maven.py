@@ -127,7 +127,7 @@ def _spark_and_scala() -> tuple[str, str]:
 def jars_beside_spark(module: Module) -> list[Path]:
     """The jars of a module for `spark.jars`, without what Spark has itself. Raises JavaMissing,
     DownloadFailed."""
-    present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in _spark_jars_dir().glob("*.jar")}
+    present = {re.sub(r"-\d[^/]*\.jar$", "", jar.name) for jar in spark_jars_dir().glob("*.jar")}
     return resolve_jars(
         [module],
         excluding=[
@@ -162,7 +162,7 @@ def resolve_jars(
     if not any(target.glob("*")):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(target.with_name(f"{target.name}.lock")):
+            with locked(target.with_name(f"{target.name}.lock")):
                 if not any(target.glob("*")):
                     _fetch(modules, description, target)
         except OSError as error:
@@ -243,7 +243,7 @@ def _ivy_dependency(module: Module) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the file's lock. The system releases it with the process, however that ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -251,13 +251,13 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _ivy_jar() -> Path:
-    jars = sorted(_spark_jars_dir().glob("ivy-*.jar"))
+    jars = sorted(spark_jars_dir().glob("ivy-*.jar"))
     if not jars:
-        raise DownloadFailed(f"no ivy jar in {_spark_jars_dir()}: is this Spark complete?")
+        raise DownloadFailed(f"no ivy jar in {spark_jars_dir()}: is this Spark complete?")
     return jars[-1]
 
 
-def _spark_jars_dir() -> Path:
+def spark_jars_dir() -> Path:
     home = os.environ.get("SPARK_HOME")
     if home and find_spec("pyspark") is None:
         return Path(home) / "jars"

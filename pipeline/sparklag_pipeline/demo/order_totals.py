@@ -27,7 +27,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
-from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.demo.orders import (
     ORDER_PARTITIONS,
     ORDERS_TOPIC,
@@ -131,7 +130,6 @@ def build_session() -> SparkSession:
             "spark.driver.memory": "768m",
             "spark.driver.extraJavaOptions": _JVM_OPTIONS,
         },
-        jars=spark_kafka_jars,
     )
 
 

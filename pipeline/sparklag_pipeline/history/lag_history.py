@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sparklag_listener import observe
 from sparklag_pipeline import query_process
 from sparklag_pipeline.arguments import CommandParser
-from sparklag_pipeline.broker.maven import spark_avro_jars, spark_kafka_jars, table_format_jars
+from sparklag_pipeline.broker.maven import spark_avro_jars, table_format_jars
 from sparklag_pipeline.errors import JobSettingWrong
 from sparklag_pipeline.history import partition_rows, rollups
 from sparklag_pipeline.history.batch_log import BatchLog
@@ -66,7 +66,6 @@ def build_session(tables: Tables, *, avro: bool = False) -> SparkSession:
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         },
         jars=lambda: [
-            *spark_kafka_jars(),
             *table_format_jars(tables.format),
             *(spark_avro_jars() if avro else ()),
         ],

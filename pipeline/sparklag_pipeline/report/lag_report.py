@@ -48,6 +48,7 @@ def build_session(tables: Tables) -> SparkSession:
             "spark.driver.extraJavaOptions": _JVM_OPTIONS,
         },
         jars=lambda: table_format_jars(tables.format),
+        reads_kafka=False,
         log_level="OFF",
     )
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklag_pipeline.broker.maven import spark_kafka_jars
+from sparklag_pipeline.query_process import connector_options
 
 
 def build_session(
@@ -27,11 +28,9 @@ def build_session(
     builder = (
         SparkSession.builder.master("local[1]")
         .appName("sparklag-tests")
-        # On the class path from the start: nothing is copied for each session.
-        .config("spark.driver.extraClassPath", ":".join(map(str, connector)))
         .config("spark.sql.streaming.noDataProgressEventInterval", "300")
     )
-    for name, value in (config or {}).items():
+    for name, value in {**connector_options(connector), **(config or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -23,6 +23,7 @@ from sparklag_pipeline.demo.orders import Order
 from sparklag_schemas.timestamps import epoch_ms
 from tests.local_kafka import LocalKafka
 from tests.spark_cluster import SPARK_SUBMIT
+from tests.spark_configuration import SUBMIT_OPTIONS
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -145,7 +146,7 @@ def test_under_spark_submit_it_uses_the_session_it_is_given(
 ) -> None:
     _create(kafka, topic_name)
     jars = ",".join(str(jar) for jar in spark_kafka_jars())
-    program = [SPARK_SUBMIT, "--master", "local[1]", "--jars", jars]
+    program = [SPARK_SUBMIT, *SUBMIT_OPTIONS, "--master", "local[1]", "--jars", jars]
     program.append(str(Path(order_totals.__file__)))
     query = _query(kafka, topic_name, tmp_path, program)
     query.start()
