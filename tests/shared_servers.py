@@ -142,16 +142,19 @@ def hold(folder: Path, name: str, *arguments: str) -> None:
 
     address = folder / f"{name}.address"
     with _run_lock(folder).open() as run, ExitStack() as stack:
+        found: str | dict[str, Any]
         try:
             server: Startable = stack.enter_context(pkgutil.resolve_name(name)(*arguments))
         except Exception as failure:
             missing = isinstance(failure, ProgramsMissing)
-            _write(address, str(failure) if missing else traceback.format_exc())
-            return
-        _write(address, {key: vars(server)[key] for key in _ADDRESS if key in vars(server)})
+            found = str(failure) if missing else traceback.format_exc()
+        else:
+            found = {key: vars(server)[key] for key in _ADDRESS if key in vars(server)}
+            if isinstance(server, ChildProcess):
+                # Stopped, a broker writes thousands of partitions to the disk.
+                stack.callback(server.kill)
+        _write(address, found)
         fcntl.flock(run, fcntl.LOCK_SH)
-        if isinstance(server, ChildProcess):
-            server.kill()  # stopped, a broker writes thousands of partitions to the disk
     shutil.rmtree(folder, ignore_errors=True)
 
 
