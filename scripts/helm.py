@@ -55,6 +55,11 @@ def program(name: str, major: int = VERSIONS[-1]) -> Path:
     return path
 
 
+def programs() -> list[Path]:
+    """All of them. Raises HelmMissing."""
+    return [program("kubectl"), *(program("helm", major) for major in VERSIONS)]
+
+
 def _unpack(archive: Path, path: Path) -> None:
     """Whole or not at all: others may unpack it too."""
     with tarfile.open(archive) as package:

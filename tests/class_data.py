@@ -24,14 +24,18 @@ _PROGRAM: Final = "tests.class_data"
 _END_S: Final = 900.0
 
 
-def make_kafka_class_data() -> bool:
-    """Whether it was missing."""
-    return kafka_class_data().make(_run_broker)
+def make_kafka_class_data() -> list[Path]:
+    """The archive, and what it belongs to."""
+    archive = kafka_class_data()
+    archive.make(_run_broker)
+    return [archive.path, *archive.files]
 
 
-def make_spark_class_data() -> bool:
-    """Whether it was missing."""
-    return spark_class_data(spark_kafka_jars()).make(_run_driver)
+def make_spark_class_data() -> list[Path]:
+    """The same of a driver."""
+    archive = spark_class_data(spark_kafka_jars())
+    archive.make(_run_driver)
+    return [archive.path, *archive.files]
 
 
 def _run_broker(options: Sequence[str]) -> None:
@@ -96,11 +100,11 @@ def main(servers: str, topic: str, folder: str) -> None:
     each = read_kafka(spark, servers, subscribe=topic).writeStream.foreachBatch(count)
     each.trigger(availableNow=True).start().awaitTermination()
     handle.close()
-    process: Any = spark.sparkContext._gateway.proc
+    gateway: Any = spark.sparkContext._gateway
     spark.stop()
     # The JVM ends with this pipe, and writes the archive.
-    process.stdin.close()
-    process.wait(_END_S)
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_END_S)
 
 
 if __name__ == "__main__":

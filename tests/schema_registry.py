@@ -33,7 +33,7 @@ class SchemaRegistryServer(AnsweringServer):
         return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def _command(self) -> list[str]:
-        (runner,) = _unpacked().glob("*-runner.jar")
+        (runner,) = unpacked_registry().glob("*-runner.jar")
         return [
             str(find_java()),
             *_JVM_OPTIONS,
@@ -71,7 +71,7 @@ class SchemaRegistryServer(AnsweringServer):
         return True
 
 
-def _unpacked() -> Path:
+def unpacked_registry() -> Path:
     """The folder of what its archive holds."""
     (archive,) = resolve_jars([_APICURIO])
     target = default_cache_dir() / "unpacked" / archive.parent.name

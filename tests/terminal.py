@@ -34,7 +34,7 @@ class Terminal:
         for size in ("COLUMNS", "LINES"):
             # Textual believes these two before the terminal.
             self._environment.pop(size, None)
-        self._tmux, libraries = _tmux()
+        self._tmux, libraries = tmux_program()
         if libraries:
             self._environment["LD_LIBRARY_PATH"] = libraries
         self._folder = TemporaryDirectory(prefix="sparklag-tmux-")
@@ -117,7 +117,7 @@ class Terminal:
         return done.stdout
 
 
-def _tmux() -> tuple[str, str]:
+def tmux_program() -> tuple[str, str]:
     """The program, and the folders of its libraries."""
     installed = shutil.which("tmux")
     if installed is not None:

@@ -36,7 +36,7 @@ from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
 from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, kafka_jars, resolve_jars
+from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
@@ -48,6 +48,7 @@ from tests.local_kafka import LocalKafka
 from tests.messages import QUERY_ID, lag_event
 from tests.offsets.store.batches import record
 from tests.second_client import SecondClient
+from tests.service.mirror.consumer_groups import kafka_tools
 from tests.spark_configuration import PROPERTIES
 from tests.terminal import Terminal
 from tests.test_documents import passwords
@@ -154,8 +155,7 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("reader")
     (folder / "bin").mkdir()
-    tools = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
-    path = f"{kafka_jars()[0].parent}/*:{tools[0].parent}/*"
+    path = f"{kafka_jars()[0].parent}/*:{kafka_tools()[0].parent}/*"
     for name, main in _TOOLS.items():
         java = shlex.join([str(find_java()), "-Xmx128m", "-cp", path])
         script = f'#!/bin/sh\nexec {java} {main} "$@"\n'
@@ -190,18 +190,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             yield served
 
 
-def _add_readers_tools(folder: Path) -> None:
-    """Those that this machine lacks, out of their packages."""
+def readers_tools() -> tuple[Path, list[str]]:
+    """Those that this machine lacks, and the folder where their packages are unpacked."""
     missing = {name: package for name, package in _READERS_TOOLS.items() if not shutil.which(name)}
-    if not missing:
-        return
     packages = sorted(missing.values())
+    if not packages:
+        return ROOT, []
     unpacked = unpacked_packages(
         f"tools-of-pages-{'-'.join(packages)}",
         packages,
         needs="lib.*",
         instead=f"install {', '.join(packages)}",
     )
+    return unpacked, list(missing)
+
+
+def _add_readers_tools(folder: Path) -> None:
+    unpacked, missing = readers_tools()
     for name in missing:
         libraries, program = shlex.quote(library_path(unpacked)), unpacked / "usr" / "bin" / name
         script = f'LD_LIBRARY_PATH={libraries} exec {shlex.quote(str(program))} "$@"'

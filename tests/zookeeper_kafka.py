@@ -38,6 +38,17 @@ _PROPERTIES: Final = {
 }
 
 
+def zookeeper_kafka_jars() -> list[Path]:
+    """The class path of both."""
+    return resolve_jars(
+        [
+            Module("org.apache.kafka", "kafka_2.12", OLDEST_VERSION),
+            # Its own, 3.4, cannot connect on Java 14 or newer.
+            Module("org.apache.zookeeper", "zookeeper", "3.5.9"),
+        ]
+    )
+
+
 class ZooKeeperKafka(Startable):
     """One broker with its ZooKeeper on free loopback ports, its data in `folder`."""
 
@@ -74,16 +85,9 @@ class ZooKeeperKafka(Startable):
     def _run(self, name: str, main: str, properties: Mapping[str, str]) -> ChildProcess:
         path = self._folder / f"{name}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        jars = resolve_jars(
-            [
-                Module("org.apache.kafka", "kafka_2.12", OLDEST_VERSION),
-                # Its own, 3.4, cannot connect on Java 14 or newer.
-                Module("org.apache.zookeeper", "zookeeper", "3.5.9"),
-            ]
-        )
         command = [str(find_java()), *_JVM_OPTIONS]
         command += [f"-Dlog4j.configuration=file:{self._folder / 'log4j.properties'}"]
-        command += ["-cp", f"{jars[0].parent}/*", main, str(path)]
+        command += ["-cp", f"{zookeeper_kafka_jars()[0].parent}/*", main, str(path)]
         process = ChildProcess(name, command, log_path=self._folder / f"{name}.log")
         self._processes.append(process)
         process.start()

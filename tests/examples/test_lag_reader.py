@@ -27,16 +27,20 @@ _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 _END_S: Final = 120.0
 
 
-def java(source: Path, *arguments: str) -> list[str]:
-    """The command that runs it, with the artifacts that it names and a log that is silent."""
-    jars = resolve_jars(
+def reader_jars() -> list[Path]:
+    return resolve_jars(
         [
             Module("org.apache.kafka", "kafka-clients", KAFKA_VERSION),
             Module("org.apache.avro", "avro", "1.12.1"),
             Module("org.slf4j", "slf4j-nop", "2.0.17"),
         ]
     )
-    return [str(find_java()), *_JVM, "-cp", ":".join(map(str, jars)), str(source), *arguments]
+
+
+def java(source: Path, *arguments: str) -> list[str]:
+    """The command that runs it, with the artifacts that it names and a log that is silent."""
+    path = ":".join(map(str, reader_jars()))
+    return [str(find_java()), *_JVM, "-cp", path, str(source), *arguments]
 
 
 def test_it_tells_each_value_of_a_mixed_topic(

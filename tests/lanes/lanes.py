@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,9 +104,25 @@ if sys.version_info < (3, 11):
     LANES = LANES[:-1]
 
 
-def _succeed(*command: str) -> None:
+def build_lanes() -> list[Path]:
+    """Their environments, and the connector of each."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_build_lane, LANES))
+
+
+def _build_lane(lane: Lane) -> Path:
+    python = lane.python()
+    code = "from tests.lanes.connector import connector_jars; connector_jars()"
+    environment = lane.environment()
+    environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+    _succeed(str(python), "-c", code, environment=environment)
+    return python.parents[1]
+
+
+def _succeed(*command: str, environment: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(
         command,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

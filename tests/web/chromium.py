@@ -55,7 +55,7 @@ async def running_chromium(*arguments: str) -> AsyncIterator[Browser]:
 
     `arguments` are added to its command line. Raises ProgramsMissing.
     """
-    program = _program()
+    program = chromium_program()
     with tempfile.TemporaryDirectory(prefix="sparklag-chromium-") as home:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(
@@ -76,7 +76,7 @@ async def running_chromium(*arguments: str) -> AsyncIterator[Browser]:
                 )
 
 
-def _program() -> _Program:
+def chromium_program() -> _Program:
     """Raises ProgramsMissing."""
     if _INSTALLED.exists():
         return _Program(_INSTALLED, None)

@@ -35,12 +35,12 @@ class ClassDataArchive:
         self._name = name
         # What changes with each release of Java.
         modules = java.resolve().parents[1] / "lib" / "modules"
-        self._files = [modules, *_jars(class_path)]
+        self.files = [modules, *_jars(class_path)]
         self._folder = (cache_dir or default_cache_dir()) / "class-data"
 
     @property
     def path(self) -> Path:
-        digest = hashlib.sha256(_describe(self._files).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(_describe(self.files).encode()).hexdigest()[:12]
         return self._folder / f"{self._name}-{digest}.jsa"
 
     def options(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class ClassDataArchive:
                     self._remove_stale()
                     size = written.stat().st_size
                     written.rename(self.path)
-                    self._description.write_text(f"{_describe(self._files)}{size}\n")
+                    self._description.write_text(f"{_describe(self.files)}{size}\n")
         except OSError as error:
             raise ArchiveNotMade(f"cannot keep class data in {self._folder}: {error}") from error
         return True

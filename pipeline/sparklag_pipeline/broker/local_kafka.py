@@ -62,7 +62,9 @@ _PROPERTIES: Final = {
     "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
     # A node that was killed must wait this long before it can register again.
     "broker.session.timeout.ms": "4000",
-    "broker.heartbeat.interval.ms": "500",
+    "broker.heartbeat.interval.ms": "1000",
+    # An idle controller writes nothing.
+    "metadata.max.idle.interval.ms": "0",
 }
 
 

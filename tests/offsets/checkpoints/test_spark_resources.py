@@ -17,15 +17,20 @@ from sparklag_pipeline.broker.maven import Module, resolve_jars
 # Downloads Spark's own tests, once: 53 MB.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.slow]
 
-_TESTS = Module("org.apache.spark", "spark-sql_2.13", "4.2.0", archive="tests.jar")
 _RESOURCES = "structured-streaming/"
+
+
+def spark_tests() -> list[Path]:
+    return resolve_jars(
+        [Module("org.apache.spark", "spark-sql_2.13", "4.2.0", archive="tests.jar")]
+    )
 
 
 @pytest.fixture(scope="module")
 def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Spark's test resources for streaming, without state."""
     folder = tmp_path_factory.mktemp("spark-resources")
-    (jar,) = resolve_jars([_TESTS])
+    (jar,) = spark_tests()
     with zipfile.ZipFile(jar) as archive:
         names = [
             name

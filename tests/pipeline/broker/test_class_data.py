@@ -14,7 +14,7 @@ from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import spark_jars_dir
 from sparklag_pipeline.errors import ArchiveNotMade
 from tests.local_kafka import LocalKafka
-from tests.processes import maps_file
+from tests.processes import maps_file, processes_naming
 
 pytestmark = pytest.mark.kafka
 _FROM_ARCHIVE = "org.apache.ivy.Main source: shared objects file (top)"
@@ -89,5 +89,6 @@ def test_a_java_that_writes_none_is_said(jar: Path) -> None:
 
 def test_a_broker_starts_from_it(kafka: LocalKafka) -> None:
     archive = kafka_class_data()
-    assert archive.options(), "not made: python -m tests.downloads"
-    assert maps_file(kafka.pid, archive.path)
+    assert archive.options(), "not made: `make downloads`"
+    (pid,) = processes_naming(f"{kafka.directory}/server.properties")
+    assert maps_file(pid, archive.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from sparklag_pipeline.broker.java import find_java
@@ -18,15 +19,19 @@ class Described(NamedTuple):
     lag: int
 
 
+def kafka_tools() -> list[Path]:
+    """Kafka's own commands."""
+    return resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
+
+
 def describe(
     bootstrap_servers: str, groups: Iterable[str]
 ) -> dict[str, dict[tuple[str, int], Described]]:
     """What it shows of these: by group, then by topic and partition."""
-    jars = resolve_jars([Module("org.apache.kafka", "kafka-tools", KAFKA_VERSION)])
     done = subprocess.run(
         [
             *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"),
-            f"{jars[0].parent}/*",
+            f"{kafka_tools()[0].parent}/*",
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
             *("--bootstrap-server", bootstrap_servers, "--describe", "--timeout", "60000"),
             *(word for group in groups for word in ("--group", group)),
