@@ -19,7 +19,8 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from sparklag_listener import LagUnavailable, QueryNotFound
 from sparklag_listener.observe import newest_handle
 from sparklag_offsets.store.batch_record import TopicRanges, encode_ranges
 from sparklag_offsets.store.stores import open_store
+from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
@@ -182,8 +184,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         command = ["sparklag", "serve", "--bootstrap-servers", kafka.bootstrap_servers]
         environment = unserved.environment | {"SPARKLAG_GROUP_ID": "sparklag"}
         log = folder / "service.log"
-        with log.open("wb") as errors, _Process(command, folder, environment, errors):
-            wait_for(lambda: "serving http" in log.read_text(), "the service serves", DEADLINE_S)
+        with _running(command, unserved, log, environment) as service:
+            wait_for(lambda: service.has_logged("serving http"), "the service serves", DEADLINE_S)
             url = log.read_text().partition("serving ")[2].split()[0]
             served = Place(folder, kafka, client, url)
             _report_queries(served)
@@ -218,27 +220,19 @@ def _program(folder: Path, name: str, text: str) -> None:
     (folder / "bin" / name).chmod(0o755)
 
 
-class _Process:
-    """A process in a group of its own; gone afterwards."""
-
-    def __init__(self, command: Any, folder: Path, environment: Any, output: Any) -> None:
-        self.running = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> subprocess.Popen[bytes]:
-        return self.running
-
-    def __exit__(self, *_: object) -> None:
-        if self.running.poll() is None:
-            os.killpg(self.running.pid, signal.SIGKILL)
-        self.running.wait()
+@contextmanager
+def _running(
+    command: Sequence[str], place: Place, log: Path, environment: Mapping[str, str]
+) -> Iterator[ChildProcess]:
+    """Gone afterwards, with what it started."""
+    child = ChildProcess(
+        command[-1], command, log_path=log, environment=environment, directory=place.folder
+    )
+    child.start()
+    try:
+        yield child
+    finally:
+        child.kill()
 
 
 def _report_queries(place: Place) -> None:
@@ -298,7 +292,9 @@ def _fill_store(folder: Path, servers: str, query_id: str) -> None:
 
 @pytest.mark.kafka
 @_each("shell")
-def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place) -> None:
+def test_a_command_runs_and_writes_what_the_page_shows(
+    item: Item, place: Place, tmp_path: Path
+) -> None:
     command = place.substituted(re.sub(r" &$", "", re.sub(r"\s+# .*$", "", item.code)))
     awaited = next((text for start, text in _ENDLESS.items() if re.search(start, item.code)), None)
     if item.code in _IN_A_TERMINAL or item.code.startswith("sparklag top"):
@@ -307,17 +303,14 @@ def test_a_command_runs_and_writes_what_the_page_shows(item: Item, place: Place)
             text = terminal.shows("orders")
         assert _first_words(item.output) <= _first_words(text), text
         return
-    log = place.folder / "output"
-    with (
-        log.open("wb") as output,
-        _Process(["bash", "-c", command], place.folder, place.environment, output) as process,
-    ):
+    log = tmp_path / "output"
+    with _running(["bash", "-c", command], place, log, place.environment) as process:
         if awaited:
-            wait_for(lambda: awaited in log.read_text(errors="replace"), awaited, DEADLINE_S)
+            wait_for(lambda: process.has_logged(awaited), awaited, DEADLINE_S)
             os.killpg(process.pid, signal.SIGINT)
-        code = process.wait(DEADLINE_S)
+        assert process.wait(DEADLINE_S), process.log_end()
     text = log.read_text(errors="replace")
-    assert awaited or code == 0, f"{command}: exit code {code}\n{text}"
+    assert awaited or process.exit_code == 0, process.describe_end()
     assert "does not provide the extra" not in text
     missing = _first_words(item.output) - _first_words(text)
     assert not missing, f"the page shows {missing}, the command wrote:\n{text}"
