@@ -28,6 +28,7 @@ from tests.waiting import holds
 
 EIGHTY = (80, 24)
 WIDE = (200, 30)
+_QUICK_KINDS = ("erases the screen", "NUL", "markup", "written from the right")
 
 
 class Top:
@@ -257,7 +258,14 @@ async def test_a_wide_terminal_shows_more_columns_and_a_narrow_one_fewer(fleet: 
         assert "1,234,567" in screen.text
 
 
-@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # An application for each takes most of a second.
+        pytest.param(name, id=kind, marks=[pytest.mark.slow] if kind not in _QUICK_KINDS else [])
+        for kind, name in HOSTILE.items()
+    ],
+)
 async def test_nothing_that_others_wrote_is_obeyed(live: LiveServer, name: str) -> None:
     live.show(msgspec.structs.replace(hostile_event(name), superseded_by=None))
     async with top(live.url, WIDE) as screen:
