@@ -291,6 +291,7 @@ def _fill_store(folder: Path, servers: str, query_id: str) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 @_each("shell")
 def test_a_command_runs_and_writes_what_the_page_shows(
     item: Item, place: Place, tmp_path: Path
@@ -344,6 +345,7 @@ def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 @_each("sql")
 def test_a_statement_runs_on_the_store(item: Item, place: Place) -> None:
     with sqlite3.connect(place.folder / "offsets.db") as store:
@@ -372,6 +374,7 @@ def test_what_another_test_runs_is_taken_from_the_page_or_the_same() -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_snippets_run_in_a_driver(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in one Spark session, whose query `orders` they read; each with a handle of its own."""
