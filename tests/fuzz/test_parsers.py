@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ CHECKPOINT_FILES = {
 }
 
 
+@cache
 def files_of(kind: str) -> list[bytes]:
     folder = samples.FOLDER / "checkpoints"
     found = [
