@@ -148,7 +148,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "only the last minutes are read, though an outage was before them",
-        4,
+        22,
         (
             "sparklag_kafka.clients.recent_records:RecentRecords.seek",
             "range(_STEPS_BACK)",
@@ -181,7 +181,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a run without a batch loses the query's position",
-        1,
+        3,
         (
             "tracking.tracker:Tracker._merged",
             "return with_newer_position(state, current)",
@@ -200,7 +200,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a driver that speaks again stays dead",
-        1,
+        16,
         (
             "tracking.tracked_queries:Liveness.received",
             "self._silent.discard(query_id)",
@@ -209,7 +209,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a dead query lives again under its next owner",
-        1,
+        4,
         ("ownership:Ownership._adopt", 'embedded or event.status == "STOP"', "embedded"),
     ),
     _mutant(
@@ -219,7 +219,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "two events of a query are in flight",
-        1,
+        2,
         ("publishing.stage:Publishing.offer", "query_id in self._in_flight or ", ""),
     ),
     _mutant(
