@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, get_args
 
 import msgspec
@@ -205,7 +206,8 @@ def test_a_schema_that_is_nested_without_end_is_refused() -> None:
     with pytest.raises(MalformedMessage, match=r"^not an Avro schema: "):
         parse_schema(nested)
     kind: Any = "int"
-    for _ in range(900):
+    # JSON takes this depth, fastavro does not.
+    for _ in range(900 if sys.version_info < (3, 14) else 3_000):
         kind = {"type": "array", "items": kind}
     with pytest.raises(MalformedMessage, match=r"^not an Avro schema: "):
         parse_schema(

@@ -40,7 +40,8 @@ class Process:
         """From when to when it did that last."""
         self.assignments = 0
         """How often it was assigned partitions."""
-        self._put_off: list[tuple[Callable[..., Any], tuple[Any, ...], contextvars.Context]] = []
+        self.put_off: list[asyncio.Handle] = []
+        """What has become due while it stands still."""
 
     def __repr__(self) -> str:
         return self.name
@@ -51,35 +52,18 @@ class Process:
         self.stood_still_s = (asyncio.get_running_loop().time(), float("inf"))
 
     def go_on(self) -> None:
-        """Run what has become due while it stood still, in order."""
+        """Run what has become due while it stood still, in order, if nothing cancels it first."""
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
         self.stands_still = False
         self.stood_still_s = (self.stood_still_s[0], loop.time())
-        put_off, self._put_off = self._put_off, []
-        for callback, args, context in put_off:
-            loop.call_soon(callback, *args, context=context)
-
-    def run(
-        self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
-    ) -> None:
-        """Call it, or put it off while the process stands still."""
-        if self.stands_still:
-            self._put_off.append((callback, args, context))
-        else:
-            callback(*args)
+        put_off, self.put_off = self.put_off, []
+        loop._ready.extend(put_off)
 
 
 def current_process() -> Process | None:
     """Whose task runs now. None: the world's."""
     return _current.get()
-
-
-def _of_process(
-    callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The call as its process makes it, where it is one's."""
-    process = context.get(_current)
-    return (callback, args) if process is None else (process.run, (callback, args, context))
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -102,7 +86,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
-        handle = asyncio.Handle(*_of_process(callback, args, context), self, context)
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -110,7 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
-        handle = asyncio.TimerHandle(when, *_of_process(callback, args, context), self, context)
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._order), handle))
         return handle
 
@@ -119,7 +103,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if handle.cancelled():
+                continue
+            process = handle._context.get(_current)  # type: ignore[attr-defined]
+            if process is not None and process.stands_still:
+                process.put_off.append(handle)
+            else:
                 handle._run()
         if not ready and not self._stopping:
             self._jump()
