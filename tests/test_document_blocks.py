@@ -90,6 +90,8 @@ _FILES: Final = {
 _READERS_TOOLS: Final = {"column": "bsdextrautils", "curl": "curl", "jq": "jq"}
 """Programs of the pages, and their packages in Debian."""
 _PYTHON: Final = shlex.quote(sys.executable)
+_COMMAND_S: Final = 600.0
+"""`sparklag history run` is three Spark queries, one after the other."""
 _EARLY_MS: Final = 1_763_000_000_000  # before every time that a page names
 
 
@@ -309,7 +311,7 @@ def test_a_command_runs_and_writes_what_the_page_shows(
         if awaited:
             wait_for(lambda: process.has_logged(awaited), awaited, DEADLINE_S)
             os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(DEADLINE_S), process.log_end()
+        assert process.wait(_COMMAND_S), process.log_end()
     text = log.read_text(errors="replace")
     assert awaited or process.exit_code == 0, process.describe_end()
     assert "does not provide the extra" not in text
