@@ -111,6 +111,9 @@ slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(SLOW)" $(WORKERS) $(ARGS)
 
 soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for 30 minutes: hours
+	@$(WITH_JAVA) && $(BIN)/python -m benchmarks.soak --minutes 30
+	$(BIN)/python -m tests.simulation 251 2750 --hours 4
+	@$(MAKE) --no-print-directory fuzz
 	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
 
 coverage: $(DEV) ## Branch coverage of the quick tests
