@@ -36,8 +36,8 @@ NAMES = (
     "first_event",
 )
 BUSY = "--busy"
-LONG = ("scale",)
-"""Run by name only: most of an hour."""
+LONG = ("scale", "soak")
+"""Run by name only: most of an hour, and half of one."""
 
 
 def main(names: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 Every partition gets a record each second, every query completes a batch or every group commits,
 every lag is published; the series have other tools' names too and are scraped each second; a reader
 follows the live stream, and the history fills. `SPARKLAG_BENCH_SOAK_S` is how long each of the two
-runs lasts: 1,800 for a soak, 120 by default. Linux only.
+runs lasts, 120 by default. Linux only.
 """
 
 from __future__ import annotations

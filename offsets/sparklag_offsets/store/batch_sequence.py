@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklag_offsets.store.batch_record import BatchRecord, Range, TopicRanges, encode_ranges
 from sparklag_schemas import Observation, Offsets, SourcePosition
@@ -20,6 +20,9 @@ TopicIdOf = Callable[[str | None, str], str | None]
 EndOffsets = Mapping[tuple[int, str], Mapping[int, int]]
 """By source and topic, then partition."""
 
+_PAST_RUNS: Final = 100
+"""Remembered of a query: one that fails at once may be restarted for ever."""
+
 
 @dataclass(frozen=True)
 class BatchSequence:
@@ -28,8 +31,8 @@ class BatchSequence:
     newest: BatchRecord | None = None
     run_id: str | None = None
     """The last run; records from a checkpoint, and inferred ones, have none."""
-    past_runs: frozenset[str] = frozenset()
-    """Runs that this one has followed."""
+    past_runs: tuple[str, ...] = ()
+    """The last runs that this one has followed."""
 
     @classmethod
     def ending_with(cls, newest: BatchRecord | None) -> BatchSequence:
@@ -43,7 +46,7 @@ class BatchSequence:
             if record.run_id is None or record.run_id == run_id:
                 continue
             if run_id is not None:
-                past_runs |= {run_id}
+                past_runs = (*past_runs, run_id)[-_PAST_RUNS:]
             run_id = record.run_id
         return BatchSequence(newest, run_id, past_runs)
 

@@ -290,4 +290,12 @@ def test_a_third_run_makes_the_second_a_past_one() -> None:
         chain, _ = linked(chain, told(n, run_id=run))
 
     assert chain.run_id == THIRD_RUN
-    assert chain.past_runs == {RUN_ID, OTHER_RUN}
+    assert chain.past_runs == (RUN_ID, OTHER_RUN)
+
+
+def test_of_a_query_that_restarts_for_ever_the_last_hundred_runs_are_remembered() -> None:
+    chain = BatchSequence()
+    for n in range(200):
+        chain, _ = linked(chain, told(n, run_id=f"run-{n}"))
+
+    assert chain.past_runs == tuple(f"run-{n}" for n in range(99, 199))

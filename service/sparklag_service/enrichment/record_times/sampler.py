@@ -36,12 +36,13 @@ _MAX_PARTITIONS: Final = 500
 _CHUNK: Final = 25
 """Partitions read before others have the loop: some milliseconds, where batches are decoded."""
 _POSTPONED_S: Final[dict[Outcome, float]] = {
-    "sampled": 3_600.0,
-    "unusable": 3_600.0,
+    "sampled": 600.0,
+    "unusable": 600.0,
     "nothing_there": 60.0,
     "out_of_range": 60.0,
 }
-"""After which a position is sampled again; at the next occasion, where it is not here."""
+"""After which a position is sampled again; at the next occasion, where it is not here. It is held
+for so long, though its query has moved on."""
 FORBIDDEN_S: Final = 600.0
 """The same for all of a topic without the right to read it."""
 _SHOWN_S: Final = 3.0

@@ -10,8 +10,8 @@ from sparklag_kafka.protocol.offset_fetch import CommittedTopic
 
 _PREFIX: Final = "sparklag"
 _MAX_DIGITS: Final = 19
-_CACHED: Final = 4_096
-"""All partitions of one commit have the same metadata."""
+_CACHED: Final = 256
+"""All partitions of one commit have the same metadata, and are decoded one after the other."""
 
 
 class CommitMetadata(NamedTuple):
