@@ -20,7 +20,6 @@ _SEEDS = 25
 _FIRST = (1, *(pytest.param(1 + n * _SEEDS, marks=pytest.mark.slow) for n in range(1, 10)))
 
 
-@pytest.mark.simulation
 def test_a_seed_is_replayed_exactly() -> None:
     digests = {
         subprocess.run(
