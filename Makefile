@@ -74,8 +74,9 @@ demo: ## Broker, producer, PySpark queries and service here; the page with their
 	@$(MAKE) --no-print-directory -j2 $(FOR_DEMO) java
 	@$(WITH_JAVA) && exec $(BIN)/sparklag demo $(ARGS)
 
+CHECKS := unit-service unit-others types page lint
 check: $(DEV) ## Lint, format, types, tests that need nothing else: what CI runs first
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target unit-service unit-others types page lint
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(CHECKS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -100,7 +101,7 @@ unit-others: $(DEV)
 	$(BIN)/pytest -m "$(QUICK)" -q --ignore=tests/service
 
 test: $(DEV) java ## `check`, then the tests on a real broker, real Spark and the built wheel: 12 minutes
-	@$(MAKE) --no-print-directory --jobs=2 check downloads
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target downloads $(CHECKS)
 	@$(WITH_JAVA) && $(BIN)/pytest -m "$(REAL)" $(WORKERS) $(ARGS)
 
 test-all: test slow ## `test`, then `slow`: 25 minutes

@@ -51,11 +51,12 @@ def installed_with(name: str) -> dict[str, Distribution | None]:
 
 def licences(package: Distribution) -> set[str]:
     metadata = package.metadata
-    if expression := metadata.get("License-Expression"):
-        return set(re.split(r" (?:AND|OR) ", expression.strip("()")))
+    if "License-Expression" in metadata:
+        return set(re.split(r" (?:AND|OR) ", metadata["License-Expression"].strip("()")))
     classifiers = metadata.get_all("Classifier", [])
     of_classifiers = {c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License :: ")}
-    return of_classifiers or {metadata.get("License") or "none is named"}
+    named = metadata["License"] if "License" in metadata else ""
+    return of_classifiers or {named or "none is named"}
 
 
 def test_every_package_of_a_user_has_an_allowed_licence() -> None:
