@@ -55,8 +55,8 @@ def licences(package: Distribution) -> set[str]:
         return set(re.split(r" (?:AND|OR) ", metadata["License-Expression"].strip("()")))
     classifiers = metadata.get_all("Classifier", [])
     of_classifiers = {c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License :: ")}
-    named = metadata["License"] if "License" in metadata else ""
-    return of_classifiers or {named or "none is named"}
+    named = metadata.get_all("License", [])
+    return of_classifiers or {*named} or {"none is named"}
 
 
 def test_every_package_of_a_user_has_an_allowed_licence() -> None:
