@@ -2,6 +2,7 @@
 # `make demo` and `make test` on a minimal Debian: python3, git, make, certificates and sudo, nothing
 # else. Each run has a root of its own; one line of result each.
 #   fresh_test.sh [bookworm|trixie] [root|sudoer|user] [demo|test]    any of them; all by default
+#   fresh_test.sh forky root check    only if named: the next Debian has Python 3.14
 # A sudoer may use sudo without a password; a user may not, and must be told in one line what to ask
 # for. Base tarballs are kept in $cache; remove it to have them made anew.
 set -uom pipefail # m: a command in the background keeps its SIGINT
@@ -22,10 +23,10 @@ fail() {
 suites=() identities=() targets=()
 for word in "$@"; do
     case $word in
-    bookworm | trixie) suites+=("$word") ;;
+    bookworm | trixie | forky) suites+=("$word") ;;
     root | sudoer | user) identities+=("$word") ;;
-    demo | test) targets+=("$word") ;;
-    *) fail "not one of bookworm, trixie, root, sudoer, user, demo, test: $word" ;;
+    demo | test | check) targets+=("$word") ;;
+    *) fail "not one of bookworm, trixie, forky, root, sudoer, user, demo, test, check: $word" ;;
     esac
 done
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
