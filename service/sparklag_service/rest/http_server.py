@@ -125,6 +125,10 @@ class Connection(H11Protocol):
             self.limits.release(self._address)
             self._address = None
         super().connection_lost(exc)
+        # asyncio's transport refers to itself by this. The cycle would stay: the garbage collector
+        # does not look through what has lived for long (SurvivorsFrozen).
+        if hasattr(self.transport, "_read_ready_cb"):
+            self.transport._read_ready_cb = None
 
     def _start_deadline(self) -> None:
         loop = asyncio.get_running_loop()

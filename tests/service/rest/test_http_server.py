@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -104,6 +105,23 @@ async def test_beyond_the_limit_of_one_address_a_connection_is_refused_until_one
     async with serving(connections_per_address=1) as service:
         for _ in range(3):
             assert await service.answers() == 200
+
+
+async def test_a_connection_that_ended_is_freed_without_the_garbage_collector() -> None:
+    async with serving() as service:
+
+        def is_freed() -> bool:
+            transports = (o for o in gc.get_objects() if isinstance(o, asyncio.Transport))
+            return all(t.get_extra_info("sockname")[1] != service.port for t in transports)
+
+        gc.collect()
+        gc.disable()
+        try:
+            request = REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+            assert b"HTTP/1.1 200" in await ended(await service.connect(request))
+            await holds(is_freed, "its transport is freed")
+        finally:
+            gc.enable()
 
 
 async def test_what_does_not_speak_http_is_logged_a_few_times(
