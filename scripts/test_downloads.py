@@ -79,13 +79,11 @@ _PARTS: Final = (
         is_slow=True,
     ),
     _Part("Spark's Avro", "sparklag_pipeline.broker.maven", "spark_avro_jars", is_slow=True),
-    *(
-        _Part(name, "sparklag_pipeline.broker.maven", "table_format_jars", name, True)
-        for name in ("delta", "iceberg")
-    ),
+    _Part("Delta", "sparklag_pipeline.broker.maven", "table_format_jars", "delta", True),
     _Part("tools of the pages", "tests.test_document_blocks", "readers_tools", is_slow=True),
     _Part("Toxiproxy", "tests.faults.tools", "toxiproxy_server", print, True),
     _Part("Spark of the lanes", "tests.lanes.lanes", "build_lanes", is_slow=True),
+    _Part("Iceberg", "tests.pipeline.history.test_history", "iceberg_jars", is_slow=True),
 )  # fmt: skip
 
 

@@ -72,6 +72,12 @@ class Lane:
         path = os.pathsep.join(str(ROOT / package) for package in _PACKAGES)
         return {**kept, **pyspark_environment(), "PYTHONPATH": path}
 
+    def run(self, code: str) -> str:
+        """What it prints."""
+        environment = self.environment()
+        environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+        return _succeed(str(self.python()), "-c", code, environment=environment)
+
     def _base_python(self) -> str:
         pythons = installed_pythons()
         matching = [path for full, path in pythons.items() if is_of(full, self.python_version)]
@@ -111,15 +117,11 @@ def build_lanes() -> list[Path]:
 
 
 def _build_lane(lane: Lane) -> Path:
-    python = lane.python()
-    code = "from tests.lanes.connector import connector_jars; connector_jars()"
-    environment = lane.environment()
-    environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
-    _succeed(str(python), "-c", code, environment=environment)
-    return python.parents[1]
+    lane.run("from tests.lanes.connector import connector_jars; connector_jars()")
+    return lane.python().parents[1]
 
 
-def _succeed(*command: str, environment: Mapping[str, str] | None = None) -> None:
+def _succeed(*command: str, environment: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(
         command,
         env=environment,
@@ -131,3 +133,4 @@ def _succeed(*command: str, environment: Mapping[str, str] | None = None) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -24,6 +24,15 @@ WITH_NEW_FIELDS = "tests.pipeline.history_new_fields"
 (SPARK_OF_ICEBERG,) = (lane for lane in LANES if lane.spark.startswith("4.1."))
 
 
+def iceberg_jars() -> Path:
+    """With those of Avro; of that Spark."""
+    printed = SPARK_OF_ICEBERG.run(
+        "from sparklag_pipeline.broker.maven import spark_avro_jars, table_format_jars;"
+        "spark_avro_jars(); print(*table_format_jars('iceberg'))"
+    )
+    return Path(printed.strip())
+
+
 class _Session:
     """A session on the tests' own Spark, or on that of a lane; what it told, and its log."""
 
