@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.maven import default_cache_dir
+from sparklag_pipeline.broker.maven import default_cache_dir, locked
 from tests.commands import run_command
 
 TOXIPROXY_VERSION: Final = "v2.12.0"
@@ -29,7 +27,7 @@ def toxiproxy_server(tell: Tell) -> Path:
     folder = default_cache_dir() / "toxiproxy"
     server = folder / TOXIPROXY_VERSION
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock"):
+    with locked(folder / "lock"):
         if not server.exists():
             _build_toxiproxy(folder, server, tell)
     return server
@@ -76,10 +74,3 @@ def stepped_clock_library(folder: Path, tell: Tell) -> Path:
 
 def _c_compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
