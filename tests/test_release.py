@@ -123,12 +123,14 @@ def test_a_release_sets_the_version_and_dates_the_changelog(checkout: Path) -> N
     assert "no entry under [Unreleased]" in cut(checkout, "1.11.0").stderr
 
 
+@pytest.mark.slow
 def test_the_first_release_may_have_the_version_that_is_there(checkout: Path) -> None:
     (checkout / "CHANGELOG.md").write_text(CHANGELOG.partition("## [1.4.0]")[0])
     commit(checkout)
     assert cut(checkout, "1.4.0").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -147,6 +149,7 @@ def test_a_wrong_version_is_refused_in_one_line(
     assert git(checkout, "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_changes_that_are_not_committed_are_refused(checkout: Path) -> None:
     (checkout / "README.md").touch()
     done = cut(checkout, "1.5.0")

@@ -20,6 +20,7 @@ from tests.faults.truth import (
     Clock,
     Span,
     Truth,
+    Verdict,
     final_problems,
     newest_first_seen,
 )
@@ -152,7 +153,7 @@ class Scene:
         assert self._fault is not None, "no fault has happened"
         return self._fault
 
-    def finish(self, report: Row, note: str = "") -> None:
+    def finish(self, report: Row, note: str = "") -> Verdict:
         """Let it recover, end every flow, wait until the last numbers are there; fill the row.
 
         Fails where anything is lost or wrong, or a query has no fresh event after the fault.
@@ -170,6 +171,7 @@ class Scene:
         verdict.wrong += [*stuck, *(each for each in problems if each not in verdict.lost)]
         report.fill(verdict, note)
         assert not verdict.complaints(), verdict.complaints()
+        return verdict
 
     def _final_problems(self) -> list[str]:
         """What is still not exact when it had its time; on the topic, and at every instance."""

@@ -32,10 +32,10 @@ def later(seconds: float) -> MeasureTime:
 
 def goes_all_the_way(follower: Follower) -> None:
     """What is measured from it is an event of ours, which every reader takes."""
-    for seconds in (0.0, 1.0, 4_000.0):
+    for seconds in (0.0, 4_000.0):
         at = later(seconds)
         offsets = said({0: 70, 1: 2**62}, {0: 0, 1: 0}, requested_s=at.now_s)
-        event = follower.measure(offsets, at, silent=seconds > 1)
+        event = follower.measure(offsets, at, silent=seconds > 0)
         assert events.decode(encode(event)) == event
         row = row_of(event)
         assert next(iter(unpack(pack(row)))).measured_at_ms == row.measured_at_ms

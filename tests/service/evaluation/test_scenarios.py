@@ -41,7 +41,7 @@ def test_a_slow_batch_is_no_alarm() -> None:
 
 
 def test_batches_that_take_an_hour_are_no_alarm() -> None:
-    trace = Trace(produce=lambda _: [50])
+    trace = Trace(produce=lambda _: [500], refresh_s=10)
     for _ in range(4):
         trace.batch(duration_s=3_600)
     trace.pass_time(10_000)
@@ -50,7 +50,7 @@ def test_batches_that_take_an_hour_are_no_alarm() -> None:
 
 def test_a_first_batch_that_takes_hours_is_no_alarm() -> None:
     """How long one takes is not known before two were seen."""
-    trace = Trace(produce=lambda _: [50])
+    trace = Trace(produce=lambda _: [500], refresh_s=10)
     trace.batch(duration_s=7_200)
     trace.batch(duration_s=3_600)
     assert statuses(trace) == {"OK"}
@@ -83,7 +83,7 @@ def test_a_batch_that_is_held_back_until_there_is_enough_is_no_alarm() -> None:
 
 
 def test_a_long_trigger_interval_is_no_alarm() -> None:
-    trace = Trace(produce=lambda _: [50])
+    trace = Trace(produce=lambda _: [500], refresh_s=10)
     for _ in range(5):
         trace.pass_time(3_540)
         trace.batch(duration_s=60)
