@@ -17,6 +17,7 @@ from sparklag_schemas import (
     TopicLag,
 )
 from sparklag_schemas.timestamps import epoch_ms
+from sparklag_schemas.topics import partition_of
 
 QUERY_ID = "dd8b09d1-0000-4000-8000-000000000001"
 RUN_ID = "79f1bf68-0000-4000-8000-000000000001"
@@ -124,3 +125,12 @@ def moved(observed: Observation, processed: dict[int, int], after_ms: int = 1_00
             for one in observed.sources
         ],
     )
+
+
+def query_id_in(partition: int, partitions: int) -> str:
+    """A new id whose messages belong in that partition."""
+    return next(i for i in iter(_new_id, "") if partition_of(i, partitions) == partition)
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())

@@ -13,18 +13,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
-from uuid import uuid4
 
 import pytest
 
 from sparklag_schemas import encode
-from sparklag_schemas.topics import key_of, partition_of
+from sparklag_schemas.topics import key_of
 from tests.deploy.programs import Programs
 from tests.deploy.servers import PrometheusServer
 from tests.deploy.watched_service import scraping, serving
 from tests.end_to_end import Topics
 from tests.local_kafka import LocalKafka
-from tests.messages import seen
+from tests.messages import query_id_in, seen
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
@@ -186,17 +185,12 @@ def shown(
         shares = second_client.partitions(offsets_topic)
         for share, name in enumerate(("first", "second")):
             query = seen(
-                topics.orders, at[name], query_id=_id_in(share, shares), query=groups[name]
+                topics.orders, at[name], query_id=query_id_in(share, shares), query=groups[name]
             )
             second_client.produce(offsets_topic, [encode(query)], key=key_of(query.query_id))
         relabels = request.param == "as in deploy"
         with scraping(programs, folders[2], one, two, relabels=relabels) as prometheus:
             yield Dashboards(prometheus, unique, second.close)
-
-
-def _id_in(share: int, shares: int) -> str:
-    """A query id of that partition of `processed-offsets`."""
-    return next(i for i in iter(lambda: str(uuid4()), "") if partition_of(i, shares) == share)
 
 
 def _settled(shown: Dashboards, when: str) -> None:

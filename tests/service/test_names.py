@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.local_kafka import LocalKafka
-from tests.messages import moved, seen
+from tests.messages import moved, query_id_in, seen
 from tests.second_client import SecondClient
 from tests.service.conftest import RunningService, running, settings_for
 from tests.service.rest_client import rest_client
@@ -54,7 +54,16 @@ async def test_a_query_is_forgotten_by_every_instance_whichever_is_told_to(
     )
     async with running(settings, second_client) as one, running(settings, second_client) as other:
         both = (one, other)
-        queries = [seen(topic_name, {0: 0}, cause="terminated", query=None) for _ in range(16)]
+        queries = [
+            seen(
+                topic_name,
+                {0: 0},
+                cause="terminated",
+                query=None,
+                query_id=query_id_in(number % 2, settings.topic_partitions),
+            )
+            for number in range(16)
+        ]
         one.observe(*queries)
         for service in both:
             for query in queries:
