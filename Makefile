@@ -6,6 +6,8 @@ SHELL := /bin/sh
 PYTHON ?=
 # Percent of lines and branches that the quick tests must reach, a little under what they do.
 COVERED := 73
+# How long `make fuzz` goes on trying.
+MINUTES ?= 10
 # Passed to the command of demo, test, unit, faults, bench: make demo ARGS="--seconds 60"
 ARGS ?=
 
@@ -114,7 +116,7 @@ slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents
 soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for 30 minutes: hours
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks.soak --minutes 30
 	$(BIN)/python -m tests.simulation 251 2750 --hours 4
-	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory fuzz MINUTES=60
 	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
 
 coverage: $(DEV) ## Branch coverage of the quick tests
@@ -134,8 +136,9 @@ faults: setup ## Breaks brokers, networks, drivers and services; a table of what
 simulate: $(DEV) ## The service in simulated hours, by seed (ARGS="1 1000 --hours 4")
 	$(BIN)/python -m tests.simulation $(ARGS)
 
-fuzz: $(DEV) ## Every parser on bytes and values of others, for minutes each (ARGS="-k avro")
-	$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n auto $(ARGS)
+fuzz: $(DEV) ## Every parser on bytes and values of others, for MINUTES (ARGS="-k avro")
+	@set -e; end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ "$$(date +%s)" -lt $$end ]; do \
+		$(BIN)/pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 -n auto -q $(ARGS); done
 
 bench: setup ## The figures of benchmarks/, as ratios to the bare work in the same run
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks $(ARGS)
@@ -167,7 +170,7 @@ screenshots: setup ## Draws docs/pictures anew from the demo; takes minutes
 	@$(WITH_JAVA) && exec $(BIN)/python -m scripts.screenshots $(ARGS)
 
 lock: $(BIN)/uv ## Resolves requirements/*.txt anew (ARGS=--upgrade for newer versions)
-	sh scripts/lock.sh $(CURDIR)/$(BIN)/uv $(ARGS)
+	sh scripts/lock.sh "$(CURDIR)/$(BIN)/uv" $(ARGS)
 
 dist: $(BIN)/uv ## The sdist and the wheel of it in dist/, the same bytes wherever they are built
 	@rm -rf dist
