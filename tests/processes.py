@@ -63,6 +63,11 @@ def in_background(command: Sequence[str]) -> list[str]:
     return ["sh", "-c", "trap '' INT QUIT HUP; exec \"$@\"", "sh", *command]
 
 
+def in_foreground(command: Sequence[str]) -> list[str]:
+    """The command as a terminal's shell starts it, though `nohup` started this run."""
+    return ["env", "--default-signal=INT,QUIT,HUP", *command]
+
+
 def ignored_signals(pid: int) -> set[signal.Signals]:
     """Those that the process ignores now."""
     status = Path(f"/proc/{pid}/status").read_text()

@@ -21,7 +21,7 @@ from sparklag_pipeline.broker.local_kafka import HOST
 from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_schemas import LagEvent, decode_lag_event
 from tests.pipeline.demo.demo_process import END_TIMEOUT_S, START_TIMEOUT_S, Demo, running_demo
-from tests.processes import in_background
+from tests.processes import in_background, in_foreground
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -128,7 +128,7 @@ def test_a_part_that_dies_is_named_with_its_logs_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "started_by"), [(signal.SIGTERM, in_background), (signal.SIGHUP, list)]
+    ("number", "started_by"), [(signal.SIGTERM, in_background), (signal.SIGHUP, in_foreground)]
 )
 def test_a_signal_while_it_starts_ends_it_at_once(
     tmp_path: Path, number: signal.Signals, started_by: Callable[[list[str]], list[str]]
