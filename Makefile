@@ -116,11 +116,12 @@ slow: setup ## What `test` leaves out: faults, every Spark, platforms, documents
 soak: setup ## 10,000 simulated hours, fuzzing by time, a service under load for 30 minutes: hours
 	@$(WITH_JAVA) && $(BIN)/python -m benchmarks.soak --minutes 30
 	$(BIN)/python -m tests.simulation 251 2750 --hours 4
+	$(BIN)/pytest -m "$(QUICK) and hypothesis" -n auto --hypothesis-profile=thorough
 	@$(MAKE) --no-print-directory fuzz MINUTES=60
 	@$(WITH_JAVA) && $(BIN)/pytest -m soak $(ARGS)
 
 coverage: $(DEV) ## Branch coverage of the quick tests
-	@$(BIN)/pytest -m "$(QUICK)" -q -n auto --hypothesis-profile=thorough --cov --cov-report= --junitxml=
+	@$(BIN)/pytest -m "$(QUICK)" -q -n auto --cov --cov-report= --junitxml=
 	@printf 'branch coverage of these tests: '; $(BIN)/coverage report --format=total --fail-under=$(COVERED)
 
 # What tests would else download or build when they first use it.

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from tests.schema_registry import SchemaRegistryServer
     from tests.second_client import SecondClient
 
-# How long an example takes says how busy the machine is. `make check` tries few examples of each
-# property, `make coverage` (in `test-all`) as many as hypothesis does.
-for _profile, _examples in (("tests", 25), ("thorough", 100)):
+# How long an example takes says how busy the machine is. `make soak` tries more of each property.
+for _profile, _examples in (("tests", 25), ("thorough", 1_000)):
     hypothesis.settings.register_profile(
         _profile,
         max_examples=_examples,
