@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from uv import find_uv_bin
+
+from tests import commands
 
 ROOT = Path(__file__).parent.parent
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    # The tests' own environment must not reach into the clean ones.
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "SPARKLAG_", "VIRTUAL_ENV"))
-    }
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        cwd=cwd,
-        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.DEVNULL,
-    )
+# The tests' own environment must not reach into the clean ones.
+_ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("PYTHON", "SPARKLAG_", "VIRTUAL_ENV"))
+} | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> CompletedProcess[str]:
+    return commands.run(*command, cwd=cwd, env=_ENVIRONMENT)
 
 
 def succeed(*command: str | Path, cwd: Path | None = None) -> str:
-    done = run(*command, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return commands.succeed(*command, cwd=cwd, env=_ENVIRONMENT)
 
 
 class Environment:

@@ -9,14 +9,13 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.broker.maven import default_cache_dir
-from tests.commands import run_command
+from tests.commands import run, run_command
 
 _QUERY_DEADLINE_S: Final = 60.0
 
@@ -120,7 +119,9 @@ def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tup
         f"--no-{kind}"
         for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     ]
-    said = _said(["apt-cache", *lists, "depends", "--recurse", *nothing_else, *packages])
+    ask = ("apt-cache", *lists, "depends", "--recurse", *nothing_else)
+    # Nothing where it does not know the packages.
+    said = run(*ask, *packages, timeout_s=_QUERY_DEADLINE_S).stdout
     name, is_alternative = "", False
     names: list[str] = []
     for line in said.splitlines():
@@ -136,20 +137,6 @@ def _dependencies(packages: Sequence[str], lists: Sequence[str]) -> Iterator[tup
 
 
 def _installed_libraries() -> set[str]:
-    said = _said(
-        ["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}${Package}\n", "lib*"]
-    )
+    shown = ("--showformat", "${db:Status-Abbrev}${Package}\n")
+    said = run("dpkg-query", "--show", *shown, "lib*", timeout_s=_QUERY_DEADLINE_S).stdout
     return {line[2:].strip() for line in said.splitlines() if line.startswith("ii")}
-
-
-def _said(command: Sequence[str]) -> str:
-    """Nothing where it does not know the packages."""
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        timeout=_QUERY_DEADLINE_S,
-        check=False,
-    ).stdout

@@ -11,12 +11,11 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.broker.maven import default_cache_dir
+from tests.commands import succeed
 
 _LOCK: Final = "package-lock.json"
 _INSTALL_S: Final = 240.0
@@ -26,13 +25,8 @@ _RUN_S: Final = 60.0
 def run_on_node(script: Path, *arguments: str, timeout_s: float = _RUN_S) -> str:
     """What it prints. Raises AssertionError where it fails, with what it said of that."""
     packages = installed_packages(script.parent)
-    return _succeed(
-        str(node_folder() / "bin" / "node"),
-        str(script),
-        *arguments,
-        environment={"NODE_PATH": str(packages)},
-        timeout_s=timeout_s,
-    )
+    env = os.environ | {"NODE_PATH": str(packages)}
+    return succeed(_node(), script, *arguments, env=env, timeout_s=timeout_s)
 
 
 def installed_packages(folder: Path) -> Path:
@@ -47,13 +41,7 @@ def installed_packages(folder: Path) -> Path:
             for name in ("package.json", _LOCK, ".npmrc"):
                 shutil.copy(folder / name, target)
             npm = node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-            _succeed(
-                str(node_folder() / "bin" / "node"),
-                str(npm),
-                "ci",
-                folder=target,
-                timeout_s=_INSTALL_S,
-            )
+            succeed(_node(), npm, "ci", cwd=target, timeout_s=_INSTALL_S)
             (target / "complete").touch()
     return target / "node_modules"
 
@@ -66,21 +54,5 @@ def node_folder() -> Path:
     return Path(found.origin).parent
 
 
-def _succeed(
-    *command: str,
-    timeout_s: float,
-    folder: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def _node() -> Path:
+    return node_folder() / "bin" / "node"

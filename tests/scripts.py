@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
+
+from tests.commands import run
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,6 @@ class Ended:
 
 def run_script(text: str, timeout_s: float = 240.0) -> Ended:
     """Run `text` as a program, warnings as errors."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
-    )
+    program = ("-W", "error", "-c", textwrap.dedent(text))
+    done = run(sys.executable, *program, timeout_s=timeout_s)
     return Ended(done.returncode, done.stdout.splitlines(), done.stderr)

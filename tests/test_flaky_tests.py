@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run
 from tests.flaky_tests import ALLOWED
 
 TODAY = date.today()
@@ -42,20 +42,12 @@ def test_expired():
     pass
 """)
     for name, arguments in WRONG.items():
-        test = f"def test_{name}(): pass\n"
-        (folder / f"test_{name}.py").write_text(
-            f"import pytest\n@pytest.mark.flaky({arguments})\n{test}"
-        )
+        test = f"@pytest.mark.flaky({arguments})\ndef test_{name}(): pass\n"
+        (folder / f"test_{name}.py").write_text(f"import pytest\n{test}")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = flaky\n")
     options = ["-p", "tests.flaky_tests", "-ra", "--continue-on-collection-errors"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = run(sys.executable, "-m", "pytest", *options, cwd=folder, env=env)
     assert done.returncode == 1, done.stdout
     assert f" 1 xfailed, 1 xpassed, {len(WRONG) + 1} errors in " in done.stdout
     return done.stdout

@@ -6,13 +6,14 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.commands import succeed
 
 IMPORT_AND_TELL = """
 import importlib, json, pkgutil, sys
@@ -30,15 +31,9 @@ DATABASES = {"sqlalchemy", "alembic", "pymongo"}
 
 def imported_by(package: str, *, every_module: bool) -> set[str]:
     """The modules that are loaded once `package`, or every module of it, is imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT_AND_TELL, package, "every module" if every_module else "it"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    depth = "every module" if every_module else "it"
+    told = succeed(sys.executable, "-c", IMPORT_AND_TELL, package, depth)
+    return set(json.loads(told.splitlines()[-1]))
 
 
 PACKAGES = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.commands import succeed
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("schemas/sparklag_schemas", "service/sparklag_service", "scripts")
@@ -121,17 +122,9 @@ def records(node: Any) -> list[dict[str, Any]]:
 
 def test_a_new_field_of_a_partition_arrives_everywhere(changed_packages: Path) -> None:
     copies = [changed_packages / Path(folder).parent for folder in COPIED]
-    path = os.pathsep.join(map(str, (*copies, ROOT)))
-    found = subprocess.run(
-        [sys.executable, "-c", WHERE_IT_ARRIVES],
-        cwd=changed_packages,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    values = json.loads(found.stdout)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*copies, ROOT)))}
+    arrived = succeed(sys.executable, "-c", WHERE_IT_ARRIVES, cwd=changed_packages, env=env)
+    values = json.loads(arrived)
     schema = values.pop("JSON Schema")
     assert schema["description"] == "How the partition feels."
     for place, value in values.items():

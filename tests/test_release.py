@@ -15,6 +15,7 @@ from sparklag_schemas import SCHEMA_VERSION, Settings
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from sparklag_service.version import VERSION
+from tests.commands import run
 from tests.service.pipelines import pipeline_of
 from tests.test_requirements import PROJECT
 
@@ -89,13 +90,7 @@ def commit(folder: Path) -> None:
 
 
 def cut(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, folder / "scripts" / "cut_release.py", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run(sys.executable, folder / "scripts" / "cut_release.py", *arguments)
 
 
 def test_a_release_sets_the_version_and_dates_the_changelog(checkout: Path) -> None:

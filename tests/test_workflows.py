@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from tests.commands import run
 from tests.node_programs import run_on_node
 from tests.test_requirements import PROJECT
 
@@ -74,15 +74,7 @@ def test_a_release_needs_the_tag_of_its_version(before: str, accepted: bool) -> 
     steps = workflow("release.yml")["jobs"]["build"]["steps"]
     (script,) = (step["run"] for step in steps if step.get("name") == "The tag is the version")
     tag = f"{before}{PROJECT['project']['version']}"
-    done = subprocess.run(
-        ["sh", "-e", "-c", script],
-        cwd=ROOT,
-        env=os.environ | {"GITHUB_REF_NAME": tag},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run("sh", "-e", "-c", script, cwd=ROOT, env=os.environ | {"GITHUB_REF_NAME": tag})
     assert (done.returncode == 0) is accepted, done.stdout + done.stderr
     assert (tag in done.stdout) is not accepted
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tests.commands import succeed
 from tests.debian_packages import ProgramsMissing, unpacked_packages
 
 _PACKAGES: Final = ("prometheus", "prometheus-alertmanager")
@@ -51,11 +51,7 @@ def prometheus_programs() -> Programs:
 
 def promtool(programs: Programs, *arguments: str | Path) -> str:
     """What it prints. Fails with that where it finds something wrong."""
-    done = subprocess.run(
-        [programs.promtool, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return succeed(programs.promtool, *arguments)
 
 
 def _let_it_find_its_templates(program: Path, relocated: Path) -> None:

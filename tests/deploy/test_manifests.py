@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklag_schemas import Settings, load_settings
+from tests.commands import succeed
 from tests.deploy.manifests import (
     ADAPTER,
     DEPLOY,
@@ -40,11 +40,8 @@ def container() -> dict[str, Any]:
 @pytest.mark.packaging
 @pytest.mark.parametrize("path", [SERVICE, HPA], ids=lambda path: str(path.name))
 def test_kubernetes_knows_every_field(path: Path) -> None:
-    checked = subprocess.run(
-        [kubernetes_validate(), "--strict", path], capture_output=True, text=True, timeout=120
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert checked.stdout.count("passed") == len(documents(path))
+    checked = succeed(kubernetes_validate(), "--strict", path)
+    assert checked.count("passed") == len(documents(path))
 
 
 def test_the_configuration_is_one_that_the_service_takes(tmp_path: Path) -> None:
@@ -120,11 +117,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 @pytest.mark.packaging
 def test_amtool_finds_the_configuration_of_alertmanager_right(programs: Programs) -> None:
-    path = DEPLOY / "alertmanager" / "alertmanager.yml"
-    checked = subprocess.run(
-        [programs.amtool, "check-config", path], capture_output=True, text=True, timeout=60
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    succeed(programs.amtool, "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
 
 
 def test_a_spark_application_is_observed_by_two_variables() -> None:

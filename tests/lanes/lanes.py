@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from uv import find_uv_bin
 
 from scripts.check_pythons import installed_pythons, is_of
 from sparklag_pipeline.broker.maven import default_cache_dir
+from tests.commands import succeed
 from tests.spark_configuration import pyspark_environment
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ class Lane:
         """What it prints."""
         environment = self.environment()
         environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
-        return _succeed(str(self.python()), "-c", code, environment=environment)
+        return succeed(self.python(), "-c", code, env=environment, timeout_s=_BUILD_S)
 
     def _base_python(self) -> str:
         pythons = installed_pythons()
@@ -89,12 +89,10 @@ class Lane:
 
     def _build(self, folder: Path, lock: str, base: str) -> None:
         uv = find_uv_bin()
-        python = folder / "bin" / "python"
-        _succeed(uv, "venv", "-q", "--no-project", "--python", base, str(folder))
-        _succeed(
-            uv, "pip", "sync", "-q", "--python", str(python), "--require-hashes",
-            "--build-constraints", str(_REQUIREMENTS / "build.txt"), str(_REQUIREMENTS / lock),
-        )  # fmt: skip
+        succeed(uv, "venv", "-q", "--no-project", "--python", base, folder)
+        sync = (uv, "pip", "sync", "-q", "--python", folder / "bin" / "python", "--require-hashes")
+        constraints = ("--build-constraints", _REQUIREMENTS / "build.txt")
+        succeed(*sync, *constraints, _REQUIREMENTS / lock, timeout_s=_BUILD_S)
 
 
 LANES: tuple[Lane, ...] = (
@@ -119,18 +117,3 @@ def build_lanes() -> list[Path]:
 def _build_lane(lane: Lane) -> Path:
     lane.run("from tests.lanes.connector import connector_jars; connector_jars()")
     return lane.python().parents[1]
-
-
-def _succeed(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_BUILD_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout

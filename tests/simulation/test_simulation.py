@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
+from tests.commands import succeed
 from tests.simulation.invariants import Violation
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.world import simulate
@@ -21,14 +21,9 @@ _FIRST = (1, *(pytest.param(1 + n * _SEEDS, marks=pytest.mark.slow) for n in ran
 
 
 def test_a_seed_is_replayed_exactly() -> None:
+    program = (sys.executable, "-m", "tests.simulation", "7", "--hours", "1")
     digests = {
-        subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "7", "--hours", "1"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        succeed(*program, env={**os.environ, "PYTHONHASHSEED": hash_seed})
         for hash_seed in ("1", "2")
     }
     assert len(digests) == 1

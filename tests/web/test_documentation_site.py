@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -19,23 +19,16 @@ from werkzeug.utils import send_from_directory
 
 from scripts.docs_site import DOCS, ROOT, entries, site_path, with_repository_links
 from scripts.locked_environment import locked_environment
+from tests.commands import run
 from tests.http_server import HttpServer
 from tests.web.pages import Pages
-
-_BUILD_S: Final = 300.0
 
 
 def build(site: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """`make docs`, to another folder. (--quiet would let warnings pass.)"""
     mkdocs = locked_environment("docs") / "bin" / "mkdocs"
-    return subprocess.run(
-        [mkdocs, "build", "--strict", "--site-dir", site],
-        cwd=root,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_S,
-    )
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return run(mkdocs, "build", "--strict", "--site-dir", site, cwd=root, env=env)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from sparklag_pipeline.broker.maven import (
     spark_kafka_jars,
 )
 from sparklag_pipeline.errors import DownloadFailed
+from tests.commands import succeed
 
 SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 
@@ -73,18 +74,11 @@ def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neith
     command = [sys.executable, "-c", program, str(tmp_path)]
     command += [SMALL.organisation, SMALL.name, SMALL.revision]
     with_home, without = (
-        subprocess.run(
-            command,
-            env={**os.environ, "SPARK_HOME": home},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        succeed(*command, env={**os.environ, "SPARK_HOME": home})
         for home in (str(Path(pyspark.__file__).parent), "")
     )
-    assert "slf4j-api-2.0.16.jar" in with_home.stdout, with_home.stderr
-    assert (without.returncode, without.stdout) == (0, with_home.stdout), "it is cached"
+    assert "slf4j-api-2.0.16.jar" in with_home
+    assert without == with_home, "it is cached"
 
 
 @pytest.mark.kafka

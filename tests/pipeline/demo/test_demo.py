@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from sparklag_pipeline.broker.child_process import free_port
 from sparklag_pipeline.broker.local_kafka import HOST
 from sparklag_pipeline.demo.streams import QUERY_NAMES
 from sparklag_schemas import LagEvent, decode_lag_event
+from tests.commands import run
 from tests.pipeline.demo.demo_process import END_TIMEOUT_S, START_TIMEOUT_S, Demo, running_demo
 from tests.processes import in_background, in_foreground
 from tests.waiting import wait_for
@@ -143,19 +143,8 @@ def test_a_signal_while_it_starts_ends_it_at_once(
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "sparklag_pipeline.demo.__main__",
-            "--keep",
-            str(tmp_path / "file" / "x"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=END_TIMEOUT_S,
-        check=False,
-    )
+    program = (sys.executable, "-m", "sparklag_pipeline.demo.__main__")
+    done = run(*program, "--keep", tmp_path / "file" / "x")
     assert done.returncode == 2
     assert done.stderr.startswith("cannot keep files in")
     assert done.stderr.count("\n") == 1
