@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import getpass
-import json
-import shutil
-import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from subprocess import STDOUT, run
 from typing import Any, Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, stop_all
+import httpx
+
+from sparklag_pipeline.broker.child_process import free_ports
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, resolve_jars
-from tests.child_processes import Startable, freeze, thaw
-from tests.waiting import wait_until_up
+from tests.local_servers import HOST, JVM_OPTIONS, LocalCluster
 
-_START_S: Final = 150.0
-JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-HOST: Final = "127.0.0.1"
 
 
 def hadoop_jars() -> list[Path]:
@@ -42,25 +35,28 @@ def hadoop_jars() -> list[Path]:
     )
 
 
-def hadoop_configuration(properties: Mapping[str, str]) -> str:
-    """The text of a file of Hadoop's configuration."""
-    lines = (
-        f"<property><name>{name}</name><value>{value}</value></property>"
-        for name, value in properties.items()
-    )
-    return f"<configuration>{''.join(lines)}</configuration>"
+def configured_java(folder: Path, files: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The command up to the main class. `files`: the properties of `core-site.xml` and others,
+    which it writes to the folder."""
+    folder.mkdir()
+    for name, properties in files.items():
+        lines = (
+            f"<property><name>{key}</name><value>{value}</value></property>"
+            for key, value in properties.items()
+        )
+        text = f"<configuration>{''.join(lines)}</configuration>"
+        (folder / f"{name}-site.xml").write_text(text)
+    return [str(find_java()), *JVM_OPTIONS, "-cp", f"{folder}:{hadoop_jars()[0].parent}/*"]
 
 
-class HdfsCluster(Startable):
-    """Its data are gone with it.
+class HdfsCluster(LocalCluster):
+    """Whoever started it is its superuser; others have rights as in a POSIX file system."""
 
-    Whoever started it is its superuser; others have rights as in a POSIX file system.
-    """
+    name = "hdfs"
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-hdfs-"))
+        super().__init__()
         self._rpc_port, self._http_port = free_ports(2)
-        self._nodes: list[ChildProcess] = []
 
     @property
     def webhdfs(self) -> str:
@@ -83,40 +79,15 @@ class HdfsCluster(Startable):
 
         return WebHDFS(HOST, self._http_port, user=getpass.getuser(), skip_instance_cache=True)
 
-    def freeze(self) -> None:
-        """Hold it: connections stay open, and nothing is answered until `thaw`."""
-        for node in self._nodes:
-            freeze(node)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        for node in self._nodes:
-            thaw(node)
-
-    def close(self) -> None:
-        """Idempotent."""
-        stop_all(self._nodes)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def start(self) -> None:
-        jars = hadoop_jars()
-        configuration = self._folder / "conf"
-        configuration.mkdir()
-        for name in ("core-site.xml", "hdfs-site.xml"):
-            (configuration / name).write_text(self._configuration())
-        java = [str(find_java()), *JVM_OPTIONS, "-cp", f"{configuration}:{jars[0].parent}/*"]
+        java = configured_java(
+            self._folder / "conf", {"core": self._properties(), "hdfs": self._properties()}
+        )
         with (self._folder / "format.log").open("wb") as log:
             run([*java, _NAME_NODE, "-format"], stdout=log, stderr=STDOUT, check=True, timeout=120)
         for name, main in (("namenode", _NAME_NODE), ("datanode", _DATA_NODE)):
-            node = ChildProcess(
-                name, [*java, main], log_path=self._folder / f"{name}.log", directory=self._folder
-            )
-            self._nodes.append(node)
-            node.start()
-        wait_until_up(self._nodes, self._takes_files, _START_S)
-
-    def _configuration(self) -> str:
-        return hadoop_configuration(self._properties())
+            self._start_node(name, [*java, main])
+        self._await_answer()
 
     def _properties(self) -> dict[str, str]:
         return {
@@ -132,12 +103,8 @@ class HdfsCluster(Startable):
             "dfs.namenode.safemode.extension": "0",
         }
 
-    def _takes_files(self) -> bool:
+    def _answers(self) -> bool:
         """Whether the NameNode has a DataNode, and has left its safe mode."""
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
-        try:
-            with urllib.request.urlopen(f"http://{self.webhdfs}/{query}", timeout=10) as answer:
-                (state,) = json.load(answer)["beans"]
-        except (OSError, ValueError):
-            return False
+        (state,) = httpx.get(f"http://{self.webhdfs}/{query}", timeout=10).json()["beans"]
         return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")

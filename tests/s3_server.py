@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from sparklag_offsets.checkpoints import CheckpointReader
-from sparklag_pipeline.broker.java import find_java
-from sparklag_pipeline.broker.maven import Module, resolve_jars
-from tests.answering_server import AnsweringServer
+import httpx
 
-_JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+from sparklag_offsets.checkpoints import CheckpointReader
+from sparklag_pipeline.broker.maven import Module, resolve_jars
+from tests.local_servers import LocalServer, java_command
+
 KEY: Final = "local-identity"
 SECRET: Final = "local-credential-of-tests"
 
@@ -29,9 +27,7 @@ def s3proxy_jars() -> list[Path]:
     )
 
 
-class S3Server(AnsweringServer):
-    """Its data are gone with it."""
-
+class S3Server(LocalServer):
     name = "s3"
 
     @property
@@ -51,41 +47,25 @@ class S3Server(AnsweringServer):
         )
 
     def _command(self) -> list[str]:
-        jars = s3proxy_jars()
         data = self._folder / "data"
         data.mkdir(exist_ok=True)
         configuration = self._folder / "s3proxy.conf"
         configuration.write_text(
-            "\n".join(
-                (
-                    f"s3proxy.endpoint={self.url}",
-                    "s3proxy.authorization=aws-v2-or-v4",
-                    f"s3proxy.identity={KEY}",
-                    f"s3proxy.credential={SECRET}",
-                    "jclouds.provider=filesystem-nio2",
-                    f"jclouds.filesystem.basedir={data}",
-                )
-            )
+            f"""
+s3proxy.endpoint={self.url}
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.identity={KEY}
+s3proxy.credential={SECRET}
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={data}
+"""
         )
-        return [
-            str(find_java()),
-            *_JVM_OPTIONS,
-            "-cp",
-            f"{jars[0].parent}/*",
-            "org.gaul.s3proxy.Main",
-            "--properties",
-            str(configuration),
-        ]
+        main = ("org.gaul.s3proxy.Main", "--properties", str(configuration))
+        return java_command(s3proxy_jars(), *main)
 
     def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(self.url, timeout=5).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return True  # it refuses who does not sign
-        except OSError:
-            return False
-        return True
+        httpx.get(self.url, timeout=5)
+        return True  # it refuses who does not sign
 
 
 class RequestCounter:

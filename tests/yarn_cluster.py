@@ -2,67 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
-import urllib.request
-from pathlib import Path
 from typing import Final
 
-from sparklag_pipeline.broker.child_process import ChildProcess, free_ports, stop_all
-from sparklag_pipeline.broker.java import find_java
-from tests.child_processes import Startable
-from tests.hdfs_cluster import HOST, JVM_OPTIONS, hadoop_configuration, hadoop_jars
-from tests.waiting import wait_until_up
+import httpx
 
-_START_S: Final = 150.0
+from sparklag_pipeline.broker.child_process import free_ports
+from sparklag_pipeline.broker.java import find_java
+from tests.hdfs_cluster import configured_java
+from tests.local_servers import HOST, LocalCluster
+
 _SERVERS: Final = "org.apache.hadoop.yarn.server"
 _ADDRESSES: Final = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
 
 
-class YarnCluster(Startable):
+class YarnCluster(LocalCluster):
     """Room for a driver and an executor, and everything on loopback."""
 
+    name = "yarn"
+
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="sparklag-yarn-"))
+        super().__init__()
         self.configuration = self._folder / "conf"
         """What HADOOP_CONF_DIR names."""
         *self._ports, self._page = free_ports(1 + len(_ADDRESSES))
-        self._nodes: list[ChildProcess] = []
 
     def start(self) -> None:
-        self.configuration.mkdir()
-        for name, properties in (("core", {"fs.defaultFS": "file:///"}), ("yarn", self._yarn())):
-            file = self.configuration / f"{name}-site.xml"
-            file.write_text(hadoop_configuration(properties))
-        path = f"{self.configuration}:{hadoop_jars()[0].parent}/*"
+        files = {"core": {"fs.defaultFS": "file:///"}, "yarn": self._properties()}
         # Guice looks into classes of Java's own.
-        options = (*JVM_OPTIONS, "--add-opens=java.base/java.lang=ALL-UNNAMED")
-        java = find_java()
+        opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"
+        java = [*configured_java(self.configuration, files), opened]
+        # Containers get its Java.
+        environment = {**os.environ, "JAVA_HOME": str(find_java().parents[1])}
         for name in ("ResourceManager", "NodeManager"):
-            node = ChildProcess(
-                name,
-                [str(java), *options, "-cp", path, f"{_SERVERS}.{name.lower()}.{name}"],
-                log_path=self._folder / f"{name}.log",
-                # Containers get its Java.
-                environment={**os.environ, "JAVA_HOME": str(java.parents[1])},
-                directory=self._folder,
-            )
-            self._nodes.append(node)
-            node.start()
-        wait_until_up(self._nodes, self._has_node, _START_S)
+            self._start_node(name, [*java, f"{_SERVERS}.{name.lower()}.{name}"], environment)
+        self._await_answer()
 
     def logs(self) -> str:
         """What its containers have written."""
         files = sorted((self._folder / "logs").glob("*/*/std*"))
         return "\n".join(file.read_text(errors="replace") for file in files)
 
-    def close(self) -> None:
-        stop_all(self._nodes)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _yarn(self) -> dict[str, str]:
+    def _properties(self) -> dict[str, str]:
         ports = dict(zip(_ADDRESSES, self._ports, strict=True), **{"webapp.address": self._page})
         manager = {
             **{name: f"{HOST}:{port}" for name, port in ports.items()},
@@ -89,10 +70,6 @@ class YarnCluster(Startable):
             "yarn.scheduler.minimum-allocation-mb": "128",
         }
 
-    def _has_node(self) -> bool:
+    def _answers(self) -> bool:
         url = f"http://{HOST}:{self._page}/ws/v1/cluster/metrics"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as response:
-                return bool(json.load(response)["activeNodes"] == 1)
-        except (OSError, ValueError):
-            return False
+        return bool(httpx.get(url, timeout=10).json()["activeNodes"] == 1)

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_ports
-from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.child_processes import Startable
+from tests.local_servers import HOST, java_command
 from tests.waiting import wait_for
 
 OLDEST_VERSION: Final = "2.1.1"
 
-_HOST: Final = "127.0.0.1"
 _START_S: Final = 240.0
-_JVM_OPTIONS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
@@ -55,7 +53,7 @@ class ZooKeeperKafka(Startable):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         port, self._zookeeper_port = free_ports(2)
-        self.bootstrap_servers = f"{_HOST}:{port}"
+        self.bootstrap_servers = f"{HOST}:{port}"
         self._processes: list[ChildProcess] = []
 
     def start(self) -> None:
@@ -63,12 +61,12 @@ class ZooKeeperKafka(Startable):
         zookeeper = {
             "dataDir": str(self._folder / "zookeeper"),
             "clientPort": str(self._zookeeper_port),
-            "clientPortAddress": _HOST,
+            "clientPortAddress": HOST,
             "admin.enableServer": "false",
         }
         broker = {
             **_PROPERTIES,
-            "zookeeper.connect": f"{_HOST}:{self._zookeeper_port}",
+            "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
             "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             "log.dirs": str(self._folder / "data"),
         }
@@ -85,9 +83,8 @@ class ZooKeeperKafka(Startable):
     def _run(self, name: str, main: str, properties: Mapping[str, str]) -> ChildProcess:
         path = self._folder / f"{name}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        command = [str(find_java()), *_JVM_OPTIONS]
-        command += [f"-Dlog4j.configuration=file:{self._folder / 'log4j.properties'}"]
-        command += ["-cp", f"{zookeeper_kafka_jars()[0].parent}/*", main, str(path)]
+        log4j = f"-Dlog4j.configuration=file:{self._folder / 'log4j.properties'}"
+        command = java_command(zookeeper_kafka_jars(), log4j, main, str(path))
         process = ChildProcess(name, command, log_path=self._folder / f"{name}.log")
         self._processes.append(process)
         process.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.hdfs_cluster import HOST
+from tests.local_servers import HOST
 from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 from tests.yarn_cluster import YarnCluster
