@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from sparklag_pipeline.broker import local_kafka
 from sparklag_pipeline.broker.child_process import free_ports
@@ -23,30 +22,10 @@ from sparklag_pipeline.broker.local_kafka import Ports
 from sparklag_pipeline.errors import BrokerFailed
 from tests.local_kafka import LocalKafka
 from tests.processes import process_is_gone
+from tests.second_client import SecondClient
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
-
-
-def _produce(servers: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": servers})
-    for number in range(count):
-        producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
-
-
-def _end_offset(servers: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "test"})
-    try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-        return int(end)
-    finally:
-        consumer.close()
-
-
-def _create(servers: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 
 
 def test_asking_for_a_topic_does_not_create_it(kafka: LocalKafka, topic_name: str) -> None:
@@ -66,20 +45,21 @@ def test_from_a_thread_that_ends_through_freeze_restart_and_kill_it_is_the_same_
     starter.join()
     try:
         address = broker.bootstrap_servers
-        _create(address, "kept")
+        client = SecondClient(address)
+        client.create("kept")
         broker.freeze()
         with pytest.raises(KafkaException):
             AdminClient({"bootstrap.servers": address}).list_topics(timeout=1)
         broker.thaw()
-        _produce(address, "kept", 3)
+        client.produce("kept", [b"x"] * 3)
         broker.restart()
-        _produce(address, "kept", 4)
+        client.produce("kept", [b"x"] * 4)
         broker.kill()
         assert not broker.is_alive()
         broker.start()
 
         assert broker.bootstrap_servers == address
-        assert _end_offset(address, "kept") == 7
+        assert client.end_offsets("kept") == {0: 7}
     finally:
         broker.close()
     # A folder of its owner's is kept.
@@ -102,7 +82,7 @@ def test_a_port_taken_in_the_meantime_costs_another_attempt_only(
         monkeypatch.setattr(local_kafka, "free_ports", ports)
         with LocalKafka() as broker:
             assert broker.bootstrap_servers != f"{local_kafka.HOST}:{taken}"
-            _create(broker.bootstrap_servers, "there")
+            SecondClient(broker.bootstrap_servers).create("there")
             folder = broker.directory
     assert not folder.exists()
 
