@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from sparklag_pipeline.broker.child_process import ChildProcess
@@ -35,6 +37,24 @@ class Startable(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@contextmanager
+def running(process: ChildProcess) -> Iterator[ChildProcess]:
+    """Started on entry; killed on exit, with all that it started."""
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def run_to_end(process: ChildProcess, timeout_s: float) -> str:
+    """Its log. Fails where it does not end in time, with exit code 0."""
+    with running(process):
+        assert process.wait(timeout_s), f"{process.name} does not end:\n{process.log_end()}"
+    assert process.exit_code == 0, process.describe_end()
+    return process.log_path.read_text(errors="replace")
 
 
 def freeze(process: ChildProcess) -> None:

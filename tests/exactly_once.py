@@ -21,6 +21,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from sparklag_pipeline.broker.child_process import ChildProcess
+from tests.child_processes import run_to_end, running
 from tests.second_client import SecondClient
 from tests.spark_configuration import kafka_options, pyspark_environment
 from tests.waiting import wait_for
@@ -85,7 +86,7 @@ class ExactlyOnce:
         the rest."""
         with _records_flow(self.client, self.topic):
             for number in range(kills):
-                with self._process() as process:
+                with running(self._process()) as process:
                     if number % 6 == 4:
                         time.sleep(self.choices.uniform(0.0, _STARTUP_S))
                     else:
@@ -96,9 +97,7 @@ class ExactlyOnce:
 
     def read_all(self) -> None:
         """Let it read what there is, and end."""
-        with self._process("--available-now") as process:
-            assert process.wait(START_S), process.describe_end()
-            assert process.exit_code == 0, process.describe_end()
+        run_to_end(self._process("--available-now"), START_S)
 
     def check(self) -> None:
         """Every record is there once, and each query's offsets follow each other."""
@@ -185,10 +184,8 @@ class ExactlyOnce:
         finally:
             engine.dispose()
 
-    @contextmanager
-    def _process(self, *options: str) -> Iterator[ChildProcess]:
-        """Killed afterwards, with its JVM."""
-        process = ChildProcess(
+    def _process(self, *options: str) -> ChildProcess:
+        return ChildProcess(
             "the example",
             [
                 sys.executable, str(_ROOT / "examples" / "exactly_once.py"),
@@ -205,11 +202,6 @@ class ExactlyOnce:
             },
             directory=self.folder,
         )  # fmt: skip
-        process.start()
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @contextmanager

@@ -20,7 +20,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import tomli
 import yaml
 
 from scripts.helm import CHART, run_helm
@@ -42,6 +42,7 @@ from sparklag_pipeline.broker.maven import kafka_jars
 from sparklag_schemas import LagEvent, Observation, PartitionRecord, encode, load_settings
 from sparklag_schemas.timestamps import epoch_ms
 from sparklag_schemas.topics import key_of
+from tests.child_processes import running
 from tests.debian_packages import library_path, unpacked_packages
 from tests.document_blocks import ROOT, Item, items
 from tests.end_to_end import answer
@@ -56,11 +57,6 @@ from tests.terminal import Terminal
 from tests.test_documents import passwords
 from tests.waiting import DEADLINE_S, wait_for
 from tests.web.reported_query import ReportedQuery
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SHARE: Final = 0.95
 _ALL: Final = items()
@@ -186,7 +182,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         command = ["sparklag", "serve", "--bootstrap-servers", kafka.bootstrap_servers]
         environment = unserved.environment | {"SPARKLAG_GROUP_ID": "sparklag"}
         log = folder / "service.log"
-        with _running(command, unserved, log, environment) as service:
+        with running(_child(command, unserved, log, environment)) as service:
             wait_for(lambda: service.has_logged("serving http"), "the service serves", DEADLINE_S)
             url = log.read_text().partition("serving ")[2].split()[0]
             served = Place(folder, kafka, client, url)
@@ -222,19 +218,12 @@ def _program(folder: Path, name: str, text: str) -> None:
     (folder / "bin" / name).chmod(0o755)
 
 
-@contextmanager
-def _running(
+def _child(
     command: Sequence[str], place: Place, log: Path, environment: Mapping[str, str]
-) -> Iterator[ChildProcess]:
-    """Gone afterwards, with what it started."""
-    child = ChildProcess(
+) -> ChildProcess:
+    return ChildProcess(
         command[-1], command, log_path=log, environment=environment, directory=place.folder
     )
-    child.start()
-    try:
-        yield child
-    finally:
-        child.kill()
 
 
 def _report_queries(place: Place) -> None:
@@ -307,7 +296,7 @@ def test_a_command_runs_and_writes_what_the_page_shows(
         assert _first_words(item.output) <= _first_words(text), text
         return
     log = tmp_path / "output"
-    with _running(["bash", "-c", command], place, log, place.environment) as process:
+    with running(_child(["bash", "-c", command], place, log, place.environment)) as process:
         if awaited:
             wait_for(lambda: process.has_logged(awaited), awaited, DEADLINE_S)
             os.killpg(process.pid, signal.SIGINT)
@@ -342,7 +331,7 @@ def test_a_message_is_read_as_its_type(item: Item) -> None:
 def test_settings_are_loaded(item: Item, tmp_path: Path) -> None:
     config = tmp_path / "sparklag.toml"
     config.write_text(item.code, encoding="utf-8")
-    secrets = passwords(tomllib.loads(item.code))
+    secrets = passwords(tomli.loads(item.code))
     load_settings(config=config, environ={"SPARKLAG_SECRETS_DIR": str(tmp_path), **secrets})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +19,7 @@ from sparklag_service.cli.usage import PASS_ON
 from sparklag_service.instance_state import InstanceState
 from sparklag_service.rest.app import create_app
 from tests.service.pipelines import pipeline_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.test_requirements import PROJECT
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCUMENTS: Final = sorted(
@@ -140,10 +135,9 @@ def test_every_command_shown_exists_and_takes_its_options(document: Path) -> Non
 
 
 def test_every_extra_that_is_named_exists() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for document in DOCUMENTS:
         named = set(re.findall(r"sparklag\[(\w+)\]", document.read_text(encoding="utf-8")))
-        assert named <= project["optional-dependencies"].keys(), document
+        assert named <= PROJECT["project"]["optional-dependencies"].keys(), document
 
 
 def test_the_page_of_rest_has_every_route() -> None:

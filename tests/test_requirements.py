@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
+import tomli
 from packaging.requirements import Requirement
 
 from hatch_build import NODE
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 NODE_LOCKS = [*ROOT.glob("web/package-lock.json"), *ROOT.glob("tests/**/package-lock.json")]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 LANES = {f"spark-{minor}.txt": minor for minor in ("3.5", "4.0", "4.1", "4.3")}
 """The locks of other versions of Spark, and which they are."""
 SPARK = {"pyspark", "py4j"}

@@ -11,6 +11,7 @@ import httpx
 import yaml
 
 from sparklag_pipeline.broker.child_process import ChildProcess, free_port
+from tests.child_processes import running
 from tests.deploy.programs import Programs
 from tests.waiting import wait_until_up
 
@@ -59,12 +60,9 @@ def _running(
     process = ChildProcess(
         name, [*command, *options], log_path=folder / f"{name}.log", directory=directory
     )
-    process.start()
-    try:
+    with running(process):
         wait_until_up([process], lambda: _is_ready(address), _START_S)
         yield address
-    finally:
-        process.stop()
 
 
 def _is_ready(address: str) -> bool:

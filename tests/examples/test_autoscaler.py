@@ -13,6 +13,7 @@ from autoscaler import Autoscaler, Event, Rules, desired
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import Batch, PartitionLag, TopicLag, encode
 from sparklag_schemas.timestamps import epoch_ms
+from tests.child_processes import running
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event
 from tests.second_client import SecondClient
@@ -118,12 +119,9 @@ async def test_a_query_that_falls_behind_is_given_workers(
             log_path=tmp_path / "log",
             environment=example_environment(),
         )  # fmt: skip
-        example.start()
-        try:
+        with running(example):
             query.complete_batch(25, 25, 25, 25, batch=batch)
             # 3,900 to be gone in 300 s, and 10 a second with two workers.
             await holds((tmp_path / "4-workers").exists, "it has decided")
-        finally:
-            example.stop()
     (line,) = example.log_path.read_text().splitlines()
     assert line.startswith("orders: 2 -> 4 workers: lag 3900, input 0.0/s, capacity 10.0/s")

@@ -15,6 +15,7 @@ import pytest
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import encode
 from sparklag_schemas.topics import key_of, partition_of
+from tests.child_processes import running
 from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES, ROOT, example_environment
 from tests.messages import lag_event
@@ -79,9 +80,7 @@ class Group:
             environment=example_environment(),
             directory=ROOT,
         )  # fmt: skip
-        self._opened.callback(process.kill)
-        process.start()
-        return process
+        return self._opened.enter_context(running(process))
 
     def hang(self, member: ChildProcess) -> str:
         """Let it hang in an event that it has not committed: that event."""
@@ -224,12 +223,9 @@ def test_a_change_of_status_is_told_once_in_json_and_avro(
         environment=example_environment(SPARKLAG_REGISTRY__URL=registry.url),
         directory=tmp_path,
     )  # fmt: skip
-    example.start()
-    try:
-        wait_for(lambda: "forgotten" in example.log_path.read_text(), "all is told")
+    with running(example):
+        wait_for(lambda: example.has_logged("forgotten"), "all is told")
         _leave(example)
-    finally:
-        example.kill()
     told = [line for line in example.log_path.read_text().splitlines() if not line[:1].isdigit()]
     assert told == [
         "orders: new here -> OK",

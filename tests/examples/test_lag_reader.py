@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,8 @@ from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import KAFKA_VERSION, Module, resolve_jars
 from sparklag_schemas import PartitionLag, TopicLag, encode
 from sparklag_schemas.topics import key_of, partition_of
+from tests.child_processes import running
+from tests.commands import succeed
 from tests.examples.avro_values import in_avro
 from tests.examples.processes import EXAMPLES
 from tests.messages import lag_event
@@ -68,16 +69,11 @@ def test_it_tells_each_value_of_a_mixed_topic(
         None: f"{event.query_id} is forgotten",
     }
     second_client.produce(topic, told, key=key_of(event.query_id))
-    reader = reading(second_client, topic, registry.url, tmp_path)
-    reader.start()
-    try:
-        wait_for(lambda: "forgotten" in reader.log_path.read_text(), "all is told")
-        wait_for(
-            lambda: second_client.committed(topic, topic) == {0: len(told)}, "all is committed"
-        )
+    with running(reading(second_client, topic, registry.url, tmp_path)) as reader:
+        wait_for(lambda: reader.has_logged("forgotten"), "all is told")
+        committed = {0: len(told)}
+        wait_for(lambda: second_client.committed(topic, topic) == committed, "all is committed")
         reader.stop(_END_S)
-    finally:
-        reader.kill()
     assert reader.exit_code == 128 + signal.SIGTERM, reader.describe_end()
     assert reader.log_path.read_text().splitlines() == [
         line.format(f"{topic}-0@{offset}") for offset, line in enumerate(told.values())
@@ -91,12 +87,9 @@ def test_without_the_registry_it_ends_and_commits_nothing(
     topic = second_client.create(topic_name)
     (avro,) = in_avro(registry, topic, lag_event())
     second_client.produce(topic, [b"{}", avro])
-    reader = reading(second_client, topic, f"http://127.0.0.1:{free_port()}", tmp_path)
-    reader.start()
-    try:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with running(reading(second_client, topic, nowhere, tmp_path)) as reader:
         assert reader.wait(_END_S), reader.log_end()
-    finally:
-        reader.kill()
     assert reader.exit_code == 1, reader.describe_end()
     assert "java.net.ConnectException" in reader.log_path.read_text()
     # A poll may have returned nothing before the first record.
@@ -123,11 +116,5 @@ def lag(partition: int, records: int | None) -> PartitionLag:
 @pytest.mark.slow
 def test_java_puts_a_query_where_we_look_for_it() -> None:
     ids = [str(uuid.uuid4()) for _ in range(50)] + ["group:default:bücher", "x"]
-    done = subprocess.run(
-        java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert [int(line) for line in done.stdout.split()] == [partition_of(one, 12) for one in ids]
+    told = succeed(*java(Path(__file__).parent / "java" / "PartitionOf.java", "12", *ids))
+    assert [int(line) for line in told.split()] == [partition_of(one, 12) for one in ids]

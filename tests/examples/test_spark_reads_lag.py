@@ -13,6 +13,7 @@ from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import LagEvent, encode
 from sparklag_schemas.avro.schema_files import declared
 from sparklag_schemas.topics import key_of
+from tests.child_processes import running
 from tests.examples.processes import EXAMPLES, example_environment
 from tests.messages import lag_event
 from tests.second_client import SecondClient
@@ -51,11 +52,8 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
         ),
         directory=tmp_path,
     )  # fmt: skip
-    example.start()
-    try:
+    with running(example):
         wait_for(lambda: len(rows(example.log_path)) >= 3, "all are shown", START_S)
-    finally:
-        example.kill()
     assert sorted(rows(example.log_path), key=lambda row: int(row["measured_at"])) == [
         {
             "query_id": event.query_id,

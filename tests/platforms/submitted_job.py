@@ -13,6 +13,7 @@ from typing import Final
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_schemas import Observation
+from tests.child_processes import run_to_end
 from tests.document_blocks import command_in
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.second_client import SecondClient
@@ -66,13 +67,7 @@ class SubmittedJob:
             },
             directory=self._folder,
         )
-        process.start()
-        try:
-            assert process.wait(_END_S), f"it does not end: {process.log_end()}"
-            assert process.exit_code == 0, process.describe_end()
-        finally:
-            process.kill()
-        return process.log_path.read_text(errors="replace")
+        return run_to_end(process, _END_S)
 
     def observations(self) -> list[Observation]:
         """What was published of its query."""

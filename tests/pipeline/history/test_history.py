@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparklag_pipeline.broker.child_process import ChildProcess
+from tests.child_processes import run_to_end
 from tests.lanes.lanes import LANES, Lane
 from tests.local_kafka import LocalKafka
 from tests.pipeline import history_cases as cases
@@ -62,13 +63,7 @@ class _Session:
             log_path=self.folder / f"{program}.log",
             environment=self._environment,
         )
-        child.start()
-        try:
-            assert child.wait(500), "it does not end"
-            assert child.exit_code == 0, child.describe_end()
-        finally:
-            child.kill()
-        return child.log_path.read_text()
+        return run_to_end(child, 500)
 
 
 # There is no Iceberg for Spark 4.2.

@@ -7,13 +7,13 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -21,6 +21,8 @@ import pytest
 from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_schemas import LagEvent, RegistrySettings, Settings, decode_observation, encode
 from sparklag_schemas.formats import MessageFormats
+from tests.child_processes import run_to_end, running
+from tests.commands import run, succeed
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.processes import ignored_signals, in_background
@@ -130,62 +132,40 @@ def kept(
     topic = client.create(folder.name, 3)
     chance = random.Random(SEED)
     events: list[LagEvent] = []
-    for run in range(kills):
-        new = _events(range(run * MINUTES // kills, (run + 1) * MINUTES // kills))
+    for kill in range(kills):
+        new = _events(range(kill * MINUTES // kills, (kill + 1) * MINUTES // kills))
         events += new
         values = asyncio.run(_values(new, registry.url, topic))
         half = len(new) // 2
         client.produce(topic, values[:half])
-        job = start(
-            folder, "--trigger", "200 milliseconds", "--roll-up-trigger", "300 milliseconds"
-        )
-        job.start()
-        try:
+        triggers = ("--trigger", "200 milliseconds", "--roll-up-trigger", "300 milliseconds")
+        with running(start(folder, *triggers)) as job:
             wanted = _commits(folder) + chance.randrange(1, 6)
-            wait_for(
-                partial(_has_come_to, folder, wanted, job),
-                "batches",
-                START_TIMEOUT_S,
-            )
+            wait_for(partial(_has_come_to, folder, wanted, job), "batches", START_TIMEOUT_S)
             assert job.is_alive(), job.describe_end()
             client.produce(topic, [b"not one of ours", *values[half:]])
             # Anywhere in what the rest of it takes: planned, written, committed.
             time.sleep(chance.random() * 2)
-        finally:
-            job.kill()
     signalled = _signalled(start(folder))
-    last = start(folder, "--once")
-    last.start()
-    try:
-        assert last.wait(START_TIMEOUT_S), "it does not end"
-        assert last.exit_code == 0, last.describe_end()
-    finally:
-        last.kill()
+    log = run_to_end(start(folder, "--once"), START_TIMEOUT_S)
     observed = {
         decode_observation(message.value() or b"").query
         for message in client.read_all(f"{topic}-offsets")
     }
-    return _Kept(folder, kills, events, last.log_path.read_text(), observed, signalled)
+    return _Kept(folder, kills, events, log, observed, signalled)
 
 
 def _signalled(job: ChildProcess) -> int | None:
     """The exit code after a SIGTERM that comes while all three queries run."""
-    began = len(job.log_path.read_text())
-    job.start()
-    try:
-        wait_for(
-            lambda: (
-                "query lag-history-hours runs" in job.log_path.read_text()[began:]
-                or not job.is_alive()
-            ),
-            "all queries run",
-            START_TIMEOUT_S,
-        )
+
+    def all_run() -> bool:
+        return job.has_logged("query lag-history-hours runs") or not job.is_alive()
+
+    with running(job):
+        wait_for(all_run, "all queries run", START_TIMEOUT_S)
         assert signal.SIGINT in ignored_signals(job.pid)  # PySpark handles it
         job.send_signal(signal.SIGTERM)
         assert job.wait(120), "it does not end"
-    finally:
-        job.kill()
     return job.exit_code
 
 
@@ -204,15 +184,8 @@ def tables(kept: _Kept) -> _Rows:
         " 'minutes': read('minutes', 'query_id', start, 'events', 'known_s'),"
         " 'hours': read('hours', 'query_id', start, 'events', 'known_s')}))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(kept.folder / "lag-history")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: _Rows = json.loads(done.stdout.splitlines()[-1])
+    told = succeed(sys.executable, "-c", program, kept.folder / "lag-history")
+    found: _Rows = json.loads(told.splitlines()[-1])
     return found
 
 
@@ -259,15 +232,8 @@ def test_a_signal_ends_it_well(kept: _Kept) -> None:
     assert kept.signalled == 0
 
 
-def _report(kept: _Kept, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sparklag_service", "report", *arguments],
-        cwd=kept.folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def _report(kept: _Kept, *arguments: str) -> CompletedProcess[str]:
+    return run(sys.executable, "-m", "sparklag_service", "report", *arguments, cwd=kept.folder)
 
 
 def test_the_report_tells_who_missed_the_target_and_when(kept: _Kept) -> None:

@@ -14,6 +14,7 @@ from sparklag_pipeline.broker.maven import spark_kafka_jars
 from sparklag_pipeline.history import lag_history
 from sparklag_schemas import encode
 from tests.certificates import Certificates
+from tests.child_processes import run_to_end
 from tests.local_kafka import LocalKafka
 from tests.messages import lag_event
 from tests.second_client import SecondClient
@@ -63,15 +64,9 @@ def test_on_a_cluster_it_keeps_the_same_and_executors_need_no_python(
             ],
             log_path=tmp_path / "log",
         )
-        job.start()
-        try:
-            assert job.wait(400), f"it does not end: {job.log_end()}"
-            assert job.exit_code == 0, job.describe_end()
-        finally:
-            job.kill()
+        log = run_to_end(job, 400)
         assert cluster.applications() == ["lag-history"]
 
-    log = job.log_path.read_text()
     assert "left out" in log
     assert "PRIVATE KEY" not in log
     tables = {
