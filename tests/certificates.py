@@ -76,7 +76,6 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """In that folder, for 127.0.0.1."""
     made = Certificates(folder)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(made.ca)

@@ -66,5 +66,4 @@ def freeze(process: ChildProcess) -> None:
 
 
 def thaw(process: ChildProcess) -> None:
-    """SIGCONT."""
     process.send_signal(signal.SIGCONT)

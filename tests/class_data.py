@@ -32,7 +32,6 @@ def make_kafka_class_data() -> list[Path]:
 
 
 def make_spark_class_data() -> list[Path]:
-    """The same of a driver."""
     archive = spark_class_data(spark_kafka_jars())
     archive.make(_run_driver)
     return [archive.path, *archive.files]

@@ -116,7 +116,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _begins(item: pytest.Item) -> int:
-    """Its place in the order of files."""
     for place, path in enumerate(_LONGEST_FIRST):
         if item.nodeid.startswith(path):
             return place
@@ -145,7 +144,6 @@ def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
 
 @pytest.fixture(scope="session")
 def kafka(shared_servers: SharedServers) -> LocalKafka:
-    """A real broker."""
     from tests.local_kafka import LocalKafka
 
     return shared_servers.get(LocalKafka)
@@ -194,7 +192,6 @@ def scram_kafka(shared_servers: SharedServers) -> LocalKafka:
 
 @pytest.fixture(scope="session")
 def certificates(shared_servers: SharedServers) -> Certificates:
-    """For TLS, of a server and a client."""
     from tests.certificates import Certificates, make_certificates
 
     return Certificates(shared_servers.made("certificates", make_certificates))
@@ -219,7 +216,6 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def registry(shared_servers: SharedServers) -> SchemaRegistryServer:
-    """A real schema registry."""
     from tests.schema_registry import SchemaRegistryServer
 
     return shared_servers.get(SchemaRegistryServer)
@@ -236,7 +232,6 @@ def hdfs() -> Iterator[HdfsCluster]:
 
 @pytest.fixture(scope="session")
 def postgresql(shared_servers: SharedServers) -> PostgreSQLServer:
-    """A real PostgreSQL."""
     from tests.databases.postgresql import PostgreSQLServer
 
     return shared_servers.get(PostgreSQLServer)
@@ -244,7 +239,6 @@ def postgresql(shared_servers: SharedServers) -> PostgreSQLServer:
 
 @pytest.fixture(scope="session")
 def mariadb(shared_servers: SharedServers) -> MariaDBServer:
-    """A real MariaDB."""
     from tests.databases.mariadb import MariaDBServer
 
     return shared_servers.get(MariaDBServer)
@@ -252,7 +246,6 @@ def mariadb(shared_servers: SharedServers) -> MariaDBServer:
 
 @pytest.fixture(scope="session")
 def mongo_protocol(shared_servers: SharedServers) -> MongoProtocolServer:
-    """A server that speaks MongoDB's protocol."""
     from tests.databases.mongo_protocol import MongoProtocolServer
 
     return shared_servers.get(MongoProtocolServer)
@@ -260,7 +253,6 @@ def mongo_protocol(shared_servers: SharedServers) -> MongoProtocolServer:
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:
-    """Prometheus' and Alertmanager's."""
     from tests.debian_packages import ProgramsMissing
     from tests.deploy.programs import prometheus_programs
 

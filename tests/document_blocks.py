@@ -58,7 +58,6 @@ class Item:
 
 
 def items() -> list[Item]:
-    """Those of all pages."""
     return [item for page in PAGES for item in _items(page)]
 
 

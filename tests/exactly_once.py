@@ -229,7 +229,6 @@ def _watch(condition: Callable[[], bool]) -> None:
 
 
 def _count(connection: Connection) -> int:
-    """Batches that are written."""
     try:
         return int(connection.execute(text("SELECT COUNT(*) FROM sparklag_batches")).scalar_one())
     except DBAPIError:

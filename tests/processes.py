@@ -47,7 +47,6 @@ def processes_naming(text: str) -> list[int]:
 
 
 def maps_file(pid: int, path: Path) -> bool:
-    """Whether it has the file in its memory."""
     return str(path) in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -69,7 +68,6 @@ def in_foreground(command: Sequence[str]) -> list[str]:
 
 
 def ignored_signals(pid: int) -> set[signal.Signals]:
-    """Those that the process ignores now."""
     status = Path(f"/proc/{pid}/status").read_text()
     mask = int(status.partition("SigIgn:")[2].split()[0], 16)
     return {each for each in signal.Signals if mask >> (each - 1) & 1}

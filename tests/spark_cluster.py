@@ -43,7 +43,6 @@ class SparkCluster(LocalCluster):
 
     @property
     def master(self) -> str:
-        """Its address."""
         return f"spark://{HOST}:{self._port}"
 
     def _start(self, name: str, *arguments: str) -> None:
@@ -61,6 +60,5 @@ class SparkCluster(LocalCluster):
         return bool(self._state()["aliveworkers"] == 1)
 
     def _state(self) -> dict[str, Any]:
-        """What the master's page says."""
         found: dict[str, Any] = httpx.get(f"http://{HOST}:{self._page}/json/", timeout=10).json()
         return found

@@ -58,7 +58,6 @@ class Terminal:
         self._run("send-keys", *keys)
 
     def resize(self, width: int, height: int) -> None:
-        """As a person who drags the window's corner."""
         self._run("resize-window", "-x", str(width), "-y", str(height))
 
     def screen(self, *, escapes: bool = False) -> str:

@@ -99,8 +99,6 @@ def _each(language: str) -> pytest.MarkDecorator:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the commands run."""
-
     folder: Path
     kafka: LocalKafka
     client: SecondClient
@@ -127,7 +125,6 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For every command."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SPARKLAG_")}
         path = f"{self.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return kept | {

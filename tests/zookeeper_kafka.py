@@ -37,7 +37,6 @@ _PROPERTIES: Final = {
 
 
 def zookeeper_kafka_jars() -> list[Path]:
-    """The class path of both."""
     return resolve_jars(
         [
             Module("org.apache.kafka", "kafka_2.12", OLDEST_VERSION),

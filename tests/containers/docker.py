@@ -50,7 +50,6 @@ def docker(*arguments: str) -> str:
 
 
 def compose(*arguments: str, profile: str = "secure") -> str:
-    """The same for `docker compose`."""
     return docker("compose", "--profile", profile, *arguments)
 
 
@@ -78,13 +77,11 @@ def inspect(name: str) -> dict[str, Any]:
 
 
 def in_image(name: str, *arguments: str, options: tuple[str, ...] = ()) -> str:
-    """Output of the image's Python."""
     command = ("run", "--rm", "--network", "none", "--entrypoint", "python", *options)
     return docker(*command, image(name), *arguments)
 
 
 def files_of(name: str) -> dict[str, tarfile.TarInfo]:
-    """All files of an image, by path."""
     container = docker("create", image(name)).strip()
     try:
         with _archive("export", container) as tree:

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[None]:
-    """The stack without a profile."""
     up(profile="none")
     yield
     compose("down", "-v", "--timeout", "15", profile="*")

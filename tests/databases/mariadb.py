@@ -37,8 +37,6 @@ _SETTINGS: Final = (
 
 @dataclass(frozen=True)
 class MariaDBPrograms:
-    """Where it is, and what it reads."""
-
     mariadbd: Path
     base: Path
     libraries: str

@@ -23,7 +23,6 @@ _GATEWAY: Final = re.compile(r"^(\d+)\n(\S+)\n", re.MULTILINE)
 
 
 def mongo_protocol_jars() -> list[Path]:
-    """The class path of the server."""
     return resolve_jars(
         [
             Module("de.bwaldvogel", "mongo-java-server-h2-backend", "1.47.0"),

@@ -192,6 +192,5 @@ def _folder_of_nobody(prefix: str) -> Path:
 
 
 def _is_open(folder: Path) -> bool:
-    """Whether everyone may go there."""
     resolved = folder.resolve()
     return all(each.stat().st_mode & 0o001 for each in (resolved, *resolved.parents))

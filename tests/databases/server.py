@@ -130,7 +130,6 @@ class DatabaseServer(Startable):
         signal_all(descendants(self._process.pid), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
         assert self._process is not None
         signal_all(descendants(self._process.pid), signal.SIGCONT)
         thaw(self._process)

@@ -84,6 +84,5 @@ def render(values: Values, major: int = VERSIONS[-1]) -> list[Document]:
 
 
 def of_kind(documents: list[Document], kind: str) -> Document:
-    """The one of that kind."""
     (document,) = [each for each in documents if each["kind"] == kind]
     return document

@@ -20,14 +20,11 @@ _FILLED: Final = {
 
 
 class Asked(NamedTuple):
-    """An expression of a panel."""
-
     panel: str
     expression: str
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A dashboard."""
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -54,7 +51,6 @@ def variables(dashboard: dict[str, Any]) -> dict[str, str]:
 
 
 def filled(expression: str) -> str:
-    """With a value for each variable."""
     for name, value in sorted(_FILLED.items(), reverse=True):
         expression = re.sub(re.escape(name) + r"\b", value, expression)
     assert "$" not in expression, expression

@@ -20,12 +20,10 @@ SERVICE: Final = DEPLOY / "kubernetes" / "sparklag.yaml"
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    """The documents of a YAML file."""
     return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
 
 
 def document(path: Path) -> dict[str, Any]:
-    """Of a file that holds one."""
     (found,) = documents(path)
     return found
 
@@ -41,7 +39,6 @@ def rules(kind: str) -> list[dict[str, Any]]:
 
 
 def recorded() -> set[str]:
-    """The series that the rules record."""
     return {rule["record"] for rule in rules("record")}
 
 

@@ -19,8 +19,6 @@ _RELATIVE: Final = b"usr//share/prometheus/alertmanager"
 
 @dataclass(frozen=True)
 class Programs:
-    """Where they are."""
-
     prometheus: Path
     promtool: Path
     alertmanager: Path

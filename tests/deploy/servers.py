@@ -73,13 +73,10 @@ def _is_ready(address: str) -> bool:
 
 
 class PrometheusServer:
-    """What one says that runs."""
-
     def __init__(self, address: str) -> None:
         self._address = address
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query, now."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
@@ -89,7 +86,6 @@ class PrometheusServer:
         return float(found[0]["value"][1]) if len(found) == 1 else None
 
     def label_values(self, label: str, match: str) -> list[str]:
-        """Values of a label among the series that match."""
         found: list[str] = self._get(f"label/{label}/values", **{"match[]": match})
         return found
 

@@ -10,8 +10,6 @@ from tests.schema_registry import SchemaRegistryServer
 
 
 def in_avro(registry: SchemaRegistryServer, topic: str, *events: LagEvent) -> list[bytes]:
-    """Their values on the topic."""
-
     async def written() -> list[bytes]:
         settings = Settings(format="avro", registry=RegistrySettings(url=registry.url))
         writer = MessageFormats(settings).writer(LagEvent, topic)

@@ -45,7 +45,6 @@ class Group:
         self._numbers = count(1)
 
     def write(self, rounds: int = 1) -> None:
-        """So many events of each query."""
         for _ in range(rounds):
             number = next(self._numbers)
             for query_id in _QUERIES:
@@ -55,7 +54,6 @@ class Group:
                 self._append(query_id, encode(event), event.event_id)
 
     def forget(self, query_id: str) -> None:
-        """Its tombstone."""
         self._append(query_id, None, f"{query_id}/forgotten")
 
     def spoil(self, query_id: str, value: bytes) -> str:
@@ -69,7 +67,6 @@ class Group:
         return f"{self.topic}[{partition}]@{len(self._records[partition]) - 1}"
 
     def start(self, name: str) -> ChildProcess:
-        """One more member."""
         process = ChildProcess(
             name,
             [
@@ -91,7 +88,6 @@ class Group:
         return self.done_by(member)[-1]
 
     def go_on(self, member: ChildProcess) -> None:
-        """Let it."""
         self._hangs(member).unlink()
 
     def _hangs(self, member: ChildProcess) -> Path:
@@ -127,7 +123,6 @@ class Group:
         wait_for(lambda: self._client.committed(self.topic, self.topic) == ends, "all is committed")
 
     def close(self) -> None:
-        """End what is left of it."""
         self._opened.close()
 
 

@@ -114,7 +114,6 @@ class LaneDriver:
         return asdict(self._handle.stats())
 
     def close(self) -> dict[str, Any]:
-        """Its last words."""
         self._handle.close()
         return self.stats()
 

@@ -73,7 +73,6 @@ class Lane:
         return {**kept, **pyspark_environment(), "PYTHONPATH": path}
 
     def run(self, code: str) -> str:
-        """What it prints."""
         environment = self.environment()
         environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
         return succeed(self.python(), "-c", code, env=environment, timeout_s=_BUILD_S)

@@ -130,7 +130,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
     def start(self, process: Process, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run it as a task of `process`."""
         context = contextvars.copy_context()
         context.run(_current.set, process)
         task: asyncio.Task[Any] = context.run(self.create_task, coroutine)

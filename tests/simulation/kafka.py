@@ -55,17 +55,14 @@ class Log:
         self.ends.append((at_s, self.end))
 
     def wake(self) -> None:
-        """Those who wait for a record look again."""
         for waiter in list(self.waiters):
             _resolve(waiter, None)
 
     def end_at(self, at_s: float) -> int:
-        """Where it ended then."""
         at = bisect_left(self.ends, (at_s, -1))
         return self.ends[at - 1][1] if at else 0
 
     def delete_before(self, offset: int) -> None:
-        """As retention does."""
         self.start = max(self.start, min(offset, self.end))
         while self.records and self.records[0].offset < self.start:
             self.records.pop(0)
@@ -73,8 +70,6 @@ class Log:
 
 @dataclass
 class Topic:
-    """A topic of this name, until it is deleted."""
-
     name: str
     topic_id: bytes
     logs: list[Log]
@@ -90,7 +85,6 @@ class Network:
         self.slow = 0.0
         """Share of the requests, and of the responses, that take long."""
         self.is_away = False
-        """Nothing arrives at all."""
 
     def delay_s(self) -> float:
         """One way."""
@@ -185,7 +179,6 @@ class SimulatedKafka:
             group.committed = {p: at for p, at in group.committed.items() if p.topic != name}
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition < len(topic.logs)
 
@@ -205,7 +198,6 @@ class SimulatedKafka:
         headers: Iterable[tuple[str, bytes]],
         writer: Process | None = None,
     ) -> int:
-        """Append a record; its offset."""
         log = self.log(partition)
         record = ConsumerRecord(
             topic=partition.topic,
@@ -227,7 +219,6 @@ class SimulatedKafka:
         return int(record.offset)
 
     def read(self, partition: TopicPartition, offset: int, most: int) -> list[ConsumerRecord]:
-        """Up to `most` records from `offset` on."""
         log = self.log(partition)
         first = offset - (log.end - len(log.records))
         return log.records[max(0, first) : max(0, first) + most]
@@ -241,7 +232,6 @@ class SimulatedKafka:
         )
 
     def group(self, name: str) -> Group:
-        """The consumer group of that name."""
         if name not in self.groups:
             self.groups[name] = Group(self)
         return self.groups[name]
@@ -291,7 +281,6 @@ class Group:
         return joined
 
     def leave(self, member: Member) -> None:
-        """Leave; the others share its partitions."""
         if member in self.members:
             self.members.remove(member)
             member.generation = -1
@@ -320,7 +309,6 @@ class Group:
             self._begin()
 
     def _begin(self) -> None:
-        """Ask every member to join again."""
         self._is_rebalancing = True
         self._rebalance += 1
         for member in self.members:

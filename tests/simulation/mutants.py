@@ -28,7 +28,6 @@ class Mutant:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The service has this fault while this lasts."""
         with ExitStack() as stack:
             for path in dict.fromkeys(path for path, _, _ in self.replacements):
                 texts = [(old, new) for of, old, new in self.replacements if of == path]

@@ -29,7 +29,6 @@ class SimulatedQuery:
         self.topics = topics
         self.life: Life = "dead"
         self.positions: dict[str, dict[int, int]] = {}
-        """What it has processed."""
         self.written: list[tuple[int, Observation]] = []
         """Its observations in the order of the log, with their offsets."""
         self.arrived: list[tuple[int, float]] = []
@@ -57,12 +56,10 @@ class SimulatedQuery:
         self._write("started")
 
     def heartbeat(self) -> None:
-        """The driver says that it lives."""
         if self.life == "running":
             self._write("refresh")
 
     def complete_batch(self, share: float) -> None:
-        """Process that share of what there is."""
         if self.life != "running":
             return
         for name in self.topics:

@@ -45,15 +45,12 @@ _INTERVALS: Final = {
 
 @dataclass
 class Trace:
-    """What happened, in a few words each."""
-
     loop: VirtualLoop
     lines: list[str] = field(default_factory=list)
     records: int = 0
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def add(self, what: str) -> None:
-        """One more line."""
         line = f"{self.loop.now_s:10.3f} {what}"
         self.lines.append(line)
         self._hash.update(line.encode())
@@ -69,7 +66,6 @@ class Trace:
         return str(self._hash.hexdigest()[:16])
 
     def end(self) -> str:
-        """The last lines."""
         return "\n".join(self.lines[-_TRACE_LINES:])
 
 

@@ -38,7 +38,6 @@ class Accessibility(msgspec.Struct, frozen=True):
 
 
 async def lighthouse_accessibility(debugging_port: int, url: str) -> Accessibility:
-    """By the Chromium that listens on that port."""
     said = await asyncio.to_thread(
         run_on_node,
         _FOLDER / "lighthouse.js",

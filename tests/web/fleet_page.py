@@ -22,8 +22,6 @@ _NAME: Final = ".query > a"
 
 
 class FleetPage:
-    """At `url`, on `page`."""
-
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
         self._url = url
@@ -39,18 +37,14 @@ class FleetPage:
         await expect(self.stream).to_contain_text("live")
 
     def header(self, column: str) -> Locator:
-        """Of a column."""
         return self.table.get_by_role("columnheader", name=column, exact=True)
 
     def link(self, name: str) -> Locator:
-        """To the query that is shown by this name."""
         return self.names.and_(self.page.get_by_role("link", name=name, exact=True))
 
     def row(self, name: str) -> Locator:
-        """Of the query that is shown by this name."""
         named = self.page.get_by_role("link", name=name, exact=True)
         return self.table.get_by_role("row").filter(has=self.page.locator(_NAME).and_(named))
 
     def cell(self, name: str, column: str) -> Locator:
-        """Of the query, below that header."""
         return self.row(name).get_by_role("cell").nth(_COLUMNS.index(column))

@@ -40,7 +40,6 @@ class PageErrors:
 
     @property
     def unexpected(self) -> list[str]:
-        """Those seen so far that are not allowed."""
         return [
             error
             for error in self._seen

@@ -14,11 +14,8 @@ PHONE: Final = {"width": 390, "height": 844}
 
 
 class Pages:
-    """Opens them, and closes them all."""
-
     def __init__(self, browser: Browser) -> None:
         self.errors = PageErrors()
-        """What they complained of."""
         self._browser = browser
         self._contexts: list[BrowserContext] = []
 
@@ -31,6 +28,5 @@ class Pages:
         return await context.new_page()
 
     async def close(self) -> None:
-        """Every context."""
         for context in self._contexts:
             await context.close()

@@ -23,8 +23,6 @@ stall_after_s = 2
 
 
 class ServiceProcess:
-    """It answers at `url`."""
-
     def __init__(self, url: str, topics: Topics, client: SecondClient) -> None:
         self.url = url
         self._client = client
@@ -32,7 +30,6 @@ class ServiceProcess:
 
     @property
     def port(self) -> int:
-        """It listens there."""
         return urlsplit(self.url).port or 0
 
     def query(self, topic: str, name: str | None) -> ReportedQuery:
@@ -40,11 +37,9 @@ class ServiceProcess:
         return ReportedQuery(self._client, self._offsets_topic, topic, name)
 
     async def knows(self, query: ReportedQuery) -> bool:
-        """Whether it answers for the query."""
         return await self._status(query) is not None
 
     async def has_ended(self, query: ReportedQuery) -> bool:
-        """Whether the service knows that it has."""
         return await self._status(query) in ("FINISHED", "FAILED")
 
     async def forget(self, query: ReportedQuery) -> None:

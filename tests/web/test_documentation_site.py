@@ -41,8 +41,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(site: Path) -> Iterator[str]:
-    """Where the site is served."""
-
     def respond(request: Request) -> Response:
         return send_from_directory(site, request.path.lstrip("/"), request.environ)
 

@@ -22,7 +22,6 @@ POLICY = "default-src 'none'; img-src data:; script-src 'unsafe-inline'"
 
 
 def serving(body: str, policy: str) -> HttpServer:
-    """A site of one page."""
     page = f"<!doctype html><link rel=icon href=data:,>{body}"
     headers = {"content-security-policy": policy, "content-type": "text/html; charset=utf-8"}
 

@@ -67,7 +67,6 @@ class Demo:
         assert text in self.output, self.output
 
     def await_batches(self, count: int) -> None:
-        """Until that many batches are committed."""
         commits = self.directory / "checkpoints" / "orders" / "commits"
         wait_for(
             lambda: len(list(commits.glob("[0-9]*"))) >= count or self.process.poll() is not None,

@@ -56,7 +56,6 @@ class _Session:
         self.told: dict[str, Any] = json.loads((folder / "told.json").read_text())
 
     def run(self, program: str) -> str:
-        """Its log."""
         child = ChildProcess(
             "the session",
             [sys.executable, "-m", program, self._servers, str(self.folder), *self.formats],

@@ -31,5 +31,4 @@ def minute(number: int, **fields: Any) -> RolledWindow:
 
 
 def hour(number: int, **fields: Any) -> RolledWindow:
-    """The same of an hour."""
     return minute(0, **{"start_ms": START_MS + number * HOUR_MS, "known_s": 3600.0, **fields})
