@@ -142,6 +142,29 @@ def service(topics: Topics, kafka: Broker, log: Path, *options: str) -> Iterator
         yield url
 
 
+def says(url: str, query: str, **fields: object) -> bool:
+    """Whether the service answers for the query, with these values."""
+    event = answer(f"{url}/lag/{query}")
+    return event is not None and all(event[name] == value for name, value in fields.items())
+
+
+def lag_of(url: str, query: str) -> dict[str, Any]:
+    event = answer(f"{url}/lag/{query}")
+    assert event is not None
+    return event
+
+
+def lag_by_partition(event: dict[str, Any]) -> dict[int, int]:
+    (topic,) = event["topics"]
+    return {partition["partition"]: partition["lag"] for partition in topic["partitions"]}
+
+
+def batch_seen(url: str) -> int:
+    """Of query `orders`; -1 before its first."""
+    event = answer(f"{url}/lag/orders")
+    return -1 if event is None or event["batch_id"] is None else int(event["batch_id"])
+
+
 def answer(url: str) -> dict[str, Any] | None:
     try:
         answer = httpx.get(url, timeout=30)

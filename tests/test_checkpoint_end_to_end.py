@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
+from tests.end_to_end import (
+    START_S,
+    Checkpoint,
+    Topics,
+    answer,
+    kill,
+    lag_by_partition,
+    lag_of,
+    process,
+    says,
+    service,
+)
 from tests.local_kafka import LocalKafka
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+QUERIES = ("orders", "continuous")
 
 
 def agrees(url: str, topics: Topics, folder: Path) -> bool:
@@ -21,18 +33,11 @@ def agrees(url: str, topics: Topics, folder: Path) -> bool:
     checkpoint = Checkpoint(folder)
     batch = checkpoint.committed_batches()[-1]
     expected = topics.lag_after(checkpoint, batch)
-    event = answer(f"{url}/lag/{folder.name}")
-    if event is None or event["batch_id"] != batch:
-        return False
-    (topic,) = event["topics"]
-    found = {one["partition"]: one["lag"] for one in topic["partitions"]}
-    return found == expected and event["total_lag"] == sum(expected.values())
-
-
-def lag(url: str, query: str) -> dict[str, Any]:
-    event = answer(f"{url}/lag/{query}")
-    assert event is not None
-    return event
+    total = sum(expected.values())
+    return (
+        says(url, folder.name, batch_id=batch, total_lag=total)
+        and lag_by_partition(lag_of(url, folder.name)) == expected
+    )
 
 
 def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
@@ -47,47 +52,37 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
     arguments = [kafka.bootstrap_servers, topics.orders, str(folder), str(gate)]
     with service(topics, kafka, tmp_path / "service.log") as url:
         with process(topics, tmp_path / "driver.log", "tests.drivers.untouched", *arguments) as it:
-
-            def in_the_third_batch() -> bool:
-                event = answer(f"{url}/lag/orders")
-                return event is not None and event["planned_batch_id"] == 2
-
-            wait_for(in_the_third_batch, "the third batch runs", START_S)
-            running = lag(url, "orders")
+            third = partial(says, url, "orders", planned_batch_id=2)
+            wait_for(third, "the third batch runs", START_S)
+            running = lag_of(url, "orders")
             checkpoint = Checkpoint(folder / "orders")
             read, planned = (sum(checkpoint.processed(n, topics.orders).values()) for n in (1, 2))
             assert running["batch_id"] == 1
             assert sum(topics.ends().values()) == 350
             assert running["total_lag"] == 350 - read, running
             assert running["in_flight"] == planned - read
-            assert (running["origin"], running["run_id"], running["status"]) == (
-                "checkpoint",
-                None,
-                "OK",
-            )
+            state = (running["origin"], running["run_id"], running["status"])
+            assert state == ("checkpoint", None, "OK")
             gate.touch()
-
-            def caught_up() -> bool:
-                events = [answer(f"{url}/lag/{query}") for query in ("orders", "continuous")]
-                return all(event is not None and event["total_lag"] == 0 for event in events)
-
-            wait_for(caught_up, "both queries have read all", START_S)
-            assert lag(url, "continuous")["origin"] == "checkpoint"
+            for query in QUERIES:
+                caught_up = partial(says, url, query, total_lag=0)
+                wait_for(caught_up, f"{query} has read all", START_S)
+            assert lag_of(url, "continuous")["origin"] == "checkpoint"
             kill(it)
 
         topics.order(130)
-        for query in ("orders", "continuous"):
+        for query in QUERIES:
             wait_for(partial(agrees, url, topics, folder / query), f"{query} agrees")
-            assert lag(url, query)["total_lag"] >= 130
+            assert lag_of(url, query)["total_lag"] >= 130
         topics.order(70)
-        for query in ("orders", "continuous"):
+        for query in QUERIES:
             wait_for(partial(agrees, url, topics, folder / query), f"{query} agrees")
-            dead = lag(url, query)
+            dead = lag_of(url, query)
             assert dead["total_lag"] >= 200
             assert dead["in_flight"] is None or dead["planned_batch_id"] > dead["batch_id"]
 
         # The same query, observed from now on: the two positions are one.
-        known = lag(url, "orders")
+        known = lag_of(url, "orders")
         arguments = [kafka.bootstrap_servers, topics.orders, str(folder / "orders"), "seen", "-"]
         log = tmp_path / "observed.log"
         with process(topics, log, "tests.drivers.observed", *arguments) as driver:
@@ -97,16 +92,12 @@ def test_lag_of_a_driver_that_knows_nothing_of_it_and_is_killed(
                 return event is not None and event["run_id"] is not None
 
             wait_for(spoken_of, "the driver speaks of it", START_S)
-            begun = lag(url, known["query_id"])
+            begun = lag_of(url, known["query_id"])
             assert begun["query"] == "seen"
             assert begun["batch_id"] >= known["batch_id"]
-
-            def observed_to_the_end() -> bool:
-                event = lag(url, "seen")
-                return (event["total_lag"], event["origin"]) == (0, "listener")
-
-            wait_for(observed_to_the_end, "its listener tells of its last batch", START_S)
+            at_the_end = partial(says, url, "seen", total_lag=0, origin="listener")
+            wait_for(at_the_end, "its listener tells of its last batch", START_S)
             kill(driver)
         topics.order(60)
-        wait_for(lambda: lag(url, "seen")["status"] == "STOP", "its silence is noticed", START_S)
-        assert lag(url, "seen")["total_lag"] == 60
+        wait_for(partial(says, url, "seen", status="STOP"), "its silence is noticed", START_S)
+        assert lag_of(url, "seen")["total_lag"] == 60

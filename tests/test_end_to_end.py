@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end import START_S, Checkpoint, Topics, answer, kill, process, service
+from tests.end_to_end import (
+    START_S,
+    Checkpoint,
+    Topics,
+    answer,
+    batch_seen,
+    kill,
+    lag_by_partition,
+    lag_of,
+    process,
+    says,
+    service,
+)
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.service.metrics.collector import TraceCollector
@@ -24,24 +37,10 @@ def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path)
         topics,
         log,
         "sparklag_pipeline.demo.order_totals",
-        "--bootstrap-servers",
-        kafka.bootstrap_servers,
-        "--orders-topic",
-        topics.orders,
-        "--totals-topic",
-        topics.totals,
-        "--checkpoint",
-        str(checkpoint),
-        "--max-offsets-per-trigger",
-        "100",
-        "--trigger-interval",
-        "5 seconds",
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(checkpoint)),
+        *("--orders-topic", topics.orders, "--totals-topic", topics.totals),
+        *("--max-offsets-per-trigger", "100", "--trigger-interval", "5 seconds"),
     )
-
-
-def lag_by_partition(event: dict[str, Any]) -> dict[int, int]:
-    (topic,) = event["topics"]
-    return {partition["partition"]: partition["lag"] for partition in topic["partitions"]}
 
 
 def agrees(url: str, topics: Topics, checkpoint: Checkpoint, batch: int) -> bool:
@@ -53,11 +52,6 @@ def agrees(url: str, topics: Topics, checkpoint: Checkpoint, batch: int) -> bool
     expected = topics.lag_after(checkpoint, batch)
     total = sum(expected.values())
     return lag_by_partition(event) == expected and event["total_lag"] == total
-
-
-def batch_seen(url: str) -> int:
-    event = answer(f"{url}/lag/orders")
-    return -1 if event is None or event["batch_id"] is None else int(event["batch_id"])
 
 
 def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restarts(
@@ -78,8 +72,7 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
                 )
 
             wait_for(agrees_while_it_runs, "lag agrees while the query runs", START_S)
-            running = answer(f"{url}/lag/orders")
-            assert running is not None
+            running = lag_of(url, "orders")
             assert running["status"] == "OK"
             assert running["total_lag"] > 0
 
@@ -97,24 +90,18 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
         last = checkpoint.committed_batches()[-1]
         topics.order(130)
         wait_for(lambda: agrees(url, topics, checkpoint, last), "lag grows after kill -9")
-        dead = answer(f"{url}/lag/orders")
-        assert dead is not None
+        dead = lag_of(url, "orders")
         assert dead["total_lag"] >= 130
 
         with order_totals(topics, kafka, folder, tmp_path / "second.log"):
-
-            def caught_up() -> bool:
-                event = answer(f"{url}/lag/orders")
-                return event is not None and event["total_lag"] == 0
-
+            caught_up = partial(says, url, "orders", total_lag=0)
             wait_for(caught_up, "the restarted query catches up", START_S)
-
-            def agrees_again() -> bool:
-                return agrees(url, topics, checkpoint, checkpoint.committed_batches()[-1])
-
-            wait_for(agrees_again, "lag agrees after the restart", START_S)
-            again = answer(f"{url}/lag/orders")
-            assert again is not None
+            wait_for(
+                lambda: agrees(url, topics, checkpoint, checkpoint.committed_batches()[-1]),
+                "lag agrees after the restart",
+                START_S,
+            )
+            again = lag_of(url, "orders")
             assert again["query_id"] == dead["query_id"]
             assert again["run_id"] != dead["run_id"]
 
@@ -135,9 +122,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
             "lag agrees",
             START_S,
         )
-        event = answer(f"{url}/lag/orders")
-        assert event is not None
-        assert event["measured_by"] == "embedded"
+        assert lag_of(url, "orders")["measured_by"] == "embedded"
 
         def is_warned_of() -> bool:
             loop = answer(f"{url}/lag/loop")

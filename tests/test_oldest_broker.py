@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end import Topics, answer, service
+from tests.end_to_end import Topics, answer, lag_by_partition, service
 from tests.second_client import SecondClient
 from tests.test_end_to_end import (
-    lag_by_partition,
     # Collected here too: with this module's broker.
     test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restarts,  # noqa: F401
 )

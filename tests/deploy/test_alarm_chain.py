@@ -4,6 +4,7 @@ A driver that ends in order wakes nobody."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.deploy.manifests import DEPLOY, document
 from tests.deploy.programs import Programs
 from tests.deploy.servers import alertmanager
 from tests.deploy.watched_service import scraping, serving
-from tests.end_to_end import START_S, Topics, answer, process
+from tests.end_to_end import START_S, Topics, batch_seen, process, says
 from tests.http_server import HttpServer
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -50,16 +51,6 @@ def told(webhook: HttpServer, status: str) -> list[dict[str, Any]]:
     ]
 
 
-def status(url: str) -> str | None:
-    event = answer(f"{url}/lag/orders")
-    return None if event is None else str(event["status"])
-
-
-def batch_seen(url: str) -> int:
-    event = answer(f"{url}/lag/orders")
-    return -1 if event is None or event["batch_id"] is None else int(event["batch_id"])
-
-
 def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
     kafka: LocalKafka, second_client: SecondClient, programs: Programs, tmp_path: Path
 ) -> None:
@@ -78,16 +69,13 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         process(topics, tmp_path / "driver.log", *driver) as orders,
     ):
         wait_for(lambda: batch_seen(url) >= 2, "batches complete", START_S)
-        wait_for(
-            lambda: status(url) == "OK" and not prometheus.alerts(),
-            "all is well, and no rule says otherwise",
-            START_S,
-        )
+        is_ok, hangs = (partial(says, url, "orders", status=each) for each in ("OK", "STALL"))
+        wait_for(lambda: is_ok() and not prometheus.alerts(), "all is well", START_S)
         assert told(webhook, "firing") == []
 
         hold.touch()
         topics.order(700)
-        wait_for(lambda: status(url) == "STALL", "the service says that it hangs", START_S)
+        wait_for(hangs, "the service says that it hangs", START_S)
         wait_for(lambda: prometheus.alerts().get(STALLED) == "firing", "the rule fires", START_S)
         wait_for(lambda: bool(told(webhook, "firing")), "somebody is woken", START_S)
         alarm = told(webhook, "firing")[0]
@@ -97,7 +85,7 @@ def test_a_query_that_hangs_wakes_somebody_and_is_resolved_when_it_goes_on(
         assert told(webhook, "resolved") == []
 
         hold.unlink()
-        wait_for(lambda: status(url) == "OK", "the query goes on", START_S)
+        wait_for(is_ok, "the query goes on", START_S)
         wait_for(lambda: bool(told(webhook, "resolved")), "that is told too", START_S)
         wait_for(lambda: not prometheus.alerts(), "no alarm is left", START_S)
 
