@@ -8,15 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.containers.docker import (
-    compose,
-    docker,
-    image,
-    in_image,
-    run,
-    up,
-    variable,
-)
+from tests.containers.docker import compose, docker, image, in_image, run, up, variable
 from tests.containers.stacks import lag_of_orders, require_hardened
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]

@@ -62,16 +62,8 @@ def test_prometheus_records_the_lag_and_grafana_has_the_dashboards(
     monitoring: tuple[str, ...],
 ) -> None:
     query = 'query:sparklag_query_lag:max{query="orders"}'
-    ask = (
-        "exec",
-        "-T",
-        "prometheus",
-        "promtool",
-        "query",
-        "instant",
-        "http://127.0.0.1:9090",
-        query,
-    )
+    promtool = ("promtool", "query", "instant", "http://127.0.0.1:9090", query)
+    ask = ("exec", "-T", "prometheus", *promtool)
     wait_for(lambda: bool(compose(*ask, profile="monitoring").strip()), query)
     require_hardened(*monitoring)
     # No registry, no Grafana: compose_test.sh says so.

@@ -13,6 +13,7 @@ import httpx
 from tests.end_to_end import Topics, service
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
+from tests.waiting import eventually
 from tests.web.reported_query import ReportedQuery
 
 _SETTINGS: Final = """\
@@ -35,6 +36,13 @@ class ServiceProcess:
     def query(self, topic: str, name: str | None) -> ReportedQuery:
         """One that nobody has reported yet; without a name it is shown by its id."""
         return ReportedQuery(self._client, self._offsets_topic, topic, name)
+
+    async def known_query(self, topic: str, *processed: int) -> ReportedQuery:
+        """It has the name of its topic, and has completed a batch."""
+        query = self.query(topic, topic)
+        query.complete_batch(*processed)
+        await eventually(lambda: self.knows(query), "it is known")
+        return query
 
     async def knows(self, query: ReportedQuery) -> bool:
         return await self._status(query) is not None

@@ -13,11 +13,7 @@ from tests.web.pages import Pages
 from tests.web.reported_query import ReportedQuery
 from tests.web.service import ServiceProcess
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.packaging,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop_scope="module")]
 
 CUT = r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED"
 """Errors of requests to a service that is away."""

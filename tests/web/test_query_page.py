@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,11 +14,7 @@ from tests.waiting import eventually
 from tests.web.pages import Pages
 from tests.web.service import ServiceProcess
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.packaging,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.fixture
@@ -34,9 +29,7 @@ def topic(second_client: SecondClient, topic_name: str) -> str:
 async def test_it_follows_each_partition(
     page: Page, service: ServiceProcess, second_client: SecondClient, topic: str
 ) -> None:
-    query = service.query(topic, topic)
-    query.complete_batch(10, 4, 0)
-    await eventually(lambda: service.knows(query), "it is known")
+    query = await service.known_query(topic, 10, 4, 0)
     await page.goto(f"{service.url}/q/{topic}")
     await expect(page.get_by_role("heading", level=1)).to_have_text(topic)
     rows = page.get_by_role("table", name=f"Partitions of {topic}").get_by_role("row")
@@ -55,9 +48,7 @@ async def test_it_follows_each_partition(
 async def test_a_link_keeps_the_range_of_time(
     page: Page, pages: Pages, service: ServiceProcess, topic: str
 ) -> None:
-    query = service.query(topic, topic)
-    query.complete_batch(0, 0, 0)
-    await eventually(lambda: service.knows(query), "it is known")
+    query = await service.known_query(topic, 0, 0, 0)
     await page.goto(f"{service.url}/q/{query.id}")
     await page.get_by_role("button", name="6h").click()
     address = urlsplit(page.url)
@@ -79,9 +70,7 @@ async def test_a_link_keeps_the_range_of_time(
 async def test_dragging_over_a_chart_zooms_into_it(
     page: Page, service: ServiceProcess, topic: str
 ) -> None:
-    query = service.query(topic, topic)
-    query.complete_batch(0, 0, 0)
-    await eventually(lambda: service.knows(query), "it is known")
+    query = await service.known_query(topic, 0, 0, 0)
     await page.goto(f"{service.url}/q/{query.id}")
     chart = page.get_by_role("img", name=re.compile("^Lag, records"))
     box = await chart.bounding_box()
@@ -101,9 +90,7 @@ async def test_it_copies_offsets_for_spark_and_requests_for_curl(
     pages: Pages, service: ServiceProcess, topic: str
 ) -> None:
     page = await pages.open(permissions=["clipboard-read", "clipboard-write"])
-    query = service.query(topic, topic)
-    query.complete_batch(10, 4, 0)
-    await eventually(lambda: service.knows(query), "it is known")
+    query = await service.known_query(topic, 10, 4, 0)
     await page.goto(f"{service.url}/q/{query.id}?since=6h")
     await page.get_by_role("button", name="Copy startingOffsets").click()
     statuses = page.get_by_role("main").get_by_role("status")
@@ -122,10 +109,7 @@ async def test_of_two_queries_of_one_name_it_has_both(
     pages: Pages, page: Page, service: ServiceProcess, topic: str
 ) -> None:
     pages.errors.allow("409 ")
-    both = [service.query(topic, topic) for _ in range(2)]
-    for query in both:
-        query.complete_batch(0, 0, 0)
-        await eventually(partial(service.knows, query), "it is known")
+    both = [await service.known_query(topic, 0, 0, 0) for _ in range(2)]
     await page.goto(f"{service.url}/q/{topic}")
     for query in both:
         await expect(page.get_by_role("link", name=query.id)).to_be_visible()

@@ -16,11 +16,7 @@ from tests.web.fleet_page import FleetPage
 from tests.web.pages import Pages
 from tests.web.service import ServiceProcess, service_process
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.packaging,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.packaging, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def test_without_queries_it_says_how_to_begin_and_shows_the_first_by_itself(
