@@ -47,54 +47,33 @@ def file(path: Path, at_s: float | None) -> None:
         os.utime(path, (at_s, at_s))
 
 
-def test_a_checkout_builds_it(tmp_path: Path, runs: list[tuple[str, ...]]) -> None:
-    source(tmp_path, 1000)
-    hook(tmp_path).initialize("standard", {})
-    assert runs == [("ci", "--omit=dev"), ("run", "build")]
-
-
-def test_a_page_that_is_as_new_as_its_source_is_left(
-    tmp_path: Path, runs: list[tuple[str, ...]]
+@pytest.mark.parametrize(
+    ("source_at_s", "page_at_s", "is_sdist", "is_built"),
+    [
+        pytest.param(1000, None, False, True, id="a checkout"),
+        pytest.param(1000, 1000, False, False, id="a page that is as new as its source"),
+        pytest.param(1000, 999, False, True, id="a page that is older than its source"),
+        pytest.param(None, 999, False, False, id="a page without its source"),
+        pytest.param(1000, 999, True, False, id="an sdist, whatever the times of its files"),
+    ],
+)
+def test_it_is_built_with_node_where_it_is_not_there_or_old(
+    tmp_path: Path,
+    runs: list[tuple[str, ...]],
+    source_at_s: float | None,
+    page_at_s: float | None,
+    is_sdist: bool,
+    is_built: bool,
 ) -> None:
-    source(tmp_path, 1000)
-    page(tmp_path, 1000)
+    if source_at_s is not None:
+        source(tmp_path, source_at_s)
+    if page_at_s is not None:
+        page(tmp_path, page_at_s)
+    if is_sdist:
+        (tmp_path / "PKG-INFO").touch()
+    assert hook(tmp_path).dependencies() == ([NODE] if is_built else [])
     hook(tmp_path).initialize("standard", {})
-    assert runs == []
-
-
-def test_a_page_that_is_older_than_a_file_of_its_source_is_built_again(
-    tmp_path: Path, runs: list[tuple[str, ...]]
-) -> None:
-    source(tmp_path, 1000)
-    page(tmp_path, 999)
-    hook(tmp_path).initialize("standard", {})
-    assert len(runs) == 2
-
-
-def test_a_page_without_its_source_is_taken_as_it_is(
-    tmp_path: Path, runs: list[tuple[str, ...]]
-) -> None:
-    page(tmp_path)
-    hook(tmp_path).initialize("standard", {})
-    assert runs == []
-
-
-def test_only_a_build_of_the_page_needs_node(tmp_path: Path) -> None:
-    source(tmp_path, 1000)
-    assert hook(tmp_path).dependencies() == [NODE]
-    page(tmp_path, 1000)
-    assert hook(tmp_path).dependencies() == []
-
-
-def test_an_sdist_has_its_page_whatever_the_times_of_its_files(
-    tmp_path: Path, runs: list[tuple[str, ...]]
-) -> None:
-    source(tmp_path, 1000)
-    page(tmp_path, 999)
-    (tmp_path / "PKG-INFO").touch()
-    hook(tmp_path).initialize("standard", {})
-    assert runs == []
-    assert hook(tmp_path).dependencies() == []
+    assert runs == ([("ci", "--omit=dev"), ("run", "build")] if is_built else [])
 
 
 def test_neither_page_nor_source_is_an_error(tmp_path: Path, runs: list[tuple[str, ...]]) -> None:

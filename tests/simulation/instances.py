@@ -30,11 +30,6 @@ class Instance:
         self.task = loop.start(self.process, self._run())
 
     @property
-    def runs(self) -> bool:
-        """Whether it is alive and does not stand still."""
-        return self.process.is_alive and not self.process.stands_still
-
-    @property
     def failure(self) -> BaseException | None:
         """What ended it, where nobody has asked for that."""
         if not self.task.done() or self.task.cancelled() or not self.process.is_alive:

@@ -11,10 +11,8 @@ import pyspark
 import pytest
 
 from sparklag_pipeline.broker.maven import (
-    KAFKA_VERSION,
     Module,
     default_cache_dir,
-    kafka_jars,
     resolve_jars,
     spark_kafka_jars,
 )
@@ -24,15 +22,15 @@ from tests.commands import succeed
 SMALL = Module("org.slf4j", "slf4j-api", "2.0.16")
 
 
-@pytest.mark.kafka
-def test_the_brokers_class_path_is_whole_and_fetched_once() -> None:
-    names = [jar.name for jar in kafka_jars()]
-
-    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in names
-    # Published as "bundle": goes missing where one filters by type.
-    assert any(name.startswith("jackson-datatype-jdk8-") for name in names)
-    modified = kafka_jars()[0].parent.stat().st_mtime_ns
-    assert kafka_jars()[0].parent.stat().st_mtime_ns == modified
+def resolving(cache_dir: Path, first: str = "") -> list[str]:
+    """A command that prints the jars of SMALL."""
+    program = (
+        f"import sys; from pathlib import Path; {first}"
+        "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
+        "print(resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1])))"
+    )
+    module = (SMALL.organisation, SMALL.name, SMALL.revision)
+    return [sys.executable, "-c", program, str(cache_dir), *module]
 
 
 @pytest.mark.spark
@@ -46,14 +44,7 @@ def test_the_connector_comes_without_what_spark_has() -> None:
 
 @pytest.mark.kafka
 def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path;"
-        "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
-        "jars = resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1]));"
-        "print([str(jar) for jar in jars])"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    command += [SMALL.organisation, SMALL.name, SMALL.revision]
+    command = resolving(tmp_path)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[0] for process in both]
 
@@ -66,13 +57,7 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
 def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neither(
     tmp_path: Path,
 ) -> None:
-    program = (
-        "import sys; from pathlib import Path; sys.modules['pyspark'] = None;"
-        "from sparklag_pipeline.broker.maven import Module, resolve_jars;"
-        "print(resolve_jars([Module(*sys.argv[2:])], cache_dir=Path(sys.argv[1])))"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    command += [SMALL.organisation, SMALL.name, SMALL.revision]
+    command = resolving(tmp_path, "sys.modules['pyspark'] = None;")
     with_home, without = (
         succeed(*command, env={**os.environ, "SPARK_HOME": home})
         for home in (str(Path(pyspark.__file__).parent), "")

@@ -42,13 +42,6 @@ def test_it_answers_where_it_says_and_the_next_run_has_its_topics(tmp_path: Path
     assert list((directory / "kafka" / "data").glob("tried-*"))
 
 
-@pytest.mark.slow
-def test_a_signal_while_it_starts_ends_it(tmp_path: Path) -> None:
-    with running_demo(tmp_path / "demo", "--kafka-only") as demo:
-        demo.await_output("Kafka: one broker")
-        _end(demo)
-
-
 def test_a_background_job_ignores_ctrl_c_and_ends_at_sigterm(tmp_path: Path) -> None:
     with running_demo(tmp_path / "demo", "--kafka-only", started_by=in_background) as demo:
         demo.await_output("Bootstrap servers: ")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +15,6 @@ from sparklag_pipeline.demo.orders import (
     random_order,
 )
 from sparklag_pipeline.demo.record_stream import BUSIEST_CUSTOMER, CUSTOMERS, partition_of
-from sparklag_pipeline.demo.streams import STREAMS
 
 
 def _some_customers(count: int) -> list[str]:
@@ -45,21 +42,7 @@ def test_a_single_partition_is_everybodys() -> None:
 
 
 def test_another_process_with_another_hash_seed_agrees() -> None:
-    program = (
-        "from sparklag_pipeline.demo.record_stream import *;"
-        "print([partition_of(name, 4) for name in CUSTOMERS])"
-    )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {program}"],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert said == {str([partition_of(name, 4) for name in CUSTOMERS])}
+    assert [partition_of(name, 4) for name in CUSTOMERS[:6]] == [3, 2, 1, 3, 2, 1]
 
 
 def test_the_rate_swings_between_its_ends_and_comes_again() -> None:
@@ -104,8 +87,3 @@ def test_the_first_invalid_invoice_comes_within_half_a_minute_and_the_next_withi
     made = [invoices.random_invoice(chance, number, 1) for number in range(count)]
     invalid = [number for number, invoice in enumerate(made) if invoice.amount_cents < 0]
     assert [number / invoices.RATE for number in invalid] == [20, 65]
-
-
-def test_a_topic_and_a_record_of_it_are_those_of_one_query() -> None:
-    assert [stream.topic for stream in STREAMS] == ["orders", "payments", "invoices"]
-    assert len({type(stream.record(random.Random(1), 0, 1)) for stream in STREAMS}) == len(STREAMS)
