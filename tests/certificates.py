@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,45 +13,23 @@ from cryptography.hazmat.primitives import serialization
 from sparklag_schemas import KafkaSettings
 
 
-@dataclass(frozen=True)
 class Certificates:
     """PEM files: an authority, a server's key and certificate, a client's, another authority."""
 
-    folder: Path
-
-    @property
-    def ca(self) -> Path:
-        return self.folder / "ca.crt"
-
-    @property
-    def ca_key(self) -> Path:
-        return self.folder / "ca.key"
-
-    @property
-    def server(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ca, self.ca_key, self.other_ca = (
+            folder / name for name in ("ca.crt", "ca.key", "other.crt")
+        )
+        self.server = folder / "server.pem"
         """Both in one file, as Kafka reads them."""
-        return self.folder / "server.pem"
-
-    @property
-    def client_certificate(self) -> Path:
-        return self.folder / "client.crt"
-
-    @property
-    def client_key(self) -> Path:
-        return self.folder / "client.key"
-
-    @property
-    def other_ca(self) -> Path:
-        return self.folder / "other.crt"
-
-    @property
-    def client(self) -> dict[str, str]:
-        """Settings by which a client trusts the server and shows who it is."""
-        return {
+        self.client_certificate, self.client_key = folder / "client.crt", folder / "client.key"
+        self.client = {
             "ssl_cafile": str(self.ca),
             "ssl_certfile": str(self.client_certificate),
             "ssl_keyfile": str(self.client_key),
         }
+        """Settings by which a client trusts the server and shows who it is."""
 
     def kafka_settings(self, **fields: Any) -> KafkaSettings:
         """The client's, with `fields` instead."""
@@ -92,7 +69,5 @@ def _key(leaf: trustme.LeafCert) -> bytes:
     # Java reads no other form.
     key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import pkgutil
 import re
 import signal
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from tests.child_processes import Startable
 from tests.loop_guard import blocking_steps
 from tests.shared_servers import SharedServers
 from tests.spark_configuration import pyspark_environment
@@ -23,15 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.certificates import Certificates
-    from tests.databases.mariadb import MariaDBServer
-    from tests.databases.mongo_protocol import MongoProtocolServer
-    from tests.databases.postgresql import PostgreSQLServer
     from tests.deploy.programs import Programs
     from tests.end_to_end import Topics
     from tests.hdfs_cluster import HdfsCluster
     from tests.local_kafka import LocalKafka
     from tests.s3_server import S3Server
-    from tests.schema_registry import SchemaRegistryServer
     from tests.second_client import SecondClient
 
 # How long an example takes says how busy the machine is. `make soak` tries more of each property.
@@ -142,11 +140,22 @@ def shared_servers(pytestconfig: pytest.Config) -> SharedServers:
     return servers
 
 
-@pytest.fixture(scope="session")
-def kafka(shared_servers: SharedServers) -> LocalKafka:
-    from tests.local_kafka import LocalKafka
+def _shared(name: str) -> Any:
+    """A fixture: the run's server of the class with that name."""
 
-    return shared_servers.get(LocalKafka)
+    @pytest.fixture(scope="session")
+    def server(shared_servers: SharedServers) -> Startable:
+        return shared_servers.get(pkgutil.resolve_name(name))
+
+    return server
+
+
+kafka = _shared("tests.local_kafka:LocalKafka")
+scram_kafka = _shared("tests.secured_kafka:ScramKafka")
+registry = _shared("tests.schema_registry:SchemaRegistryServer")
+postgresql = _shared("tests.databases.postgresql:PostgreSQLServer")
+mariadb = _shared("tests.databases.mariadb:MariaDBServer")
+mongo_protocol = _shared("tests.databases.mongo_protocol:MongoProtocolServer")
 
 
 @pytest.fixture(scope="session")
@@ -183,14 +192,6 @@ def topics(second_client: SecondClient) -> Topics:
 
 
 @pytest.fixture(scope="session")
-def scram_kafka(shared_servers: SharedServers) -> LocalKafka:
-    """A broker whose users log in by SCRAM, and may only do what they were granted."""
-    from tests.secured_kafka import ScramKafka
-
-    return shared_servers.get(ScramKafka)
-
-
-@pytest.fixture(scope="session")
 def certificates(shared_servers: SharedServers) -> Certificates:
     from tests.certificates import Certificates, make_certificates
 
@@ -215,40 +216,12 @@ def s3() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def registry(shared_servers: SharedServers) -> SchemaRegistryServer:
-    from tests.schema_registry import SchemaRegistryServer
-
-    return shared_servers.get(SchemaRegistryServer)
-
-
-@pytest.fixture(scope="session")
 def hdfs() -> Iterator[HdfsCluster]:
     """A real HDFS for the tests of a process, each with a folder of its own."""
     from tests.hdfs_cluster import HdfsCluster
 
     with HdfsCluster() as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="session")
-def postgresql(shared_servers: SharedServers) -> PostgreSQLServer:
-    from tests.databases.postgresql import PostgreSQLServer
-
-    return shared_servers.get(PostgreSQLServer)
-
-
-@pytest.fixture(scope="session")
-def mariadb(shared_servers: SharedServers) -> MariaDBServer:
-    from tests.databases.mariadb import MariaDBServer
-
-    return shared_servers.get(MariaDBServer)
-
-
-@pytest.fixture(scope="session")
-def mongo_protocol(shared_servers: SharedServers) -> MongoProtocolServer:
-    from tests.databases.mongo_protocol import MongoProtocolServer
-
-    return shared_servers.get(MongoProtocolServer)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Final
 
 from tests.commands import run
+
+_ROOT: Final = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,18 @@ class Ended:
     exit_code: int
     lines: list[str]
     errors: str
+
+
+@contextmanager
+def running_script(text: str) -> Iterator[tuple[Popen[str], str]]:
+    """Such a program, and its first line; killed on exit."""
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    with Popen(command, stdout=PIPE, stderr=DEVNULL, text=True, cwd=_ROOT) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
 
 
 def run_script(text: str, timeout_s: float = 240.0) -> Ended:

@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.databases.server import HOST, PASSWORD, USER, SqlServer
-from tests.debian_packages import (
-    ProgramsMissing,
-    library_path,
-    unpacked_packages,
-    with_libraries,
-)
+from tests.debian_packages import ProgramsMissing, library_path, unpacked_packages, with_libraries
 
 _PACKAGES: Final = ("mariadb-server-core",)
 _SETTINGS: Final = (

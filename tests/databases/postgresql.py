@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.databases.server import HOST, PASSWORD, USER, SqlServer
-from tests.debian_packages import (
-    ProgramsMissing,
-    library_path,
-    unpacked_packages,
-    with_libraries,
-)
+from tests.debian_packages import ProgramsMissing, library_path, unpacked_packages, with_libraries
 
 _PACKAGES: Final = ("postgresql",)  # of whichever version that is
 # LLVM is for `jit`, and five times as large as all the rest.

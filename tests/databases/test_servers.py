@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from tests.databases.mongo_protocol import MongoProtocolServer
 from tests.databases.postgresql import PostgreSQLServer, remove_shared_memory
 from tests.databases.server import DatabaseServer
 from tests.processes import process_is_gone
+from tests.scripts import running_script
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.packaging
@@ -49,17 +47,8 @@ def test_nothing_is_left_after_a_failure(kind: type[DatabaseServer]) -> None:
 
 
 def test_postgresql_as_another_user_ends_with_the_process_that_started_it() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    ) as owner:
-        try:
-            assert owner.stdout is not None
-            pid, _, folder = owner.stdout.readline().strip().partition(" ")
-        finally:
-            owner.send_signal(signal.SIGKILL)
+    with running_script(OWNER) as (_, line):
+        pid, _, folder = line.partition(" ")
     try:
         wait_for(lambda: process_is_gone(int(pid)), "PostgreSQL is gone")
     finally:

@@ -11,12 +11,7 @@ from typing import Any, Final, NamedTuple
 from tests.deploy.manifests import DEPLOY
 
 PATHS: Final = sorted((DEPLOY / "grafana").glob("*.json"))
-_FILLED: Final = {
-    "$cluster": ".*",
-    "$job": ".*",
-    "$query": "orders",
-    "$__rate_interval": "1m",
-}
+_FILLED: Final = {"$cluster": ".*", "$job": ".*", "$query": "orders", "$__rate_interval": "1m"}
 
 
 class Asked(NamedTuple):

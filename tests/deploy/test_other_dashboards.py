@@ -68,11 +68,7 @@ KAFKA_LAG_EXPORTER: Final[list[tuple[str, str, Any]]] = [
     ),
     (f"kafka_consumergroup_group_max_lag_seconds{_GROUP}", "group", list(PROCESSED)),
     (f"kafka_consumergroup_group_max_lag{_GROUP}", "group", by_group(float)),
-    (
-        f"max(kafka_consumergroup_group_lag_seconds{_GROUP}) by (group)",
-        "group",
-        list(PROCESSED),
-    ),
+    (f"max(kafka_consumergroup_group_lag_seconds{_GROUP}) by (group)", "group", list(PROCESSED)),
     (
         f"sum(kafka_consumergroup_group_offset{_GROUP})",
         "",

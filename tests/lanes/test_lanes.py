@@ -14,12 +14,7 @@ from tests.lanes.conftest import LaneStory
 from tests.listener.driver_process import OUR_NOISE
 
 # The first time on a machine, a lane's Spark is downloaded.
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(1200),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_the_driver_is_on_the_lanes_spark_and_ends_well(story: LaneStory) -> None:

@@ -52,9 +52,7 @@ def _changed(**fields: Any) -> bytes:
 OUR_ID, OTHER_ID = 7, 9
 OTHER_REASON = "it is a Order, expected sparklag.LagEvent"
 AVRO = WriterSchemas(
-    has_registry=True,
-    schemas={OUR_ID: schema_of(LagEvent).text},
-    refused={OTHER_ID: OTHER_REASON},
+    has_registry=True, schemas={OUR_ID: schema_of(LagEvent).text}, refused={OTHER_ID: OTHER_REASON}
 )
 
 

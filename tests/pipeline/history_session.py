@@ -59,15 +59,9 @@ def session_for(tables: Sequence[Tables]) -> SparkSession:
     settings = {"spark.sql.adaptive.enabled": "false"}
     for one in tables:
         settings |= one.session_settings()
-    jars = [
-        *spark_avro_jars(),
-        *(jar for one in tables for jar in table_format_jars(one.format)),
-    ]
+    jars = [*spark_avro_jars(), *(jar for one in tables for jar in table_format_jars(one.format))]
     return query_process.build_session(
-        "history-session",
-        settings=settings,
-        local={"spark.master": "local[2]"},
-        jars=lambda: jars,
+        "history-session", settings=settings, local={"spark.master": "local[2]"}, jars=lambda: jars
     )
 
 

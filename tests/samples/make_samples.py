@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklag_pipeline.broker.maven import spark_kafka_jars
+from tests.listener.drivers import read_kafka
 from tests.local_kafka import LocalKafka
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
 
 DEADLINE_S = 120.0
 SCENARIOS: list[Callable[[Maker], None]] = []
@@ -70,27 +70,22 @@ class Maker:
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self._spark = spark
-        self._servers = kafka.bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": self._servers})
+        self._client = SecondClient(kafka.bootstrap_servers)
         self._folder = folder
         self._recorder = Recorder()
         self._checkpoints = Path(tempfile.mkdtemp(prefix="sparklag-samples-"))
         spark.streams.addListener(self._recorder)
 
     def create(self, topic: str, partitions: int = 2) -> None:
-        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+        self._client.create(topic, partitions)
 
     def send(self, topic: str, to_each: int = 5, partitions: int = 2) -> None:
-        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
+        values = [b"%d" % number for number in range(to_each)]
         for partition in range(partitions):
-            for number in range(to_each):
-                producer.produce(topic, str(number).encode(), partition=partition)
-        if producer.flush(DEADLINE_S):
-            raise SystemExit("the broker does not take records")
+            self._client.produce(topic, values, partition=partition)
 
     def read(self, **options: str) -> DataFrame:
-        named = {"startingOffsets": "earliest", "kafka.bootstrap.servers": self._servers, **options}
-        return self._spark.readStream.format("kafka").options(**named).load()
+        return read_kafka(self._spark, self._client.bootstrap_servers, **options)
 
     def rate(self) -> DataFrame:
         return self._spark.readStream.format("rate").option("rowsPerSecond", 5).load()
@@ -127,11 +122,7 @@ class Maker:
         self.until(lambda: self._recorder.saw("idle"), "an idle event")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise SystemExit(f"no {what} within {DEADLINE_S:g} s")
-            time.sleep(0.05)
+        wait_for(condition, what, DEADLINE_S)
 
     def forget_last_commit(self, checkpoint: str) -> None:
         """As if the driver had died before it wrote its last commit."""

@@ -158,11 +158,7 @@ MUTANTS: Final = (
             "back_ms // _HEARTBEATS_READ_BACK",
             "back_ms",
         ),
-        (
-            "ownership:Ownership.on_assigned",
-            "await self._request_tracked()",
-            "pass",
-        ),
+        ("ownership:Ownership.on_assigned", "await self._request_tracked()", "pass"),
     ),
     _mutant(
         "a version falls with the driver's clock",
@@ -200,11 +196,7 @@ MUTANTS: Final = (
     _mutant(
         "a driver that speaks again stays dead",
         16,
-        (
-            "tracking.tracked_queries:Liveness.received",
-            "self._silent.discard(query_id)",
-            "pass",
-        ),
+        ("tracking.tracked_queries:Liveness.received", "self._silent.discard(query_id)", "pass"),
     ),
     _mutant(
         "a dead query lives again under its next owner",

@@ -12,12 +12,7 @@ from typing import Final
 
 from playwright.async_api import Browser, async_playwright
 
-from tests.debian_packages import (
-    ProgramsMissing,
-    library_path,
-    unpacked_packages,
-    with_libraries,
-)
+from tests.debian_packages import ProgramsMissing, library_path, unpacked_packages, with_libraries
 from tests.processes import processes_naming, session_members
 from tests.waiting import DEADLINE_S, holds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from sparklag_pipeline.broker.child_process import ChildProcess
 from sparklag_pipeline.errors import ProcessFailed
 from tests.child_processes import freeze
 from tests.processes import process_is_gone
+from tests.scripts import running_script
 from tests.waiting import DEADLINE_S, wait_for
 
 DEAF = (
@@ -43,10 +43,8 @@ def test_one_that_does_not_listen_is_ended_after_the_deadline(tmp_path: Path) ->
     child = _child(tmp_path, DEAF)
     child.start()
     _first_line(child)
-
     before = time.monotonic()
     child.stop(timeout_s=0.5)
-
     assert time.monotonic() - before >= 0.5
     assert child.exit_code == -signal.SIGKILL
     child.stop()
@@ -57,9 +55,7 @@ def test_a_frozen_one_ends_by_being_asked(tmp_path: Path) -> None:
     child.start()
     _first_line(child)
     freeze(child)
-
     child.stop(timeout_s=DEADLINE_S)
-
     assert child.exit_code == -signal.SIGTERM
 
 
@@ -67,9 +63,7 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
     child = _child(tmp_path, PARENT_OF_ONE)
     child.start()
     grandchild = int(_first_line(child))
-
     child.stop()
-
     wait_for(lambda: process_is_gone(grandchild), what="the grandchild's end")
 
 
@@ -77,7 +71,6 @@ def test_its_end_is_told_with_the_logs_last_lines(tmp_path: Path) -> None:
     child = _child(tmp_path, "print('first', flush=True); raise SystemExit('it went wrong')")
     child.start()
     assert child.wait(DEADLINE_S)
-
     told = child.describe_end()
     assert told.startswith("the child ended with exit code 1")
     assert told.endswith("  it went wrong")
@@ -89,7 +82,6 @@ def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert child.wait(DEADLINE_S)
     assert child.exit_code != 0
     assert "/nothing/here" in child.log_end() or "No such file" in child.log_end()
-
     with pytest.raises(ProcessFailed, match="does not start"):
         ChildProcess("x", ["true"], log_path=tmp_path / "no-folder" / "log").start()
 
@@ -105,15 +97,6 @@ child.start()
 print(child.pid, flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", owner_program], stdout=subprocess.PIPE, text=True
-    ) as owner:
-        assert owner.stdout is not None
-        child_pid = int(owner.stdout.readline())
-        wait_for(
-            lambda: (tmp_path / "l").read_text().startswith("ready"),
-            what="the child's deaf ear",
-        )
-        owner.kill()
-
-    wait_for(lambda: process_is_gone(child_pid), what="the child's end")
+    with running_script(owner_program) as (_, pid):
+        wait_for(lambda: "ready" in (tmp_path / "l").read_text(), "the child's deaf ear")
+    wait_for(lambda: process_is_gone(int(pid)), "the child's end")

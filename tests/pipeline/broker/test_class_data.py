@@ -41,10 +41,8 @@ def _run(jar: Path, options: Sequence[str]) -> str:
 def test_it_is_made_once_and_used(jar: Path) -> None:
     archive = _archive(jar)
     assert archive.options() == ()
-
     assert archive.make(lambda options: _run(jar, options))
     assert not archive.make(lambda options: pytest.fail("it is there"))
-
     assert _FROM_ARCHIVE in _run(jar, [*archive.options(), "-Xlog:class+load"])
 
 
@@ -53,7 +51,6 @@ def test_one_that_does_not_fit_or_is_broken_changes_nothing_and_says_nothing(jar
     archive.make(lambda options: _run(jar, options))
     expected, options, size = _run(jar, ()), archive.options(), archive.path.stat().st_size
     archive.path.chmod(0o600)
-
     archive.path.write_bytes(bytes(size))
     assert _run(jar, options) == expected
     archive.path.write_bytes(bytes(size // 2))
@@ -71,9 +68,7 @@ def test_a_new_one_removes_those_whose_class_path_has_changed(jar: Path) -> None
     archive.make(lambda options: _run(jar, options))
     before = archive.path
     jar.touch()
-
     archive.make(lambda options: _run(jar, options))
-
     assert archive.path != before
     assert sorted(archive.path.parent.iterdir()) == sorted(
         [archive.path, archive.path.with_suffix(".files"), archive.path.parent / "ivy.lock"]
@@ -83,7 +78,6 @@ def test_a_new_one_removes_those_whose_class_path_has_changed(jar: Path) -> None
 def test_a_java_that_writes_none_is_said(jar: Path) -> None:
     with pytest.raises(ArchiveNotMade, match="class data of ivy"):
         _archive(jar).make(lambda options: None)
-
     assert not list((jar.parent / "cache" / "class-data").glob(".making-*"))
 
 

@@ -21,7 +21,6 @@ def test_java_home_comes_before_path(
 ) -> None:
     _pretend_java(tmp_path / "bin", says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
     assert find_java() == tmp_path / "bin" / "java"
 
 
@@ -33,7 +32,6 @@ def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
 ) -> None:
     _pretend_java(tmp_path / "bin", f'java version "{says}"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-
     with pytest.raises(JavaMissing, match=rf"is Java {version}: install Java 17 to 22"):
         find_java()
 
@@ -43,7 +41,6 @@ def test_no_java_at_all_is_one_line_with_what_to_do(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-
     with pytest.raises(JavaMissing, match=r"no java in PATH: install Java 17") as caught:
         find_java()
     assert "\n" not in str(caught.value)
@@ -53,7 +50,6 @@ def test_a_wrong_java_home_is_an_error_and_not_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-
     with pytest.raises(JavaMissing, match="nothing/bin/java does not run"):
         find_java()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,8 +20,9 @@ from sparklag_pipeline.broker.local_kafka import Ports
 from sparklag_pipeline.errors import BrokerFailed
 from tests.local_kafka import LocalKafka
 from tests.processes import process_is_gone
+from tests.scripts import running_script
 from tests.second_client import SecondClient
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -31,7 +30,6 @@ pytestmark = pytest.mark.kafka
 def test_asking_for_a_topic_does_not_create_it(kafka: LocalKafka, topic_name: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.list_topics(topic_name, timeout=30)
-
     assert topic_name not in admin.list_topics(timeout=30).topics
 
 
@@ -107,16 +105,10 @@ with LocalKafka() as broker:
     print(broker.pid, broker.directory, flush=True)
     time.sleep(600)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as owner:
-        assert owner.stdout is not None
-        pid, folder = owner.stdout.readline().split()
-        os.kill(owner.pid, end)
-
+    with running_script(program) as (owner, line):
+        pid, folder = line.split()
+        owner.send_signal(end)
+        owner.wait(DEADLINE_S)
     wait_for(lambda: process_is_gone(int(pid)), what="the broker's end")
     assert Path(folder).exists() == (end is signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)

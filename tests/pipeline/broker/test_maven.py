@@ -10,12 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sparklag_pipeline.broker.maven import (
-    Module,
-    default_cache_dir,
-    resolve_jars,
-    spark_kafka_jars,
-)
+from sparklag_pipeline.broker.maven import Module, default_cache_dir, resolve_jars, spark_kafka_jars
 from sparklag_pipeline.errors import DownloadFailed
 from tests.commands import succeed
 
@@ -36,7 +31,6 @@ def resolving(cache_dir: Path, first: str = "") -> list[str]:
 @pytest.mark.spark
 def test_the_connector_comes_without_what_spark_has() -> None:
     names = [jar.name for jar in spark_kafka_jars()]
-
     assert any(name.startswith("spark-sql-kafka-0-10_") for name in names)
     assert any(name.startswith("kafka-clients-") for name in names)
     assert not [name for name in names if name.startswith(("hadoop-client", "slf4j", "scala-lib"))]
@@ -47,7 +41,6 @@ def test_two_processes_at_once_get_the_same_whole_set(tmp_path: Path) -> None:
     command = resolving(tmp_path)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120)[0] for process in both]
-
     assert said[0] == said[1]
     assert "slf4j-api-2.0.16.jar" in said[0]
     assert not list((tmp_path / "jars").glob(".fetching-*"))
@@ -69,10 +62,8 @@ def test_without_pyspark_a_spark_at_spark_home_fetches_and_the_cache_needs_neith
 @pytest.mark.kafka
 def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path) -> None:
     missing = Module("org.example.sparklag", "no-such-thing", "1.0")
-
     with pytest.raises(DownloadFailed) as caught:
         resolve_jars([missing], cache_dir=tmp_path)
-
     first, *rest = str(caught.value).splitlines()
     assert "cannot fetch org.example.sparklag:no-such-thing:1.0" in first
     assert any("no-such-thing" in line for line in rest)
@@ -81,7 +72,6 @@ def test_what_is_not_there_is_said_in_a_line_with_ivys_last_words(tmp_path: Path
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
     with pytest.raises(DownloadFailed, match="cannot keep jars in"):
         resolve_jars([SMALL], cache_dir=tmp_path / "file")
 
@@ -91,6 +81,5 @@ def test_the_cache_is_where_the_desktop_wants_it(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache_dir() == tmp_path / "sparklag"
-
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_cache_dir() == Path.home() / ".cache" / "sparklag"

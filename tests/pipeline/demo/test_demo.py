@@ -39,7 +39,6 @@ def test_two_at_once_with_the_same_port_both_show_the_lag_and_end(tmp_path: Path
         with running_demo(tmp_path / "two", "--seconds", "5", "--http-port", port) as two:
             for demo in (one, two):
                 demo.process.wait(START_TIMEOUT_S + 60)
-
     for demo in (one, two):
         assert demo.process.returncode == 0, demo.output
         for query in QUERY_NAMES:

@@ -41,7 +41,6 @@ def test_a_row_for_each_query_and_the_addresses_fit_the_terminal(width: int, hei
     console = Console(file=io.StringIO(), width=width, record=True)
     console.print(lag_picture(_lags(), 4000, ADDRESSES))
     seen = console.export_text().splitlines()
-
     assert len(seen) < height
     assert all(len(line.rstrip()) <= width for line in seen)
     for query, *cells in (
@@ -76,7 +75,6 @@ def test_a_file_gets_lines_of_the_lags_that_are_known_and_not_each_of_them() -> 
         screen.show([unknown], 4000, ADDRESSES)
         for lag in (5, 6):
             screen.show([_lag("orders", lag_event(lag=lag)), unknown], 4000, ADDRESSES)
-
     page, lag_line = text.getvalue().splitlines()
     assert page.endswith(" s  The page: http://127.0.0.1:8085/")
     assert lag_line.endswith("by partition 0:5 1:0")

@@ -32,7 +32,6 @@ def test_the_busiest_customer_is_alone_on_the_first_partition(count: int) -> Non
 
 def test_the_others_share_the_rest_evenly() -> None:
     got = [partition_of(customer, 4) for customer in _some_customers(6000)]
-
     assert all(1800 < got.count(partition) < 2200 for partition in (1, 2, 3))
     assert {partition_of(name, 4) for name in CUSTOMERS} == {1, 2, 3}
 
@@ -47,7 +46,6 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
 
 def test_the_rate_swings_between_its_ends_and_comes_again() -> None:
     times = [PERIOD_S * step / 97 for step in range(300)]
-
     assert all(LOWEST_RATE <= orders_per_second(time) <= HIGHEST_RATE + 1e-9 for time in times)
     assert orders_per_second(0) == pytest.approx(LOWEST_RATE)
     assert orders_per_second(PERIOD_S / 2) == pytest.approx(HIGHEST_RATE)
@@ -58,7 +56,6 @@ def test_the_rate_swings_between_its_ends_and_comes_again() -> None:
 def test_two_orders_in_five_are_the_busiest_customers() -> None:
     chance = random.Random(3)
     orders = [random_order(chance, number, 1) for number in range(5000)]
-
     share = sum(order.customer == BUSIEST_CUSTOMER for order in orders) / len(orders)
     assert 0.37 < share < 0.43
     assert len({order.order_id for order in orders}) == len(orders)
@@ -68,7 +65,6 @@ def test_payments_come_in_bursts_that_their_query_is_behind_in_and_makes_up_for(
     seconds = range(payments.PERIOD_S)
     come = [payments.payments_per_second(second) for second in seconds]
     capacity = payments.MAX_OFFSETS_PER_TRIGGER / payments.TRIGGER_S
-
     backlog = sum(rate - capacity for rate in come if rate > capacity)
     assert backlog > payments.MAX_LAG
     assert sum(come) < 0.8 * capacity * payments.PERIOD_S

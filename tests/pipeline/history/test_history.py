@@ -80,7 +80,6 @@ def session(
 
 def test_a_value_that_is_no_lag_event_is_known_with_its_reason(session: _Session) -> None:
     found = {row["offset"]: row["unreadable"] for row in session.told["values"]["unreadable"]}
-
     expected = {
         offset: why for offset, (value, why) in enumerate(cases.VALUES) if value is not None
     }
@@ -133,7 +132,6 @@ def test_a_schema_that_is_not_known_is_asked_for(session: _Session) -> None:
 
 def test_targets_are_the_thresholds_of_the_settings_or_the_status(session: _Session) -> None:
     found = {row["event_id"]: row["within_target"] for row in session.told["targets"]}
-
     assert found == {event.event_id: expected for event, expected in cases.TARGETS}
 
 
@@ -146,7 +144,6 @@ def test_a_pattern_that_only_python_takes_is_refused_at_the_start(session: _Sess
 def test_a_roll_up_weighs_by_time_and_counts_what_came(session: _Session) -> None:
     found = {(row["query_id"], row["start_ms"]): row for row in session.told["rolled"]}
     expected = cases.expected_rows()
-
     assert found.keys() == expected.keys()
     for key, row in expected.items():
         got = {name: found[key][name] for name in row}
@@ -195,7 +192,6 @@ def test_a_field_that_is_added_to_a_message_is_a_column_of_the_tables_that_exist
     session: _Session,
 ) -> None:
     session.run(WITH_NEW_FIELDS)
-
     tables = json.loads((session.folder / "new_fields.json").read_text())
     assert tables.keys() == set(session.formats)
     for rows in tables.values():

@@ -24,9 +24,8 @@ def test_a_password_may_hold_quotes_and_backslashes() -> None:
                 sasl_username="me",
                 sasl_password='a"b\\c;',
             ),
-        ),
+        )
     )
-
     assert options["kafka.bootstrap.servers"] == SERVERS
     assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
     assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
@@ -51,7 +50,7 @@ def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
                 ssl_key_password="secret",
                 ssl_check_hostname=False,
             ),
-        ),
+        )
     )
 
     told = {name: value for name, value in options.items() if name.startswith("kafka.ssl.")}
@@ -71,7 +70,6 @@ def test_a_key_that_java_does_not_take_and_a_file_that_is_not_there_are_one_line
 ) -> None:
     old = tmp_path / "old.pem"
     old.write_text("-----BEGIN RSA PRIVATE KEY-----")
-
     with pytest.raises(SettingsError, match=r"ssl_keyfile = '.*old.pem': Java takes .* PKCS #8"):
         kafka_options(
             ClusterAccess(SERVERS, KafkaSettings(security_protocol="SSL", ssl_certfile=str(old)))

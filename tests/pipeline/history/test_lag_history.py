@@ -193,7 +193,6 @@ def test_however_often_it_is_killed_every_event_is_kept_exactly_once(
     kept: _Kept, tables: _Rows
 ) -> None:
     found = Counter(row["event_id"] for row in tables["partitions"])
-
     assert found == Counter(event.event_id for event in kept.events)
 
 
@@ -209,7 +208,6 @@ def test_however_often_it_is_killed_every_window_that_is_over_is_rolled_up_exact
     }
     assert minutes == dict.fromkeys(expected, 1)
     assert {(row["events"], row["known_s"]) for row in tables["minutes"]} == {(3, 60.0)}
-
     hours = Counter((row["query_id"], row["start_ms"]) for row in tables["hours"])
     whole = (MINUTES - 2) // 60
     assert hours == {
@@ -238,7 +236,6 @@ def _report(kept: _Kept, *arguments: str) -> CompletedProcess[str]:
 
 def test_the_report_tells_who_missed_the_target_and_when(kept: _Kept) -> None:
     done = _report(kept, "--since", "2026-09-21", "--until", "2026-09-23", "--format", "json")
-
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     worst, *others = report["queries"]
@@ -253,7 +250,6 @@ def test_the_report_tells_who_missed_the_target_and_when(kept: _Kept) -> None:
 
 def test_a_time_in_which_there_is_nothing_is_one_line_and_exit_code_1(kept: _Kept) -> None:
     done = _report(kept, "--since", "2020-01-01", "--until", "2020-01-02")
-
     assert done.returncode == 1
     assert done.stdout == ""
     assert "sparklag: nothing in lag-history from 2020-01-01 to 2020-01-02" in done.stderr
@@ -271,7 +267,6 @@ def test_without_a_history_or_a_time_it_says_so_at_once_and_exits_2(
     kept: _Kept, arguments: list[str], line: str
 ) -> None:
     done = _report(kept, *arguments)
-
     assert done.returncode == 2
     assert done.stderr.startswith(line)
     assert done.stderr.count("\n") == 1

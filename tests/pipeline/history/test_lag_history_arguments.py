@@ -26,7 +26,6 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
     assert main(arguments) == 2
     told = capsys.readouterr().err
     assert told.startswith(line)

@@ -78,7 +78,6 @@ def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport
     html = as_html(reports, START_MS, UNTIL_MS)
     page = _Page()
     page.feed(html)
-
     assert page.open == []
     assert {"script", "link", "img", "iframe"}.isdisjoint(page.seen)
     assert page.links == ["#q0", "#q1"]
@@ -94,7 +93,6 @@ def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport
 
 def test_the_document_names_every_number_and_leaves_out_none(reports: list[QueryReport]) -> None:
     found = json.loads(as_json(reports, START_MS, UNTIL_MS))
-
     assert (found["format_version"], found["since"], found["until"]) == ("1.0", START_MS, UNTIL_MS)
     bad, dark = found["queries"]
     assert bad["episodes"] == [
@@ -117,7 +115,6 @@ def test_csv_has_a_row_for_each_query_and_nothing_where_nothing_is_known(
     reports: list[QueryReport],
 ) -> None:
     bad, dark = csv.DictReader(io.StringIO(as_csv(reports)))
-
     assert tuple(bad) == CSV_COLUMNS
     assert (bad["query"], bad["episodes"], bad["lag_p95"]) == (NASTY, "1", "2.0")
     assert (dark["lag_p95"], dark["share_within_target"], dark["processed"]) == ("", "", "")
