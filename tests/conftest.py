@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.child_processes import Startable
 from tests.loop_guard import blocking_steps
 from tests.shared_servers import SharedServers
 from tests.spark_configuration import pyspark_environment
@@ -144,7 +143,7 @@ def _shared(name: str) -> Any:
     """A fixture: the run's server of the class with that name."""
 
     @pytest.fixture(scope="session")
-    def server(shared_servers: SharedServers) -> Startable:
+    def server(shared_servers: SharedServers) -> Any:
         return shared_servers.get(pkgutil.resolve_name(name))
 
     return server

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from sparklag_offsets.checkpoints import (
     CheckpointPosition,
@@ -108,35 +108,6 @@ def only_goes_on(told: list[CheckpointPosition]) -> bool:
     return True
 
 
-def test_a_long_batch_is_seen_planned_while_it_runs_and_then_processed(
-    driver: Driver, folder: Path, follower: Follower
-) -> None:
-    release = threading.Event()
-
-    def hold_second(batch: DataFrame, batch_id: int) -> None:
-        if batch_id == 1:
-            assert release.wait(_SPARK_S)
-
-    driver.send(5)
-    first = driver.end()
-    query = driver.start(folder.name, write=hold_second)
-    with follower.following(folder):
-        follower.until(lambda p: p.batch_id == 0, "the first batch is committed")
-        assert processed(follower.told[-1]) == first
-        driver.send(3)
-        second = driver.end()
-        follower.until(lambda p: p.planned_batch_id == 1, "the second batch is planned")
-        (source,) = follower.told[-1].sources
-        assert (source.processed, source.planned) == (first, second)
-        assert query.lastProgress is not None
-        assert query.lastProgress["batchId"] == 0
-        release.set()
-        follower.until(lambda p: p.batch_id == 1, "the second batch is committed")
-        assert processed(follower.told[-1]) == second
-        assert follower.told[-1].query_id == query.id
-    assert only_goes_on(follower.told)
-
-
 def test_what_spark_calls_the_location_is_where_it_is(driver: Driver, folder: Path) -> None:
     driver.send(1)
     query = driver.start(folder.name)
@@ -162,24 +133,6 @@ def test_available_now_ends_where_the_topic_ended(
     assert (position.batch_id, position.planned_batch_id) == (3, None)
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 3
-
-
-def test_continuous_processing_is_followed_by_its_checkpoint_alone(
-    driver: Driver, folder: Path, follower: Follower
-) -> None:
-    driver.send(5)
-    query = driver.start(folder.name, trigger={"continuous": "1 second"})
-    with follower.following(folder):
-        follower.until(lambda p: bool(p.sources) and processed(p) == driver.end(), "all is read")
-        driver.send(7)
-        follower.until(lambda p: processed(p) == driver.end(), "what came later is read")
-        epoch = follower.told[-1].batch_id
-        assert epoch is not None
-        follower.until(lambda p: (p.batch_id or 0) > epoch, "an epoch without data")
-        assert processed(follower.told[-1]) == driver.end()
-    # Spark itself says nothing of it.
-    assert query.lastProgress is None
-    assert only_goes_on(follower.told)
 
 
 @pytest.mark.slow

@@ -94,13 +94,6 @@ def test_the_readme_is_one_page_of_at_most_8_kb() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8_192
 
 
-def test_the_index_names_every_page_of_a_reader() -> None:
-    index = ROOT / "docs" / "README.md"
-    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
-    pages = {path for name in READERS for path in (ROOT / "docs" / name).glob("*.md")}
-    assert pages - listed == set()
-
-
 @pytest.mark.parametrize("reader", READERS)
 def test_a_page_of_a_reader_is_at_most_10_kb(reader: str) -> None:
     sizes = {path.name: path.stat().st_size for path in (ROOT / "docs" / reader).glob("*.md")}

@@ -37,23 +37,6 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_lock_files_are_there() -> None:
-    assert {path.name for path in LOCKS} == {
-        "audit.txt",
-        "bootstrap.txt",
-        "build.txt",
-        "demo.txt",
-        "dev.txt",
-        "docs.txt",
-        "driver.txt",
-        "helm.txt",
-        "kubernetes.txt",
-        "sbom.txt",
-        "service.txt",
-        *LANES,
-    }
-
-
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.name))
 def test_a_lock_file_names_no_address(path: Path) -> None:
     text = path.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -36,15 +35,6 @@ def triggers(path: Path) -> Iterator[dict[str, Any]]:
 def rules(kind: str) -> list[dict[str, Any]]:
     """Those of Prometheus that `alert`, or that `record`."""
     return [rule for group in document(RULES)["groups"] for rule in group["rules"] if kind in rule]
-
-
-def recorded() -> set[str]:
-    return {rule["record"] for rule in rules("record")}
-
-
-def recorded_series_in(expression: str) -> set[str]:
-    """Those that an expression reads."""
-    return set(re.findall(r"\b(?:instance_)?query:\w+:\w+", expression))
 
 
 def adapter_query(rule: dict[str, Any], matchers: str) -> str:

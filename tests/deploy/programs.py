@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,16 +66,9 @@ def _let_it_find_its_templates(program: Path, relocated: Path) -> None:
 
 
 def _found(folders: list[str]) -> Programs | None:
-    path = os.pathsep.join(folders)
-    prometheus, promtool = (
-        shutil.which("prometheus", path=path),
-        shutil.which("promtool", path=path),
-    )
+    find = partial(shutil.which, path=os.pathsep.join(folders))
     # Its own name, and Debian's.
-    alertmanager = shutil.which("alertmanager", path=path) or shutil.which(
-        "prometheus-alertmanager", path=path
-    )
-    amtool = shutil.which("amtool", path=path)
-    if not (prometheus and promtool and alertmanager and amtool):
-        return None
-    return Programs(Path(prometheus), Path(promtool), Path(alertmanager), Path(amtool))
+    alertmanager = find("alertmanager") or find("prometheus-alertmanager")
+    found = (find("prometheus"), find("promtool"), alertmanager, find("amtool"))
+    paths = [Path(each) for each in found if each]
+    return Programs(*paths) if len(paths) == len(found) else None

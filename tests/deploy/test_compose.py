@@ -112,13 +112,6 @@ def test_monitoring_is_hardened_pinned_checked_and_reached_from_this_machine_alo
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
-@pytest.mark.parametrize("name", MONITORING)
-def test_everything_that_is_mounted_is_there(name: str) -> None:
-    assert mounts(name)
-    for path in mounts(name).values():
-        assert path.exists(), path
-
-
 def test_prometheus_scrapes_the_service_of_compose() -> None:
     (job,) = document(mounts("prometheus")["/etc/prometheus/prometheus.yml"])["scrape_configs"]
     (targets,) = job["static_configs"]

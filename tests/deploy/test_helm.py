@@ -97,12 +97,6 @@ def missing(schema: dict[str, Any], defaults: Any) -> Iterator[str]:
             yield f"{name}: no bounds"
 
 
-def test_rules_and_dashboards_are_links_to_the_one_file_of_each() -> None:
-    links = list((CHART / "files").iterdir())
-    assert all(link.is_symlink() for link in links)
-    assert {link.resolve() for link in links} == {path.resolve() for path in (RULES, *DASHBOARDS)}
-
-
 @pytest.mark.packaging
 def test_the_plain_manifest_is_what_the_chart_renders() -> None:
     assert MANIFEST.read_text(encoding="utf-8") == manifest(), "make manifests"

@@ -62,29 +62,21 @@ class LaneStory:
         return [each for each in self.observations[run.query_id] if each.run_id == run.run_id]
 
 
+@dataclass(frozen=True)
 class Teller:
     """Lets a lane's driver do one thing after the other, and waits for what it publishes."""
 
-    def __init__(
-        self,
-        lane: Lane,
-        client: SecondClient,
-        process: LaneProcess,
-        published: OffsetsTopic,
-        topic: str,
-        folder: Path,
-    ) -> None:
-        self._lane = lane
-        self._client = client
-        self._process = process
-        self._published = published
-        self._topic = topic
-        self._folder = folder
+    lane: Lane
+    client: SecondClient
+    process: LaneProcess
+    published: OffsetsTopic
+    topic: str
+    folder: Path
 
     def tell(self) -> LaneStory:
         """Start, read, idle, end; restart without data, silent; fail; go on without a listener; be
         polled."""
-        process = self._process
+        process = self.process
         versions = process.do("versions") | {
             "automatic": process.do("automatic"),
             "listener": process.do("compose"),
@@ -102,7 +94,7 @@ class Teller:
         restarted = self._more("orders", restarted, 5)
 
         second_format = None
-        if self._lane.offsets_v2:
+        if self.lane.offsets_v2:
             process.do("configure", *SECOND_FORMAT)
             second_format = self._start("orders-v2")
             process.do("stop", "orders-v2")
@@ -128,10 +120,10 @@ class Teller:
         if second_format is not None:
             queries.add(second_format.query_id)
         return LaneStory(
-            lane=self._lane,
-            servers=self._client.bootstrap_servers,
-            topic=self._topic,
-            folder=self._folder,
+            lane=self.lane,
+            servers=self.client.bootstrap_servers,
+            topic=self.topic,
+            folder=self.folder,
             versions=versions,
             first=first,
             restarted=restarted,
@@ -139,7 +131,7 @@ class Teller:
             polled=polled,
             failing=failing,
             second_format=second_format,
-            observations={each: self._published.observations(each) for each in queries},
+            observations={each: self.published.observations(each) for each in queries},
             stats=stats,
             polled_stats=polled_stats,
             kept=kept,
@@ -148,35 +140,35 @@ class Teller:
         )
 
     def _keep(self, records: int = 0) -> tuple[dict[int, int], Observation]:
-        self._client.produce(self._topic, [b"one more"] * records)
-        (batch,) = self._process.do("keep", "kept")
-        return self._client.end_offsets(self._topic), msgspec.convert(
+        self.client.produce(self.topic, [b"one more"] * records)
+        (batch,) = self.process.do("keep", "kept")
+        return self.client.end_offsets(self.topic), msgspec.convert(
             batch, Observation, strict=False
         )
 
     def _start(self, name: str, *, at_end: bool = True) -> Run:
-        run = self._run(self._process.do("start", name))
+        run = self._run(self.process.do("start", name))
         if at_end:
             self._await_end(run)
         return run
 
     def _more(self, name: str, run: Run, count: int) -> Run:
         """The run, once it has read and published `count` more records."""
-        self._client.produce(self._topic, [b"%d" % number for number in range(count)])
-        self._process.do("read", name)
+        self.client.produce(self.topic, [b"%d" % number for number in range(count)])
+        self.process.do("read", name)
         run = self._run({"query_id": run.query_id, "run_id": run.run_id})
         self._await_end(run)
         return run
 
     def _run(self, ids: dict[str, str]) -> Run:
-        return Run(ids["query_id"], ids["run_id"], self._client.end_offsets(self._topic))
+        return Run(ids["query_id"], ids["run_id"], self.client.end_offsets(self.topic))
 
     def _await_end(self, run: Run) -> None:
         def stands_there(seen: Sequence[Observation]) -> bool:
             (source,) = seen[-1].sources if seen else (None,)
-            return source is not None and source.processed == {self._topic: run.end}
+            return source is not None and source.processed == {self.topic: run.end}
 
-        self._published.until(run.query_id, stands_there, f"{run}: {self._process.output()}")
+        self.published.until(run.query_id, stands_there, f"{run}: {self.process.output()}")
 
     def _await_cause(self, run: Run, cause: str, *, placed: bool = False) -> None:
         """Wait for it, with a position if it is to be `placed`."""
@@ -189,7 +181,7 @@ class Teller:
                 for each in seen
             )
 
-        self._published.until(run.query_id, is_said, f"{cause}: {self._process.output()}")
+        self.published.until(run.query_id, is_said, f"{cause}: {self.process.output()}")
 
 
 @pytest.fixture(scope="module", params=LANES, ids=str)

@@ -29,6 +29,7 @@ _ONE_POLL_MS: Final = 1_000
 _FETCH_RETRY_S: Final = 0.5
 _PORT: Final = 9_000
 _VERSIONS: Final = dict.fromkeys(range(80), (0, 20))
+_int32 = struct.Struct(">i").pack
 
 
 class SimulatedConsumer:
@@ -343,7 +344,7 @@ class SimulatedConnection:
                 number, spec = struct.unpack_from(">iq", body, at)
                 at += 12
                 answers.append(struct.pack(">ihqq", *self._offset(name, number, spec)))
-            topics.append(string(name) + struct.pack(">i", len(answers)) + b"".join(answers))
+            topics.append(string(name) + _int32(len(answers)) + b"".join(answers))
         return struct.pack(">ii", 0, len(topics)) + b"".join(topics)
 
     def _offset(self, name: str, number: int, spec: int) -> tuple[int, int, int, int]:
@@ -364,53 +365,26 @@ class SimulatedConnection:
             at += 2 + length
         kafka = self._kafka
         brokers = b"".join(
-            struct.pack(">i", node)
-            + compact_string("broker")
-            + struct.pack(">i", _PORT + node)
-            + b"\0\0"
+            _int32(node) + compact_string("broker") + _int32(_PORT + node) + b"\0\0"
             for node in kafka.nodes
         )
         topics = b"".join(self._described(name) for name in names)
-        return b"".join(
-            (
-                struct.pack(">i", 0),
-                varint(len(kafka.nodes) + 1),
-                brokers,
-                compact_string("simulated"),
-                struct.pack(">i", 0),
-                varint(len(names) + 1),
-                topics,
-                b"\0",
-            )
-        )
+        head = _int32(0) + varint(len(kafka.nodes) + 1) + brokers
+        cluster = compact_string("simulated") + _int32(0)
+        return head + cluster + varint(len(names) + 1) + topics + b"\0"
 
     def _described(self, name: str) -> bytes:
         topic = self._kafka.topics.get(name)
         logs = [] if topic is None else topic.logs
-        partitions = b"".join(
-            struct.pack(
-                ">hiii",
-                0 if log.leader is not None else 5,
-                number,
-                -1 if log.leader is None else log.leader,
-                0,
-            )
-            + (varint(2) + struct.pack(">i", -1 if log.leader is None else log.leader)) * 2
-            + b"\1\0"
-            for number, log in enumerate(logs)
-        )
-        return b"".join(
-            (
-                struct.pack(">h", 3 if topic is None else 0),
-                compact_string(name),
-                bytes(16) if topic is None else topic.topic_id,
-                b"\0",
-                varint(len(logs) + 1),
-                partitions,
-                struct.pack(">i", 0),
-                b"\0",
-            )
-        )
+        partitions = b""
+        for number, log in enumerate(logs):
+            error, leader = (5, -1) if log.leader is None else (0, log.leader)
+            brokers = varint(2) + _int32(leader)
+            partitions += struct.pack(">hiii", error, number, leader, 0) + brokers * 2 + b"\1\0"
+        error_code = struct.pack(">h", 3 if topic is None else 0)
+        topic_id = bytes(16) if topic is None else topic.topic_id
+        head = error_code + compact_string(name) + topic_id + b"\0"
+        return head + varint(len(logs) + 1) + partitions + _int32(0) + b"\0"
 
 
 @contextmanager

@@ -324,16 +324,7 @@ async def _absence(cluster: Cluster, topic: str) -> list[object]:
         return [consumer.partitions_for_topic(absent), *await asyncio.gather(*map(_fails, calls))]
 
 
-_STEPS: Final = (
-    _records,
-    _times,
-    _retention,
-    _group,
-    _eviction,
-    _without_a_group,
-    _recreation,
-    _absence,
-)
+_STEPS = (_records, _times, _retention, _group, _eviction, _without_a_group, _recreation, _absence)
 
 
 async def _script(cluster: Cluster, name: str) -> dict[str, object]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -37,26 +36,19 @@ _FONTS: Final = """\
 """
 
 
-@dataclass(frozen=True)
-class _Program:
-    path: Path
-    unpacked: Path | None
-    """None where it is installed."""
-
-
 @asynccontextmanager
 async def running_chromium(*arguments: str) -> AsyncIterator[Browser]:
     """A browser with a home of its own; its processes and its files are gone afterwards.
 
     `arguments` are added to its command line. Raises ProgramsMissing.
     """
-    program = chromium_program()
+    program, unpacked = chromium_program()
     with tempfile.TemporaryDirectory(prefix="sparklag-chromium-") as home:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(
-                executable_path=program.path,
+                executable_path=program,
                 args=[*_ARGUMENTS, *arguments],
-                env=_environment(program, home),
+                env=_environment(unpacked, home),
                 timeout=DEADLINE_S * 1000,
             )
             pid = await _pid(browser)
@@ -71,31 +63,28 @@ async def running_chromium(*arguments: str) -> AsyncIterator[Browser]:
                 )
 
 
-def chromium_program() -> _Program:
-    """Raises ProgramsMissing."""
+def chromium_program() -> tuple[Path, Path | None]:
+    """And the folder where it is unpacked, if it is not installed. Raises ProgramsMissing."""
     if _INSTALLED.exists():
-        return _Program(_INSTALLED, None)
+        return _INSTALLED, None
     unpacked = unpacked_packages("chromium", _PACKAGES, needs=_NEEDS, instead="install Chromium")
     path = unpacked / "usr/lib/chromium/chromium"
     if not path.exists():
         raise ProgramsMissing(f"Debian's packages {_PACKAGES} hold other programs than expected")
-    return _Program(path, unpacked)
+    return path, unpacked
 
 
-def _environment(program: _Program, home: str) -> dict[str, str | float | bool]:
+def _environment(unpacked: Path | None, home: str) -> dict[str, str | float | bool]:
     """That of a user without files."""
     own = {"HOME": home, "XDG_CACHE_HOME": f"{home}/cache", "XDG_CONFIG_HOME": f"{home}/config"}
-    if program.unpacked is None:
+    if unpacked is None:
         return {**os.environ, **own}
     fonts = Path(home) / "fonts.conf"
-    fonts.write_text(_FONTS.format(fonts=program.unpacked / "usr/share/fonts", home=home))
-    return {**_with_unpacked(program.unpacked), **own, "FONTCONFIG_FILE": str(fonts)}
-
-
-def _with_unpacked(unpacked: Path) -> Mapping[str, str]:
+    fonts.write_text(_FONTS.format(fonts=unpacked / "usr/share/fonts", home=home))
     # A library of PulseAudio's is in a folder of its own.
     folders = [library_path(unpacked), *map(str, unpacked.glob("usr/lib/*-linux-*/pulseaudio"))]
-    return with_libraries(os.pathsep.join(folders)) or os.environ
+    libraries = with_libraries(os.pathsep.join(folders)) or os.environ
+    return {**libraries, **own, "FONTCONFIG_FILE": str(fonts)}
 
 
 async def _pid(browser: Browser) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from sparklag_pipeline.report.query_report import episodes, query_reports, spread
 from sparklag_pipeline.report.windows import WorstPartition
-from tests.pipeline.report.rolled import HOUR_MS, MINUTE_MS, START_MS, hour, minute
+from tests.pipeline.report.rolled import HOUR_MS, MINUTE_MS, START_MS, dark, hour, minute
 
 
 def test_minutes_that_missed_in_a_row_are_one_episode_and_a_hole_ends_it() -> None:
@@ -43,22 +43,13 @@ def test_the_worst_query_comes_first_and_one_of_which_nothing_is_known_last() ->
         minute(0, query_id="well"),
         minute(0, query_id="old", time_lag_s=(1, 90, 90, 90)),
         minute(0, query_id="bad", within_target_s=0.0),
-        minute(
-            0,
-            query_id="dark",
-            known_s=0.0,
-            within_target_s=0.0,
-            lag=None,
-            time_lag_s=None,
-            produced=None,
-            processed=None,
-        ),
+        dark(0, query_id="dark"),
     ]
     found = query_reports(rows, [])
     assert [report.query_id for report in found] == ["bad", "old", "well", "dark"]
-    dark = found[-1]
-    assert (dark.share_within_target, dark.lag) == (None, None)
-    assert (dark.produced, dark.longest_episode_s) == (None, None)
+    last = found[-1]
+    assert (last.share_within_target, last.lag) == (None, None)
+    assert (last.produced, last.longest_episode_s) == (None, None)
 
 
 def test_a_query_is_summed_over_its_minutes_and_its_worst_partitions_merged() -> None:
@@ -92,10 +83,7 @@ def test_capacity_is_passed_where_the_line_of_the_input_meets_what_the_query_can
         ([hour(0, input_rate=5.0)], "the capacity is unknown: no batch rate"),
         ([hour(0, input_rate=5.0, batch_rate=9.0)], "1 hours are known, 8 are needed"),
         (
-            [
-                hour(number, input_rate=5.0 + number, batch_rate=5.2 + number)
-                for number in range(24)
-            ],
+            [hour(n, input_rate=5.0 + n, batch_rate=5.2 + n) for n in range(24)],
             "its batches run back to back and process the whole input: its capacity beyond that is"
             " unknown",
         ),

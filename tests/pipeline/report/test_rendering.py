@@ -20,7 +20,7 @@ from sparklag_pipeline.report.page import as_html
 from sparklag_pipeline.report.query_report import QueryReport, query_reports
 from sparklag_pipeline.report.screen import print_report
 from sparklag_pipeline.report.windows import WorstPartition
-from tests.pipeline.report.rolled import MINUTE_MS, START_MS, hour, minute
+from tests.pipeline.report.rolled import MINUTE_MS, START_MS, dark, hour, minute
 from tests.service.cli.terminals import large_numbers
 
 NASTY = '<script>alert("x")</script>'
@@ -36,14 +36,10 @@ def reports() -> list[QueryReport]:
         for number in range(180)
         if not 100 < number < 110
     ]
-    dark = minute(
-        5, query_id="dark", query=None, known_s=0.0, within_target_s=0.0, lag=None, time_lag_s=None,
-        produced=None, processed=None,
-    )  # fmt: skip
     hours = [
         hour(number, query=NASTY, input_rate=90.0 + number, batch_rate=100.0) for number in range(9)
     ]
-    return query_reports([*minutes, dark], hours)
+    return query_reports([*minutes, dark(5, query_id="dark", query=None)], hours)
 
 
 class _Page(HTMLParser):
@@ -94,7 +90,7 @@ def test_the_page_stands_alone_and_shows_names_as_text(reports: list[QueryReport
 def test_the_document_names_every_number_and_leaves_out_none(reports: list[QueryReport]) -> None:
     found = json.loads(as_json(reports, START_MS, UNTIL_MS))
     assert (found["format_version"], found["since"], found["until"]) == ("1.0", START_MS, UNTIL_MS)
-    bad, dark = found["queries"]
+    bad, unknown = found["queries"]
     assert bad["episodes"] == [
         {
             "from": START_MS + 21 * MINUTE_MS,
@@ -107,17 +103,17 @@ def test_the_document_names_every_number_and_leaves_out_none(reports: list[Query
     assert bad["lag"] == {"p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 4.0}
     assert bad["worst_partitions"][0]["topic"] == NASTY
     assert bad["capacity"]["utilisation"] == pytest.approx(0.98)
-    assert dark.keys() == bad.keys()
-    assert (dark["share_within_target"], dark["lag"], dark["processed"]) == (None, None, None)
+    assert unknown.keys() == bad.keys()
+    assert [unknown[name] for name in ("share_within_target", "lag", "processed")] == [None] * 3
 
 
 def test_csv_has_a_row_for_each_query_and_nothing_where_nothing_is_known(
     reports: list[QueryReport],
 ) -> None:
-    bad, dark = csv.DictReader(io.StringIO(as_csv(reports)))
+    bad, unknown = csv.DictReader(io.StringIO(as_csv(reports)))
     assert tuple(bad) == CSV_COLUMNS
     assert (bad["query"], bad["episodes"], bad["lag_p95"]) == (NASTY, "1", "2.0")
-    assert (dark["lag_p95"], dark["share_within_target"], dark["processed"]) == ("", "", "")
+    assert [unknown[name] for name in ("lag_p95", "share_within_target", "processed")] == [""] * 3
 
 
 @pytest.mark.parametrize(
