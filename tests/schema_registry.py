@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, default_cache_dir, resolve_jars
@@ -47,14 +47,13 @@ class SchemaRegistryServer(LocalServer):
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """What it answers, without our client."""
-        request = urllib.request.Request(
-            self.url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"content-type": "application/vnd.schemaregistry.v1+json"},
-            method=method,
+        headers = {"content-type": "application/vnd.schemaregistry.v1+json"}
+        content = None if body is None else json.dumps(body)
+        method = method or ("GET" if body is None else "POST")
+        answer = httpx.request(
+            method, self.url + path, content=content, headers=headers, timeout=30
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        return answer.raise_for_status().json()
 
     def _answers(self) -> bool:
         self.ask("/subjects")

@@ -13,6 +13,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from scripts.docs_site import DOCS, entries, with_repository_links
 from sparklag_schemas import Settings
 from sparklag_service.cli import app
 from sparklag_service.cli.usage import PASS_ON
@@ -140,3 +141,25 @@ def test_the_page_of_rest_has_every_route() -> None:
         for method in operations:
             shown = f"{method.upper()} {path}"
             assert re.search(rf"`{re.escape(shown)}[`?]", page), shown
+
+
+def test_the_index_of_the_documents_lists_each_page_once() -> None:
+    paths = [path for _, _, path, _ in entries()]
+    assert len(paths) == len(set(paths)) > 40
+
+
+@pytest.mark.parametrize(
+    ("markdown", "with_repository", "without"),
+    [
+        ("[the rules](../../deploy/README.md#a)", "[the rules](U/blob/main/deploy/README.md#a)",
+         "the rules (`deploy/README.md`)"),
+        ("[deploy/](../../deploy)", "[deploy/](U/tree/main/deploy)", "`deploy`"),
+        ("[lag](../user/lag.md#b) [c](d.md)",) * 3,
+    ],
+)  # fmt: skip
+def test_a_link_out_of_the_documents_leads_to_the_repository_or_is_text(
+    markdown: str, with_repository: str, without: str
+) -> None:
+    folder = DOCS / "operator"
+    assert with_repository_links(markdown, folder, "U/") == with_repository
+    assert with_repository_links(markdown, folder, None) == without

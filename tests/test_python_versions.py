@@ -124,15 +124,3 @@ def test_a_use_is_found_with_the_releases_that_have_it(source: str, name: str) -
     assert use.startswith("2: ")
     assert name in use
     assert "3.10." in use
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import tarfile\ntarfile.open(p).extractall(q)\ntarfile.open(p).add(q, filter=f)",
-        "import sys\nsys.stdout.flush()",
-        "import os\nos.path.realpath(p, strict=True)",
-    ],
-)
-def test_what_every_release_has_is_not(source: str) -> None:
-    assert not list(late_additions(source))

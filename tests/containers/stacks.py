@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from typing import Any
 
 from tests.containers.docker import compose, inspect
+from tests.end_to_end import answer
 from tests.waiting import wait_for
 
 
 def lag_of_orders(port: str) -> dict[str, Any]:
     """The first lag event of the query whose lag is known."""
-    url, event = f"http://127.0.0.1:{port}/lag/orders", dict[str, Any]()
+    event: dict[str, Any] = {}
 
     def is_known() -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                event.update(json.load(response))
-        except (urllib.error.URLError, ConnectionError):
-            return False
-        return event["total_lag"] is not None
+        event.update(answer(f"http://127.0.0.1:{port}/lag/orders") or {})
+        return event.get("total_lag") is not None
 
     wait_for(is_known, "the lag of the query is known")
     return event

@@ -173,15 +173,12 @@ class DatabaseServer(Startable):
 
     def _after_start(self) -> None:
         """What it takes, besides the process, until it can answer."""
-        return
 
     def _before_end(self) -> None:
         """What has to be done before the process is ended."""
-        return
 
     def _release(self) -> None:
         """What outlives the process and is not in its folder."""
-        return
 
 
 class SqlServer(DatabaseServer):

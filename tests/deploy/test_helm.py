@@ -14,8 +14,6 @@ import tomli
 import yaml
 from jsonschema import Draft202012Validator
 
-from scripts.chart_schema import PATH as SCHEMA
-from scripts.chart_schema import chart_schema
 from scripts.helm import CHART, VERSIONS, run_helm
 from scripts.kubernetes_manifest import PATH as MANIFEST
 from scripts.kubernetes_manifest import manifest
@@ -36,6 +34,8 @@ from tests.deploy.charts import (
 from tests.deploy.custom_resources import BY_KIND
 from tests.deploy.dashboards import PATHS as DASHBOARDS
 from tests.deploy.manifests import RULES, document, kubernetes_validate
+
+pytestmark = pytest.mark.packaging
 
 KUBERNETES: Final = [f"1.{minor}" for minor in range(29, 38)]
 each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
@@ -70,39 +70,10 @@ def with_value(path: str, value: object) -> Values:
     return values
 
 
-def test_the_schema_has_the_settings_of_the_code() -> None:
-    assert SCHEMA.read_text(encoding="utf-8") == chart_schema(), "make schemas"
-
-
-def test_every_value_has_a_default_a_description_and_bounds() -> None:
-    schema = json.loads(SCHEMA.read_text())
-    defaults = document(CHART / "values.yaml")
-    # Of a parent chart; and what has to be given.
-    schema["properties"].pop("global")
-    assert list(missing(schema, defaults)) == []
-
-
-def missing(schema: dict[str, Any], defaults: Any) -> Iterator[str]:
-    properties = schema["properties"]
-    if defaults.keys() != properties.keys():
-        yield f"{defaults.keys() ^ properties.keys()}"
-    for name, each in properties.items():
-        if "description" not in each:
-            yield f"{name}: no description"
-        if name != "settings" and "properties" in each:
-            if each["additionalProperties"] is not False:
-                yield f"{name}: takes other properties"
-            yield from missing(each, defaults[name])
-        if each.get("type") == "integer" and "minimum" not in each:
-            yield f"{name}: no bounds"
-
-
-@pytest.mark.packaging
 def test_the_plain_manifest_is_what_the_chart_renders() -> None:
     assert MANIFEST.read_text(encoding="utf-8") == manifest(), "make manifests"
 
 
-@pytest.mark.packaging
 @each_set
 @pytest.mark.parametrize("major", VERSIONS)
 def test_helm_finds_nothing_to_complain_of(values: Values, major: int) -> None:
@@ -110,7 +81,6 @@ def test_helm_finds_nothing_to_complain_of(values: Values, major: int) -> None:
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
-@pytest.mark.packaging
 @each_set
 def test_helm_3_and_4_render_the_same(values: Values) -> None:
     first, *others = (render(values, major) for major in VERSIONS)
@@ -118,7 +88,6 @@ def test_helm_3_and_4_render_the_same(values: Values) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.packaging
 @each_set
 def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
     values: Values, tmp_path: Path
@@ -136,7 +105,6 @@ def test_kubernetes_1_29_to_1_37_and_the_operators_know_every_field(
         assert said.count(f"against version {version}\n") == len(own), said
 
 
-@pytest.mark.packaging
 @each_set
 def test_no_block_is_empty_and_all_have_the_recommended_labels(values: Values) -> None:
     documents = render({**values, "affinity": {}})
@@ -168,7 +136,6 @@ def empty_blocks(block: object, path: str = "") -> Iterator[str]:
         yield from empty_blocks(inside, f"{path}.{key}")
 
 
-@pytest.mark.packaging
 def test_a_packaged_chart_holds_the_files_that_are_links_here(tmp_path: Path) -> None:
     packaged = run_helm("package", CHART, "--destination", tmp_path)
     assert packaged.returncode == 0, packaged.stderr
@@ -179,7 +146,6 @@ def test_a_packaged_chart_holds_the_files_that_are_links_here(tmp_path: Path) ->
     assert list(yaml.safe_load_all(from_package.stdout)) == render(EVERYTHING)
 
 
-@pytest.mark.packaging
 def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
     documents = render(EVERYTHING)
     rule = of_kind(documents, "PrometheusRule")
@@ -194,9 +160,7 @@ def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
     assert shown == {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 
-@pytest.mark.packaging
-@pytest.mark.parametrize("major", VERSIONS)
-def test_settings_are_those_that_the_service_reads(major: int, tmp_path: Path) -> None:
+def test_settings_are_those_that_the_service_reads(tmp_path: Path) -> None:
     """With the secrets as the pod has them: large numbers and odd patterns too."""
     given = EVERYTHING["settings"] | {
         "keep_s": 7_776_000,
@@ -204,7 +168,7 @@ def test_settings_are_those_that_the_service_reads(major: int, tmp_path: Path) -
         "shutdown_timeout_s": 20,
     }
     path, secrets = tmp_path / "sparklag.toml", tmp_path / "secrets"
-    path.write_text(settings_file(render({**SECURED, "settings": given}, major)))
+    path.write_text(settings_file(render({**SECURED, "settings": given})))
     secrets.mkdir()
     (secrets / "SPARKLAG_KAFKA__SASL_PASSWORD").write_text("hidden")
     (secrets / "ca.crt").touch()
@@ -218,7 +182,6 @@ def test_settings_are_those_that_the_service_reads(major: int, tmp_path: Path) -
     )
 
 
-@pytest.mark.packaging
 def test_a_change_of_the_settings_replaces_the_pods_and_no_other_does() -> None:
     def template(values: Values) -> Any:
         return of_kind(render(values), "Deployment")["spec"]["template"]
@@ -228,7 +191,6 @@ def test_a_change_of_the_settings_replaces_the_pods_and_no_other_does() -> None:
     assert template({**DEFAULTS, "replicaCount": 5, "service": {"port": 80}}) == unchanged
 
 
-@pytest.mark.packaging
 def test_secrets_are_mounted_and_nothing_else_of_them_is_there() -> None:
     documents = render(SECURED)
     assert {"name": "secrets", "secret": {"secretName": "sparklag"}} in pod(documents)["volumes"]
@@ -238,7 +200,6 @@ def test_secrets_are_mounted_and_nothing_else_of_them_is_there() -> None:
     assert len(pod(render(DEFAULTS))["volumes"]) == 1
 
 
-@pytest.mark.packaging
 def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
     assert [each["kind"] for each in render(DEFAULTS)] == [
         "PodDisruptionBudget",
@@ -252,7 +213,6 @@ def test_without_more_values_there_is_nothing_that_needs_an_operator() -> None:
     }
 
 
-@pytest.mark.packaging
 def test_pods_are_hardened_and_placed_as_the_values_say() -> None:
     documents = render(EVERYTHING)
     spec, only = pod(documents), container(documents)
@@ -282,7 +242,6 @@ def test_pods_are_hardened_and_placed_as_the_values_say() -> None:
     assert "ServiceAccount" not in {each["kind"] for each in existing}
 
 
-@pytest.mark.packaging
 def test_the_port_is_that_of_the_settings_everywhere() -> None:
     documents = render(EVERYTHING)
     assert container(documents)["ports"] == [{"name": "sparklag-http", "containerPort": 9000}]
@@ -293,7 +252,6 @@ def test_the_port_is_that_of_the_settings_everywhere() -> None:
     assert endpoint["port"] == port["name"]
 
 
-@pytest.mark.packaging
 def test_two_releases_in_a_namespace_share_no_name_and_select_no_pod_of_each_other() -> None:
     rendered = [
         list(yaml.safe_load_all(run_helm("template", name, CHART, values=DEFAULTS).stdout))
@@ -311,7 +269,6 @@ def test_two_releases_in_a_namespace_share_no_name_and_select_no_pod_of_each_oth
     assert labels[0] != labels[1]
 
 
-@pytest.mark.packaging
 def test_the_network_policy_lets_in_http_and_out_what_the_values_name() -> None:
     spec = of_kind(render(EVERYTHING), "NetworkPolicy")["spec"]
     given = EVERYTHING["networkPolicy"]
@@ -323,7 +280,6 @@ def test_the_network_policy_lets_in_http_and_out_what_the_values_name() -> None:
     assert more == given["egress"]
 
 
-@pytest.mark.packaging
 def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
     documents = render(AUTOSCALING)
     scaled = of_kind(documents, "ScaledObject")
@@ -346,7 +302,6 @@ def test_keda_asks_for_the_lag_of_the_query_at_the_service() -> None:
     assert "authenticationRef" not in trigger
 
 
-@pytest.mark.packaging
 @pytest.mark.parametrize(
     ("path", "value", "names"),
     [
@@ -393,7 +348,6 @@ def test_a_wrong_value_is_one_line_that_names_it(
     assert "geheim" not in refused.stdout + refused.stderr
 
 
-@pytest.mark.packaging
 def test_the_notes_say_where_to_look() -> None:
     shown = run_helm("install", "--dry-run=client", "sparklag", CHART, values=DEFAULTS)
     assert shown.returncode == 0, shown.stderr

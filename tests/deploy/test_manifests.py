@@ -1,13 +1,19 @@
-"""What deploy/ holds for Kubernetes, KEDA, HPA and Alertmanager: valid, and of one piece."""
+"""What deploy/ holds for Kubernetes, KEDA, HPA and Alertmanager, and the schema of the chart's
+values: valid, and of one piece."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.chart_schema import PATH as SCHEMA
+from scripts.chart_schema import chart_schema
+from scripts.helm import CHART
 from sparklag_schemas import Settings, load_settings
 from tests.commands import succeed
 from tests.deploy.manifests import (
@@ -115,3 +121,30 @@ def test_a_spark_application_is_observed_by_two_variables() -> None:
     environ = {each["name"]: each["value"] for each in spec["driver"]["env"]}
     assert load_settings(environ=environ).bootstrap_servers == "kafka.kafka:9092"
     assert environ == {"SPARKLAG_AUTO": "1", "SPARKLAG_BOOTSTRAP_SERVERS": "kafka.kafka:9092"}
+
+
+def test_the_schema_has_the_settings_of_the_code() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == chart_schema(), "make schemas"
+
+
+def test_every_value_has_a_default_a_description_and_bounds() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    defaults = document(CHART / "values.yaml")
+    # Of a parent chart; and what has to be given.
+    schema["properties"].pop("global")
+    assert list(missing(schema, defaults)) == []
+
+
+def missing(schema: dict[str, Any], defaults: Any) -> Iterator[str]:
+    properties = schema["properties"]
+    if defaults.keys() != properties.keys():
+        yield f"{defaults.keys() ^ properties.keys()}"
+    for name, each in properties.items():
+        if "description" not in each:
+            yield f"{name}: no description"
+        if name != "settings" and "properties" in each:
+            if each["additionalProperties"] is not False:
+                yield f"{name}: takes other properties"
+            yield from missing(each, defaults[name])
+        if each.get("type") == "integer" and "minimum" not in each:
+            yield f"{name}: no bounds"

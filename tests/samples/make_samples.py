@@ -21,8 +21,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklag_pipeline.broker.maven import spark_kafka_jars
-from tests.listener.drivers import read_kafka
+from tests.listener.drivers import build_session, read_kafka
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
 from tests.waiting import wait_for
@@ -286,17 +285,13 @@ def main(folder: Path) -> None:
     """Every scenario, into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with LocalKafka() as kafka:
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .appName("samples")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.extraClassPath", ":".join(map(str, spark_kafka_jars())))
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.streaming.noDataProgressEventInterval", "1000")
-            .getOrCreate()
-        )
-        spark.sparkContext.setLogLevel("ERROR")
+        settings = {
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.noDataProgressEventInterval": "1000",
+        }
+        spark = build_session(settings)
         maker = Maker(spark, kafka, folder)
         try:
             for make in SCENARIOS:

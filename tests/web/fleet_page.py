@@ -6,7 +6,7 @@ from typing import Final
 
 from playwright.async_api import Locator, Page, expect
 
-_COLUMNS: Final = (
+_COLUMNS: Final = [
     "Status",
     "Query",
     "Lag",
@@ -16,7 +16,7 @@ _COLUMNS: Final = (
     "Headroom",
     "Running batch",
     "Age",
-)
+]
 _NAME: Final = ".query > a"
 """Beside it are links to topics, which may be called as the query is."""
 

@@ -17,11 +17,13 @@ from playwright.async_api import expect
 from werkzeug import Request, Response
 from werkzeug.utils import send_from_directory
 
-from scripts.docs_site import DOCS, ROOT, entries, site_path, with_repository_links
+from scripts.docs_site import ROOT, entries, site_path
 from scripts.locked_environment import locked_environment
 from tests.commands import run
 from tests.http_server import HttpServer
 from tests.web.pages import Pages
+
+pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 
 def build(site: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -61,8 +63,6 @@ class _Page(HTMLParser):
             self.loaded += [of for name, of in attrs if name in ("href", "src", "srcset") and of]
 
 
-@pytest.mark.slow
-@pytest.mark.packaging
 def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
     for file in site.rglob("*.html"):
         assert not [link for link in _Page(file).loaded if urlsplit(link).netloc], file
@@ -70,8 +70,6 @@ def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
         assert not re.search(r"(url\(\s*[\"']?|@import\s+[\"'])(https?:)?//", file.read_text())
 
 
-@pytest.mark.slow
-@pytest.mark.packaging
 def test_the_index_for_language_models_names_every_page(site: Path) -> None:
     text = (site / "llms.txt").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[.+?\]\((\S+?)\): \S.+$", text, re.MULTILINE)
@@ -79,8 +77,6 @@ def test_the_index_for_language_models_names_every_page(site: Path) -> None:
     assert all((site / path).is_file() for path in listed)
 
 
-@pytest.mark.slow
-@pytest.mark.packaging
 def test_a_page_outside_the_navigation_and_a_dead_link_fail_the_build(tmp_path: Path) -> None:
     for name in ("docs", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -92,30 +88,6 @@ def test_a_page_outside_the_navigation_and_a_dead_link_fail_the_build(tmp_path: 
     assert "nowhere.md" in done.stderr
 
 
-def test_the_index_of_the_documents_lists_each_page_once() -> None:
-    paths = [path for _, _, path, _ in entries()]
-    assert len(paths) == len(set(paths)) > 40
-
-
-@pytest.mark.parametrize(
-    ("markdown", "with_repository", "without"),
-    [
-        ("[the rules](../../deploy/README.md#a)", "[the rules](U/blob/main/deploy/README.md#a)",
-         "the rules (`deploy/README.md`)"),
-        ("[deploy/](../../deploy)", "[deploy/](U/tree/main/deploy)", "`deploy`"),
-        ("[lag](../user/lag.md#b) [c](d.md)",) * 3,
-    ],
-)  # fmt: skip
-def test_a_link_out_of_the_documents_leads_to_the_repository_or_is_text(
-    markdown: str, with_repository: str, without: str
-) -> None:
-    folder = DOCS / "operator"
-    assert with_repository_links(markdown, folder, "U/") == with_repository
-    assert with_repository_links(markdown, folder, None) == without
-
-
-@pytest.mark.slow
-@pytest.mark.packaging
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])

@@ -7,12 +7,11 @@ import pty
 import re
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sparklag_pipeline.broker.child_process import free_port
@@ -154,12 +153,8 @@ def _await_lag(url: str, condition: Callable[[LagEvent], bool]) -> LagEvent:
     found: list[LagEvent] = []
 
     def holds() -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=END_TIMEOUT_S) as answer:
-                event = decode_lag_event(answer.read())
-        except urllib.error.HTTPError:
-            return False
-        if condition(event):
+        answer = httpx.get(url, timeout=END_TIMEOUT_S)
+        if answer.is_success and condition(event := decode_lag_event(answer.content)):
             found.append(event)
         return bool(found)
 
