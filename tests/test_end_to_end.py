@@ -43,8 +43,9 @@ def order_totals(topics: Topics, kafka: LocalKafka, checkpoint: Path, log: Path)
     )
 
 
-def agrees(url: str, topics: Topics, checkpoint: Checkpoint, batch: int) -> bool:
+def agrees(url: str, topics: Topics, checkpoint: Checkpoint) -> bool:
     """Whether REST and the topic both say what the checkpoint and the other client say."""
+    batch = checkpoint.committed_batches()[-1]
     event = answer(f"{url}/lag/orders")
     newest = topics.newest_event()
     if event is None or event["batch_id"] != batch or event["event_id"] != newest.event_id:
@@ -61,17 +62,11 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
     checkpoint = Checkpoint(folder)
     topics.order(1_000)
     with service(topics, kafka, tmp_path / "service.log") as url:
+        agrees_now = partial(agrees, url, topics, checkpoint)
         with order_totals(topics, kafka, folder, tmp_path / "first.log") as driver:
             wait_for(lambda: batch_seen(url) >= 1, "a batch was observed", START_S)
-
-            def agrees_while_it_runs() -> bool:
-                batch = batch_seen(url)
-                # Between two batches: what was seen is what the checkpoint holds.
-                return checkpoint.committed_batches()[-1] == batch and agrees(
-                    url, topics, checkpoint, batch
-                )
-
-            wait_for(agrees_while_it_runs, "lag agrees while the query runs", START_S)
+            # Between two batches: what was seen is what the checkpoint holds.
+            wait_for(agrees_now, "lag agrees while the query runs", START_S)
             running = lag_of(url, "orders")
             assert running["status"] == "OK"
             assert running["total_lag"] > 0
@@ -87,20 +82,15 @@ def test_lag_agrees_while_the_query_runs_after_it_was_killed_and_after_it_restar
             wait_for(stopped_between_batches, "its newest batch is observed", START_S)
             kill(driver)
 
-        last = checkpoint.committed_batches()[-1]
         topics.order(130)
-        wait_for(lambda: agrees(url, topics, checkpoint, last), "lag grows after kill -9")
+        wait_for(agrees_now, "lag grows after kill -9")
         dead = lag_of(url, "orders")
         assert dead["total_lag"] >= 130
 
         with order_totals(topics, kafka, folder, tmp_path / "second.log"):
             caught_up = partial(says, url, "orders", total_lag=0)
             wait_for(caught_up, "the restarted query catches up", START_S)
-            wait_for(
-                lambda: agrees(url, topics, checkpoint, checkpoint.committed_batches()[-1]),
-                "lag agrees after the restart",
-                START_S,
-            )
+            wait_for(agrees_now, "lag agrees after the restart", START_S)
             again = lag_of(url, "orders")
             assert again["query_id"] == dead["query_id"]
             assert again["run_id"] != dead["run_id"]
@@ -117,11 +107,7 @@ def test_with_the_service_embedded_the_driver_answers_for_its_queries(
     with process(topics, log, *arguments, stdout=subprocess.PIPE) as driver:
         url = driver.stdout.readline().decode().strip()
         wait_for(lambda: batch_seen(url) >= 1, "a batch was observed", START_S)
-        wait_for(
-            lambda: agrees(url, topics, checkpoint, checkpoint.committed_batches()[-1]),
-            "lag agrees",
-            START_S,
-        )
+        wait_for(partial(agrees, url, topics, checkpoint), "lag agrees", START_S)
         assert lag_of(url, "orders")["measured_by"] == "embedded"
 
         def is_warned_of() -> bool:

@@ -10,7 +10,7 @@ from sparklag_pipeline.broker.child_process import ChildProcess, free_ports
 from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.child_processes import Startable
 from tests.local_servers import HOST, java_command
-from tests.waiting import wait_for
+from tests.waiting import wait_until_up
 
 OLDEST_VERSION: Final = "2.1.1"
 
@@ -72,12 +72,8 @@ class ZooKeeperKafka(Startable):
         # The broker tries again until ZooKeeper answers.
         self._run("zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", zookeeper)
         process = self._run("broker", "kafka.Kafka", broker)
-        wait_for(
-            lambda: process.has_logged("[KafkaServer id=1] started") or not process.is_alive(),
-            "the broker has started",
-            _START_S,
-        )
-        assert process.is_alive(), process.log_end()
+        started = "[KafkaServer id=1] started"
+        wait_until_up([process], lambda: process.has_logged(started), _START_S)
 
     def _run(self, name: str, main: str, properties: Mapping[str, str]) -> ChildProcess:
         path = self._folder / f"{name}.properties"

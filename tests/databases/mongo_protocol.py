@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from sparklag_pipeline.broker.java import find_java
 from sparklag_pipeline.broker.maven import Module, resolve_jars
 from tests.databases.server import HOST, DatabaseServer
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_until_up
 
 _JVM_OPTIONS: Final = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _COMMIT_DELAY_MS: Final = 1
@@ -108,11 +108,9 @@ class MongoProtocolServer(DatabaseServer):
         def says() -> re.Match[str] | None:
             return _GATEWAY.search(process.log_path.read_text(errors="replace"), self._log_start)
 
-        wait_for(
-            lambda: says() is not None or not process.is_alive(), f"{self.name}'s gateway answers"
-        )
+        wait_until_up([process], lambda: says() is not None, DEADLINE_S)
         said = says()
-        assert said is not None, process.describe_end()
+        assert said is not None
         return int(said[1]), said[2]
 
     def _answers(self) -> bool:

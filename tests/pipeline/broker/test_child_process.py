@@ -32,10 +32,7 @@ def _child(tmp_path: Path, program: str) -> ChildProcess:
 
 
 def _first_line(child: ChildProcess) -> str:
-    wait_for(
-        lambda: child.log_path.exists() and "\n" in child.log_path.read_text(),
-        what="the child's first line",
-    )
+    wait_for(lambda: child.has_logged("\n"), "the child's first line")
     return child.log_path.read_text().splitlines()[0]
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.end_to_end import Checkpoint
 from tests.processes import process_is_gone
 from tests.waiting import wait_for
 
@@ -59,21 +60,18 @@ class Demo:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def await_output(self, text: str) -> None:
-        wait_for(
-            lambda: text in self.output or self.process.poll() is not None,
-            timeout_s=START_TIMEOUT_S,
-            what=text,
-        )
+        self._await(lambda: text in self.output, text)
         assert text in self.output, self.output
 
     def await_batches(self, count: int) -> None:
-        commits = self.directory / "checkpoints" / "orders" / "commits"
-        wait_for(
-            lambda: len(list(commits.glob("[0-9]*"))) >= count or self.process.poll() is not None,
-            timeout_s=START_TIMEOUT_S,
-            what=f"{count} batches",
-        )
+        checkpoint = Checkpoint(self.directory / "checkpoints" / "orders")
+        self._await(lambda: len(checkpoint.committed_batches()) >= count, f"{count} batches")
         assert self.process.poll() is None, self.output
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        """Or its end."""
+        is_over = self.process.poll
+        wait_for(lambda: condition() or is_over() is not None, what, START_TIMEOUT_S)
 
     def processes(self) -> dict[int, str]:
         """What runs for it, itself excepted: by its folder, which all of them have or name."""

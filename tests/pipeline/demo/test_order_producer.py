@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparklag_pipeline.demo.record_stream import BUSIEST_CUSTOMER
 from tests.child_processes import running
 from tests.commands import run
 from tests.second_client import SecondClient
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_S, wait_until_up
 
 PROGRAM = (sys.executable, "-m", "sparklag_pipeline.demo.order_producer", "--bootstrap-servers")
 
@@ -27,13 +28,9 @@ def test_orders_are_where_the_partitioner_says_and_a_signal_ends_it_cleanly(
 ) -> None:
     command = [*PROGRAM, second_client.bootstrap_servers, "--topic", topic_name]
     producer = ChildProcess("the producer", command, log_path=tmp_path / "producer.log")
-
-    def has_produced() -> bool:
-        assert producer.is_alive(), producer.describe_end()
-        return sum(second_client.end_offsets(topic_name).values()) >= 400
-
     with running(producer):
-        wait_for(has_produced, "400 orders")
+        ends = partial(second_client.end_offsets, topic_name)
+        wait_until_up([producer], lambda: sum(ends().values()) >= 400, DEADLINE_S)
         producer.send_signal(end)
         assert producer.wait(10)
     assert producer.exit_code == 0, producer.describe_end()

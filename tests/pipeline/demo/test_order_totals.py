@@ -19,10 +19,11 @@ from sparklag_pipeline.demo import order_totals
 from sparklag_pipeline.demo.orders import Order
 from sparklag_schemas.timestamps import epoch_ms
 from tests.child_processes import running
+from tests.end_to_end import Checkpoint
 from tests.second_client import SecondClient
 from tests.spark_cluster import SPARK_SUBMIT
 from tests.spark_configuration import SUBMIT_OPTIONS
-from tests.waiting import wait_for
+from tests.waiting import wait_for, wait_until_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -47,13 +48,8 @@ def _query(
 
 
 def _await_batches(query: ChildProcess, tmp_path: Path, count: int) -> None:
-    commits = tmp_path / "checkpoint" / "commits"
-
-    def are_committed() -> bool:
-        assert query.is_alive(), query.describe_end()
-        return len(list(commits.glob("[0-9]*"))) >= count
-
-    wait_for(are_committed, f"{count} batches", START_TIMEOUT_S)
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    wait_until_up([query], lambda: len(checkpoint.committed_batches()) >= count, START_TIMEOUT_S)
 
 
 def _send(client: SecondClient, topic: str, *orders: Order) -> None:

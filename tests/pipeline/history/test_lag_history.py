@@ -28,7 +28,7 @@ from tests.messages import lag_event
 from tests.processes import ignored_signals, in_background
 from tests.schema_registry import SchemaRegistryServer
 from tests.second_client import SecondClient
-from tests.waiting import wait_for
+from tests.waiting import wait_until_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -110,8 +110,8 @@ def _commits(folder: Path) -> int:
     return len(list(checkpoints.glob("*/commits/[0-9]*")))
 
 
-def _has_come_to(folder: Path, commits: int, job: ChildProcess) -> bool:
-    return _commits(folder) >= commits or not job.is_alive()
+def _has_commits(folder: Path, count: int) -> bool:
+    return _commits(folder) >= count
 
 
 @pytest.fixture(
@@ -141,8 +141,7 @@ def kept(
         triggers = ("--trigger", "200 milliseconds", "--roll-up-trigger", "300 milliseconds")
         with running(start(folder, *triggers)) as job:
             wanted = _commits(folder) + chance.randrange(1, 6)
-            wait_for(partial(_has_come_to, folder, wanted, job), "batches", START_TIMEOUT_S)
-            assert job.is_alive(), job.describe_end()
+            wait_until_up([job], partial(_has_commits, folder, wanted), START_TIMEOUT_S)
             client.produce(topic, [b"not one of ours", *values[half:]])
             # Anywhere in what the rest of it takes: planned, written, committed.
             time.sleep(chance.random() * 2)
@@ -158,11 +157,9 @@ def kept(
 def _signalled(job: ChildProcess) -> int | None:
     """The exit code after a SIGTERM that comes while all three queries run."""
 
-    def all_run() -> bool:
-        return job.has_logged("query lag-history-hours runs") or not job.is_alive()
-
     with running(job):
-        wait_for(all_run, "all queries run", START_TIMEOUT_S)
+        last = "query lag-history-hours runs"
+        wait_until_up([job], lambda: job.has_logged(last), START_TIMEOUT_S)
         assert signal.SIGINT in ignored_signals(job.pid)  # PySpark handles it
         job.send_signal(signal.SIGTERM)
         assert job.wait(120), "it does not end"
