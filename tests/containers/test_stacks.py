@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 
 from tests.containers.docker import ROOT, compose, up, variable
 from tests.containers.stacks import lag_of_orders, require_hardened
-from tests.waiting import DEADLINE_S, wait_for
+from tests.second_client import SecondClient
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
 
@@ -35,20 +34,15 @@ def monitoring(plain: None) -> tuple[str, ...]:
 @pytest.mark.usefixtures("plain")
 def test_the_lag_of_the_query_is_known_over_rest_and_on_the_topic() -> None:
     event = lag_of_orders(variable("HTTP_PORT"))
+    client = SecondClient(f"127.0.0.1:{variable('KAFKA_PORT')}")
+    key = event["query_id"].encode()
 
-    async def published() -> dict[str, Any]:
-        consumer = AIOKafkaConsumer(
-            "consumer-lag",
-            bootstrap_servers=f"127.0.0.1:{variable('KAFKA_PORT')}",
-            auto_offset_reset="earliest",
-        )
-        async with consumer:
-            async for message in consumer:
-                if message.key.decode() == event["query_id"] and message.value is not None:
-                    return dict(json.loads(message.value))
-        raise AssertionError("a consumer's stream does not end")
+    def published() -> list[Any]:
+        values = [m.value() for m in client.read_all("consumer-lag") if m.key() == key]
+        return [json.loads(value) for value in values if value is not None]
 
-    assert asyncio.run(asyncio.wait_for(published(), DEADLINE_S))["query"] == "orders"
+    wait_for(lambda: bool(published()), "the lag is on the topic")
+    assert published()[-1]["query"] == "orders"
 
 
 @pytest.mark.usefixtures("plain")

@@ -38,6 +38,13 @@ from tests.deploy.manifests import RULES, document, kubernetes_validate
 pytestmark = pytest.mark.packaging
 
 KUBERNETES: Final = [f"1.{minor}" for minor in range(29, 38)]
+LABELS: Final = {
+    "app.kubernetes.io/name": "sparklag",
+    "app.kubernetes.io/instance": "sparklag",
+    "app.kubernetes.io/version": VERSION,
+    "app.kubernetes.io/managed-by": "Helm",
+    "helm.sh/chart": f"sparklag-{VERSION}",
+}
 each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 
 
@@ -110,29 +117,14 @@ def test_no_block_is_empty_and_all_have_the_recommended_labels(values: Values) -
     documents = render({**values, "affinity": {}})
     for each in documents:
         assert list(empty_blocks(each)) == []
-        labels = each["metadata"]["labels"]
-        assert (
-            labels.items()
-            >= {
-                "app.kubernetes.io/name": "sparklag",
-                "app.kubernetes.io/instance": "sparklag",
-                "app.kubernetes.io/version": VERSION,
-                "app.kubernetes.io/managed-by": "Helm",
-                "helm.sh/chart": f"sparklag-{VERSION}",
-            }.items()
-        )
+        assert each["metadata"]["labels"].items() >= LABELS.items()
 
 
 def empty_blocks(block: object, path: str = "") -> Iterator[str]:
     if block in (None, {}, []):
         yield path
-    for key, inside in (
-        block.items()
-        if isinstance(block, dict)
-        else enumerate(block)
-        if isinstance(block, list)
-        else ()
-    ):
+    inner = enumerate(block) if isinstance(block, list) else getattr(block, "items", tuple)()
+    for key, inside in inner:
         yield from empty_blocks(inside, f"{path}.{key}")
 
 

@@ -32,20 +32,15 @@ LIMITED: dict[str, Any] = {
 def event(partitions: int = 20, at_s: float = 0.0, **fields: Any) -> Event:
     """As a service says it; 100 a second come, 140 can be done, and nothing lags."""
     lags = [PartitionLag(partition=number) for number in range(partitions)]
-    said: Event = json.loads(
-        encode(
-            lag_event(
-                **{
-                    "measured_at": round(at_s * 1000),
-                    "topics": [TopicLag(topic="orders", source=0, partitions=lags)],
-                    "total_lag": 0,
-                    "input_rate": 100.0,
-                    "batch_rate": 140.0,
-                    **fields,
-                }
-            )
-        )
-    )
+    named = {
+        "measured_at": round(at_s * 1000),
+        "topics": [TopicLag(topic="orders", source=0, partitions=lags)],
+        "total_lag": 0,
+        "input_rate": 100.0,
+        "batch_rate": 140.0,
+        **fields,
+    }
+    said: Event = json.loads(encode(lag_event(**named)))
     return said
 
 

@@ -54,19 +54,15 @@ def test_each_event_is_a_row(second_client: SecondClient, topic_name: str, tmp_p
     )  # fmt: skip
     with running(example):
         wait_for(lambda: len(rows(example.log_path)) >= 3, "all are shown", START_S)
-    assert sorted(rows(example.log_path), key=lambda row: int(row["measured_at"])) == [
+    names = ("query_id", "query", "status", "total_lag", "max_time_lag_s", "event_id")
+    expected = [
         {
-            "query_id": event.query_id,
-            "query": event.query,
-            "status": event.status,
-            "total_lag": "NULL" if event.total_lag is None else str(event.total_lag),
-            "max_time_lag_s": "NULL" if event.max_time_lag_s is None else str(event.max_time_lag_s),
-            "event_id": event.event_id,
-            "observed_at": str(event.observed_at),
-            "measured_at": str(event.measured_at),
+            name: "NULL" if (value := getattr(event, name)) is None else str(value)
+            for name in (*names, "observed_at", "measured_at")
         }
         for event in events
     ]
+    assert sorted(rows(example.log_path), key=lambda row: int(row["measured_at"])) == expected
 
 
 def rows(log: Path) -> list[dict[str, str]]:

@@ -75,9 +75,8 @@ def _kafka_rows(spark: SparkSession, values: Sequence[bytes | None]) -> DataFram
 
 
 def _values(spark: SparkSession) -> dict[str, Any]:
-    found = count_unreadable(
-        events(_kafka_rows(spark, [value for value, _ in cases.VALUES]), cases.AVRO)
-    )
+    values = [value for value, _ in cases.VALUES]
+    found = count_unreadable(events(_kafka_rows(spark, values), cases.AVRO))
     return {
         "unreadable": as_dicts(found.select("offset", "unreadable")),
         "rows": as_dicts(partition_rows.partition_rows(found, {})),
@@ -85,9 +84,8 @@ def _values(spark: SparkSession) -> dict[str, Any]:
 
 
 def _targets(spark: SparkSession) -> list[dict[str, Any]]:
-    found = count_unreadable(
-        events(_kafka_rows(spark, [encode(event) for event, _ in cases.TARGETS]))
-    )
+    values = [encode(event) for event, _ in cases.TARGETS]
+    found = count_unreadable(events(_kafka_rows(spark, values)))
     rows = partition_rows.partition_rows(found, cases.THRESHOLDS)
     return as_dicts(rows.where("first").select("event_id", "within_target"))
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from tests.clean_environment import ROOT, Environment, succeed
 from tests.local_servers import HOST
 from tests.platforms.submitted_job import SubmittedJob, assert_observed
 from tests.second_client import SecondClient
 from tests.yarn_cluster import YarnCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.packaging]
+
+
+@pytest.fixture(scope="module")
+def driver_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an environment with sparklag, and without Spark."""
+    folder = tmp_path_factory.mktemp("driver")
+    succeed(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return Environment(folder / "environment", "driver.txt", wheel).python.parents[1]
 
 
 def pack(environment: Path, archive: Path) -> None:

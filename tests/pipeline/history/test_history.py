@@ -103,12 +103,8 @@ def test_an_event_has_a_row_for_each_partition_or_one_and_one_of_them_is_its_fir
         ],
         key=str,
     )
-    assert Counter(row["event_id"] for row in rows if row["first"]) == {
-        "wide": 1,
-        "bare": 1,
-        "newer": 1,
-        "in avro": 1,
-    }
+    first_of = Counter(row["event_id"] for row in rows if row["first"])
+    assert first_of == dict.fromkeys(("wide", "bare", "newer", "in avro"), 1)
     (lossy,) = (row for row in rows if row["partition"] == 0 and row["topic"] == "clicks")
     assert (lossy["lag"], lossy["lost_records"], lossy["status"]) == (3, 2, "DATA_LOSS")
     assert (lossy["processed_offset"], lossy["time_lag_s"]) == (None, None)

@@ -44,23 +44,19 @@ _Rows = dict[str, list[dict[str, Any]]]
 
 def _events(minutes: range) -> list[LagEvent]:
     """An event every 20 s; query 2 misses its target in the first ten minutes."""
-    found = []
-    for number in range(minutes.start * 3, minutes.stop * 3):
-        at_ms = START_MS + number * 20_000
-        for query in range(QUERIES):
-            late = query == 2 and number < 30
-            found.append(
-                lag_event(
-                    event_id=f"{query}-{at_ms}",
-                    query_id=f"id-{query}",
-                    query=f"query-<{query}>",
-                    status="WARN" if late else "OK",
-                    max_time_lag_s=400.0 if late else 1.0,
-                    measured_at=at_ms,
-                    observed_at=at_ms,
-                )
-            )
-    return found
+    return [
+        lag_event(
+            event_id=f"{query}-{number}",
+            query_id=f"id-{query}",
+            query=f"query-<{query}>",
+            status="WARN" if query == 2 and number < 30 else "OK",
+            max_time_lag_s=400.0 if query == 2 and number < 30 else 1.0,
+            measured_at=START_MS + number * 20_000,
+            observed_at=START_MS + number * 20_000,
+        )
+        for number in range(minutes.start * 3, minutes.stop * 3)
+        for query in range(QUERIES)
+    ]
 
 
 @dataclass(frozen=True)
