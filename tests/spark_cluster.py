@@ -60,5 +60,4 @@ class SparkCluster(LocalCluster):
         return bool(self._state()["aliveworkers"] == 1)
 
     def _state(self) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"http://{HOST}:{self._page}/json/", timeout=10).json()
-        return found
+        return dict(httpx.get(f"http://{HOST}:{self._page}/json/", timeout=10).json())

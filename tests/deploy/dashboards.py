@@ -20,8 +20,7 @@ class Asked(NamedTuple):
 
 
 def load(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    return dict(json.loads(path.read_text()))
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ def prometheus(
     programs: Programs, folder: Path, configuration: Mapping[str, Any]
 ) -> Iterator[PrometheusServer]:
     """Scrapes, and judges by rules. `configuration` is prometheus.yml as values."""
-    options = (f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn")
-    command = [str(programs.prometheus), *options]
+    data = f"--storage.tsdb.path={folder / 'data'}"
+    command = [str(programs.prometheus), data, "--log.level=warn"]
     with _running("prometheus", command, folder, configuration) as address:
         yield PrometheusServer(address)
 
@@ -77,8 +77,7 @@ class PrometheusServer:
         self._address = address
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
-        return found
+        return list(self._get("query", query=expression)["result"])
 
     def value(self, expression: str) -> float | None:
         """Of its only sample; None where there is none, or more."""
@@ -86,13 +85,11 @@ class PrometheusServer:
         return float(found[0]["value"][1]) if len(found) == 1 else None
 
     def label_values(self, label: str, match: str) -> list[str]:
-        found: list[str] = self._get(f"label/{label}/values", **{"match[]": match})
-        return found
+        return list(self._get(f"label/{label}/values", **{"match[]": match}))
 
     def targets(self) -> list[dict[str, Any]]:
         """What it scrapes: `labels`, `health` and more of each."""
-        found: list[dict[str, Any]] = self._get("targets", state="active")["activeTargets"]
-        return found
+        return list(self._get("targets", state="active")["activeTargets"])
 
     def alerts(self) -> dict[str, str]:
         """Those that are pending or firing: name to state, the worse of several."""

@@ -18,8 +18,7 @@ _SCRIPT: Final = Path(__file__).parent / "grafana_schema" / "diagnostics.js"
 
 
 def _diagnostics(paths: Sequence[Path]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = json.loads(run_on_node(_SCRIPT, *map(str, paths)))
-    return found
+    return dict(json.loads(run_on_node(_SCRIPT, *map(str, paths))))
 
 
 def test_grafanas_types_have_every_field_of_the_dashboards() -> None:

@@ -123,8 +123,8 @@ def test_no_block_is_empty_and_all_have_the_recommended_labels(values: Values) -
 def empty_blocks(block: object, path: str = "") -> Iterator[str]:
     if block in (None, {}, []):
         yield path
-    inner = enumerate(block) if isinstance(block, list) else getattr(block, "items", tuple)()
-    for key, inside in inner:
+    inner = dict(enumerate(block)) if isinstance(block, list) else block
+    for key, inside in inner.items() if isinstance(inner, dict) else ():
         yield from empty_blocks(inside, f"{path}.{key}")
 
 

@@ -18,8 +18,7 @@ def progress_text(name: str) -> str:
 
 def progress_document(name: str) -> dict[str, Any]:
     """The same, read by the standard library."""
-    document: dict[str, Any] = json.loads(progress_text(name))
-    return document
+    return dict(json.loads(progress_text(name)))
 
 
 def checkpoint(name: str) -> Path:

@@ -25,8 +25,7 @@ async def axe_violations(page: Page) -> list[str]:
         packages = await asyncio.to_thread(installed_packages, _FOLDER)
         # A script element would be subject to the page's Content-Security-Policy.
         await page.evaluate((packages / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
-    violations: list[str] = await page.evaluate(_RUN_AXE)
-    return violations
+    return list(await page.evaluate(_RUN_AXE))
 
 
 class Accessibility(msgspec.Struct, frozen=True):

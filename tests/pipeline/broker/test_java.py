@@ -36,22 +36,18 @@ def test_a_java_too_old_or_too_new_is_named_with_what_to_do(
         find_java()
 
 
-def test_no_java_at_all_is_one_line_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("home", "line"),
+    [("", "no java in PATH: install Java 17"), ("nothing", "nothing/bin/java does not run")],
+)
+def test_a_java_that_is_not_there_is_one_line_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str, line: str
 ) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", home)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaMissing, match=r"no java in PATH: install Java 17") as caught:
+    with pytest.raises(JavaMissing, match=line) as caught:
         find_java()
     assert "\n" not in str(caught.value)
-
-
-def test_a_wrong_java_home_is_an_error_and_not_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(JavaMissing, match="nothing/bin/java does not run"):
-        find_java()
 
 
 def _pretend_java(folder: Path, says: str) -> None:

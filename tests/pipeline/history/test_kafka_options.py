@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,22 +15,21 @@ SERVERS = "broker:9093"
 KEY = "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"
 
 
+def options(**fields: Any) -> dict[str, str]:
+    return dict(kafka_options(ClusterAccess(SERVERS, KafkaSettings(**fields))))
+
+
 def test_a_password_may_hold_quotes_and_backslashes() -> None:
-    options = kafka_options(
-        ClusterAccess(
-            SERVERS,
-            KafkaSettings(
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="SCRAM-SHA-512",
-                sasl_username="me",
-                sasl_password='a"b\\c;',
-            ),
-        )
+    found = options(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="me",
+        sasl_password='a"b\\c;',
     )
-    assert options["kafka.bootstrap.servers"] == SERVERS
-    assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
-    assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
-    assert options["kafka.sasl.jaas.config"] == (
+    assert found["kafka.bootstrap.servers"] == SERVERS
+    assert found["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert found["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert found["kafka.sasl.jaas.config"] == (
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         ' username="me" password="a\\"b\\\\c;";'
     )
@@ -38,22 +38,15 @@ def test_a_password_may_hold_quotes_and_backslashes() -> None:
 def test_certificates_and_keys_go_as_their_text(tmp_path: Path) -> None:
     for name, text in (("ca.pem", "CA"), ("chain.pem", "CHAIN"), ("key.pem", KEY)):
         (tmp_path / name).write_text(text)
-
-    options = kafka_options(
-        ClusterAccess(
-            SERVERS,
-            KafkaSettings(
-                security_protocol="SSL",
-                ssl_cafile=str(tmp_path / "ca.pem"),
-                ssl_certfile=str(tmp_path / "chain.pem"),
-                ssl_keyfile=str(tmp_path / "key.pem"),
-                ssl_key_password="secret",
-                ssl_check_hostname=False,
-            ),
-        )
+    found = options(
+        security_protocol="SSL",
+        ssl_cafile=str(tmp_path / "ca.pem"),
+        ssl_certfile=str(tmp_path / "chain.pem"),
+        ssl_keyfile=str(tmp_path / "key.pem"),
+        ssl_key_password="secret",
+        ssl_check_hostname=False,
     )
-
-    told = {name: value for name, value in options.items() if name.startswith("kafka.ssl.")}
+    told = {name: value for name, value in found.items() if name.startswith("kafka.ssl.")}
     assert told == {
         "kafka.ssl.endpoint.identification.algorithm": "",
         "kafka.ssl.truststore.type": "PEM",
@@ -71,10 +64,6 @@ def test_a_key_that_java_does_not_take_and_a_file_that_is_not_there_are_one_line
     old = tmp_path / "old.pem"
     old.write_text("-----BEGIN RSA PRIVATE KEY-----")
     with pytest.raises(SettingsError, match=r"ssl_keyfile = '.*old.pem': Java takes .* PKCS #8"):
-        kafka_options(
-            ClusterAccess(SERVERS, KafkaSettings(security_protocol="SSL", ssl_certfile=str(old)))
-        )
+        options(security_protocol="SSL", ssl_certfile=str(old))
     with pytest.raises(SettingsError, match=r"setting kafka\.ssl_cafile = 'nowhere'"):
-        kafka_options(
-            ClusterAccess(SERVERS, KafkaSettings(security_protocol="SSL", ssl_cafile="nowhere"))
-        )
+        options(security_protocol="SSL", ssl_cafile="nowhere")

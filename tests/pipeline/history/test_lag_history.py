@@ -178,8 +178,7 @@ def tables(kept: _Kept) -> _Rows:
         " 'hours': read('hours', 'query_id', start, 'events', 'known_s')}))\n"
     )
     told = succeed(sys.executable, "-c", program, kept.folder / "lag-history")
-    found: _Rows = json.loads(told.splitlines()[-1])
-    return found
+    return dict(json.loads(told.splitlines()[-1]))
 
 
 def test_however_often_it_is_killed_every_event_is_kept_exactly_once(
