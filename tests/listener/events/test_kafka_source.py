@@ -30,9 +30,10 @@ def test_every_kafka_source_of_the_samples_is_named() -> None:
     assert named == {"Subscribe", "SubscribePattern", "Assign"}
 
 
-@given(TOPICS)
-def test_subscribed_topics_are_read(topics: list[str]) -> None:
-    found = parse_source_description(3, f"KafkaV2[Subscribe[{', '.join(topics)}]]")
+@pytest.mark.parametrize("kind", ["KafkaV2", "KafkaSource"])  # the second of older Sparks
+@given(topics=TOPICS)
+def test_subscribed_topics_are_read(kind: str, topics: list[str]) -> None:
+    found = parse_source_description(3, f"{kind}[Subscribe[{', '.join(topics)}]]")
     assert found == SourcePosition(source=3, topics=topics)
 
 
@@ -52,12 +53,6 @@ def test_a_pattern_is_taken_as_it_is(pattern: str) -> None:
     found = parse_source_description(0, f"KafkaV2[SubscribePattern[{pattern}]]")
     assert found is not None
     assert (found.topics, found.topic_pattern, found.assigned) == (None, pattern, None)
-
-
-def test_the_source_of_older_sparks_is_read_too() -> None:
-    found = parse_source_description(0, "KafkaSource[Subscribe[orders]]")
-    assert found is not None
-    assert found.topics == ["orders"]
 
 
 @pytest.mark.parametrize(

@@ -48,48 +48,6 @@ def test_every_sample_says_what_the_standard_library_reads_in_it(name: str) -> N
     assert progress.completed_at_ms == progress.batch.started_at + took_ms
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        "single_kafka", "limited", "available_now", "batch_fails", "subscribe_pattern", "assign",
-        "union_two_kafka", "rate_plus_kafka", "stateful_watermark", "partitions_added",
-        "starting_latest", "empty_topic",
-    ],
-)  # fmt: skip
-def test_processed_offsets_are_those_of_the_checkpoint(sample: str) -> None:
-    names = [name for name in samples.PROGRESS if name.startswith(f"{sample}.progress")]
-    assert names
-    for name in names:
-        progress = parse_progress(samples.progress_text(name))
-        saved = samples.committed_offsets(samples.checkpoint(sample), progress.batch_id)
-        for index, offsets in progress.processed.items():
-            assert offsets == kafka_offsets(saved[index])
-
-
-def test_two_thousand_partitions_are_all_there() -> None:
-    progress = parse_progress(samples.progress_text("progress_cost_2000p"))
-    (offsets,) = progress.processed.values()
-    assert offsets is not None
-    assert sum(len(partitions) for partitions in offsets.values()) == 2_000
-
-
-def test_a_replayed_batch_without_latest_offset_has_its_position() -> None:
-    assert samples.progress_document("single_kafka_replay.progress0")["sources"][0][
-        "latestOffset"
-    ] is None  # fmt: skip
-    progress = parse_progress(samples.progress_text("single_kafka_replay.progress0"))
-    assert progress.processed == {0: {"s1": {0: 10, 1: 10}}}
-
-
-def test_a_query_without_a_name_has_none() -> None:
-    assert parse_progress(samples.progress_text("progress_cost_1p")).name is None
-
-
-def test_a_source_that_is_not_kafka_is_left_out_and_keeps_its_number() -> None:
-    assert parse_progress(samples.progress_text("rate_only.progress0")).processed == {}
-    assert list(parse_progress(samples.progress_text("rate_plus_kafka.progress0")).processed) == [1]
-
-
 def document(**fields: Any) -> str:
     """A progress with `fields` changed, as text."""
     return json.dumps({**samples.progress_document("single_kafka.progress1"), **fields})
@@ -186,8 +144,3 @@ def test_an_idle_progress_is_of_the_batch_before() -> None:
     assert (progress.batch_id, progress.idle) == (4, True)
     progress = parse_progress(document(batchId=0, **idle))
     assert (progress.batch_id, progress.idle) == (None, True)
-
-
-def test_what_its_kafka_sources_say_that_they_read_is_kept() -> None:
-    named = parse_progress(samples.progress_text("rate_plus_kafka.progress0")).sources
-    assert [source.topics for source in named.values()] == [["s2"]] or list(named) == [1]

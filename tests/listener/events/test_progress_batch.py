@@ -49,18 +49,6 @@ def test_every_sample_is_limited_where_a_batch_ends_before_the_log_did(name: str
     assert parse_progress(samples.progress_text(name)).batch.rate_limited is expected
 
 
-def test_the_samples_have_batches_of_each_kind() -> None:
-    said = {
-        name: parse_progress(samples.progress_text(name)).batch.rate_limited
-        for name in samples.PROGRESS
-    }
-    limited = [f"limited.progress{number}" for number in range(4)]
-    limited += ["available_now.progress0", "available_now.progress1"]
-    assert [name for name, is_limited in said.items() if is_limited] == sorted(limited)
-    assert said["single_kafka_replay.progress0"] is None
-    assert said["rate_only.progress0"] is None
-
-
 @pytest.mark.parametrize("name", samples.PROGRESS)
 def test_every_sample_says_its_state_and_its_event_time(name: str) -> None:
     document = samples.progress_document(name)
@@ -73,14 +61,6 @@ def test_every_sample_says_its_state_and_its_event_time(name: str) -> None:
     assert found.max_event_time_at == ms(times.get("max"))
     assert found.watermark_at == (ms(times.get("watermark")) or None)
     assert (operators != []) == name.startswith("stateful"), "the samples have both kinds"
-
-
-def test_a_watermark_of_1970_is_none_yet() -> None:
-    sample = samples.progress_document("stateful_watermark.progress0")
-    assert sample["eventTime"]["watermark"].startswith("1970")
-    found = parse_progress(json.dumps(sample)).batch
-    assert found.watermark_at is None
-    assert found.max_event_time_at is not None
 
 
 def test_one_partition_that_had_more_is_enough() -> None:
