@@ -86,10 +86,3 @@ def test_a_handle_that_is_closed_is_no_error_for_spark(callback: str) -> None:
 
     getattr(Py4jListener(None, refuse, errors.append), callback)(FakeEvent())
     assert len(errors) == 1
-
-
-def test_it_implements_sparks_own_interface_whole() -> None:
-    assert "org.apache.spark.sql.streaming.PythonStreamingQueryListener" in (
-        Py4jListener.Java.implements
-    )
-    assert all(callable(getattr(Py4jListener, callback)) for callback in CALLBACKS)

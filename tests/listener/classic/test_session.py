@@ -163,10 +163,6 @@ def test_assigned_partitions_are_read_and_what_spark_would_refuse_is_not(
     assert "S3CRET" not in repr(source)
 
 
-def test_only_assign_names_partitions() -> None:
-    assert _kafka_source(0, FakeMap({"subscribe": "a, b"})).assigned is None
-
-
 def test_an_error_of_the_jvm_is_told_without_its_frames_and_secrets() -> None:
     error = ValueError(
         "An error occurred while calling o12.addListener.\n: java.lang.Error: password=S3CRET\n"

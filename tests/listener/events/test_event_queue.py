@@ -43,14 +43,6 @@ async def taken(queue: EventQueue) -> list[QueuedEvent]:
     return events
 
 
-async def test_events_come_out_in_the_order_they_were_put() -> None:
-    queue = EventQueue(100)
-    events = [progress(run, batch) for batch in range(10) for run in range(3)]
-    put_all(queue, events)
-    assert await taken(queue) == events
-    assert queue.dropped == 0
-
-
 async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> None:
     queue = EventQueue(1_000_000)
     got: list[QueuedEvent] = []
@@ -77,15 +69,6 @@ async def test_what_other_threads_put_wakes_the_reader_and_none_is_lost() -> Non
     for run in range(8):
         mine = [e.at_ms for e in got if isinstance(e, Idled) and e.run_id == f"run-{run}"]
         assert mine == list(range(500))
-
-
-async def test_without_room_the_newest_progress_of_each_run_stays_and_the_rest_is_counted() -> None:
-    queue = EventQueue(10)
-    put_all(queue, [progress(run, batch) for batch in range(1_000) for run in range(3)])
-    left = await taken(queue)
-    assert len(left) <= 10
-    assert left[-3:] == [progress(run, 999) for run in range(3)]
-    assert queue.dropped == 3_000 - len(left)
 
 
 async def test_without_room_for_text_long_ones_give_way_however_few_they_are() -> None:

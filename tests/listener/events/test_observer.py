@@ -125,9 +125,8 @@ def test_a_started_query_says_what_it_reads_and_that_its_position_is_not_known()
 
 def test_a_progress_says_the_position_and_its_batch() -> None:
     observation = seen(observer(kafka_source("orders")), progress(7, {"orders": {0: 5, 1: 8}}))
-    assert observation.cause == "progress"
+    assert (observation.cause, observation.batch_id) == ("progress", 7)
     assert processed(observation) == [{"orders": {0: 5, 1: 8}}]
-    assert observation.batch_id == 7
     assert observation.batch is not None
     assert observation.batch.rows == 3
     assert observation.processed_at == observation.batch.started_at + 400
@@ -155,18 +154,6 @@ def test_what_is_no_progress_repeats_the_position(event: QueryEvent) -> None:
     assert observation.observation_id != before.observation_id
 
 
-def test_a_query_that_failed_says_why() -> None:
-    watching = observer(kafka_source("orders"))
-    assert seen(watching, terminated(exception="it broke")).exception == "it broke"
-
-
-def test_a_progress_older_than_one_seen_is_not_taken() -> None:
-    watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
-    assert watching.observe(progress(6, {"orders": {0: 3}})) is None
-    assert processed(seen(watching, idled())) == [{"orders": {0: 5}}]
-
-
 def test_a_progress_of_no_batch_is_idle_and_says_where_the_query_stands() -> None:
     # Spark gives it the number of the batch to come. Before 3.5 it is an event.
     watching = observer(kafka_source("orders"))
@@ -190,13 +177,6 @@ def test_started_again_without_new_data_a_query_says_where_it_stands() -> None:
     assert (first.batch_id, processed(first)) == (None, [None])
 
 
-def test_the_same_progress_counts_once() -> None:
-    # Found by asking Spark, and then brought late by its listener bus.
-    watching = observer(kafka_source("orders"))
-    seen(watching, progress(7, {"orders": {0: 5}}))
-    assert watching.observe(progress(7, {"orders": {0: 5}}, at_ms=99)) is None
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_in_whatever_order_progress_comes_the_position_never_goes_back(seed: int) -> None:
     chance = random.Random(seed)
@@ -210,18 +190,14 @@ def test_in_whatever_order_progress_comes_the_position_never_goes_back(seed: int
         assert processed(seen(watching, idled())) == [{"orders": {0: newest * 10}}]
 
 
-def test_a_source_that_a_batch_skips_keeps_its_position() -> None:
+def test_a_source_that_a_batch_skips_is_there_and_keeps_its_position() -> None:
     watching = observer(kafka_source("a"), kafka_source("b", index=1))
+    first = seen(watching, progress(0, None, {"b": {0: 9}}))
+    assert processed(first) == [None, {"b": {0: 9}}]
+    assert first.sources[0].topics == ["a"]
     seen(watching, progress(1, {"a": {0: 5}}, {"b": {0: 9}}))
-    observation = seen(watching, progress(2, None, {"b": {0: 12}}))
-    assert processed(observation) == [{"a": {0: 5}}, {"b": {0: 12}}]
-
-
-def test_a_source_skipped_from_the_first_batch_on_is_there_without_a_position() -> None:
-    watching = observer(kafka_source("a"), kafka_source("b", index=1))
-    observation = seen(watching, progress(0, None, {"b": {0: 12}}))
-    assert processed(observation) == [None, {"b": {0: 12}}]
-    assert observation.sources[0].topics == ["a"]
+    later = seen(watching, progress(2, None, {"b": {0: 12}}))
+    assert processed(later) == [{"a": {0: 5}}, {"b": {0: 12}}]
 
 
 def test_sources_numbered_otherwise_than_they_stand_are_told_apart_by_their_topics() -> None:
@@ -279,24 +255,6 @@ def test_a_source_nobody_described_still_has_its_position() -> None:
     assert source.processed == {"orders": {0: 5}}
     assert source.topics is None
     assert source.bootstrap_servers is None
-
-
-@pytest.mark.parametrize("event", [started(), idled(), terminated()])
-def test_a_query_without_kafka_sources_is_not_observed(event: QueryEvent) -> None:
-    assert Observer("default").observe(event) is None
-
-
-def test_a_progress_without_kafka_sources_is_not_observed() -> None:
-    text = samples.progress_text("rate_only.progress0")
-    assert Observer("default").observe(Progressed(text, 1)) is None
-
-
-def test_the_cluster_and_an_id_of_its_own_are_on_each_observation() -> None:
-    watching = Observer("west")
-    first = seen(watching, progress(1, {"orders": {0: 5}}))
-    second = seen(watching, idled())
-    assert first.cluster == second.cluster == "west"
-    assert first.observation_id != second.observation_id
 
 
 def test_a_run_too_short_to_be_asked_reads_what_the_one_before_it_did() -> None:
@@ -405,14 +363,9 @@ def test_observed_at_never_goes_back_though_the_clock_does() -> None:
         idled(at_ms=900),
         refreshed(at_ms=1_001),
         terminated(at_ms=2),
-        Started(QUERY, NEXT_RUN, "orders", 3),
+        started(NEXT_RUN, at_ms=3),
     ]
-    watching.describe(QUERY, RUN, QueryDescription((kafka_source("orders"),)))
-    seen_at = []
-    for event in events:
-        if isinstance(event, Started):
-            watching.describe(QUERY, event.run_id, QueryDescription((kafka_source("orders"),)))
-        seen_at.append(seen(watching, event).observed_at)
+    seen_at = [seen(watching, event).observed_at for event in events]
     assert seen_at == [1_000, 1_000, 1_000, 1_001, 1_001, 1_001]
 
 
@@ -434,12 +387,6 @@ def test_assigned_partitions_are_part_of_what_a_source_says() -> None:
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
     observation = seen(watching, progress(1, {"a": {0: 1, 2: 1}}, {"b": {0: 1}}))
     assert [source.assigned for source in observation.sources] == [{"a": [0, 2]}, None]
-
-
-def test_a_description_that_failed_does_not_take_an_earlier_one_away() -> None:
-    watching = observer(kafka_source("orders"))
-    watching.describe(QUERY, NEXT_RUN, QueryDescription())
-    assert seen(watching, started(NEXT_RUN)).sources[0].topics == ["orders"]
 
 
 def test_a_progress_that_cannot_be_read_is_an_error_and_changes_nothing() -> None:
@@ -464,25 +411,16 @@ def test_every_sample_makes_an_observation_that_can_be_sent(name: str) -> None:
 def test_without_a_description_a_progress_says_what_its_sources_read() -> None:
     watching = Observer("default", origin="connect")
     assert watching.observe(started()) is None
-    seen = watching.observe(
-        Progressed(
-            progress(1, {"orders": {0: 5}}, None).text.replace("[...]", "[Subscribe[orders, b]]"),
-            50,
-        )
-    )
-    assert seen is not None
-    assert seen.origin == "connect"
-    assert [source.topics for source in seen.sources] == [["orders", "b"]] * 2
-    assert [source.processed for source in seen.sources] == [{"orders": {0: 5}}, None]
-    assert [source.bootstrap_servers for source in seen.sources] == [None, None]
-    again = watching.observe(refreshed())
-    assert again is not None
-    assert again.sources == seen.sources
+    text = progress(1, {"orders": {0: 5}}, None).text
+    first = seen(watching, Progressed(text.replace("[...]", "[Subscribe[orders, b]]"), 50))
+    assert first.origin == "connect"
+    assert [source.topics for source in first.sources] == [["orders", "b"]] * 2
+    assert processed(first) == [{"orders": {0: 5}}, None]
+    assert [source.bootstrap_servers for source in first.sources] == [None, None]
+    assert seen(watching, refreshed()).sources == first.sources
 
 
 def test_a_description_counts_for_more_than_what_a_progress_says() -> None:
     watching = observer(kafka_source("orders", isolation_level="read_committed"))
     text = progress(1, {"orders": {0: 5}}).text.replace("[...]", "[Subscribe[orders]]")
-    seen = watching.observe(Progressed(text, 50))
-    assert seen is not None
-    assert seen.sources[0].isolation_level == "read_committed"
+    assert seen(watching, Progressed(text, 50)).sources[0].isolation_level == "read_committed"
