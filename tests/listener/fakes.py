@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from sparklag_listener.errors import NoListener
@@ -20,14 +21,14 @@ from sparklag_listener.events.session import (
 from sparklag_schemas import Activity, Origin
 
 
+@dataclass
 class FakeContext:
     """The JVM's SparkContext, as far as it is asked."""
 
-    def __init__(self, stopped: bool = False) -> None:
-        self._stopped = stopped
+    stopped: bool = False
 
     def isStopped(self) -> bool:  # noqa: N802 - Java's name
-        return self._stopped
+        return self.stopped
 
 
 @dataclass
@@ -72,45 +73,11 @@ def connect_session(stopped: bool = False) -> Any:
     return type("SparkSession", (), fields)()
 
 
-@dataclass
-class FakeText:
-    """A Java object with a `toString`."""
-
-    text: str
-
-    def toString(self) -> str:  # noqa: N802
-        return self.text
-
-
 class FakeMap(dict[str, str]):
     """A Java map."""
 
     def keySet(self) -> list[str]:  # noqa: N802
         return list(self)
-
-
-@dataclass
-class FakeOption:
-    """Scala's Option."""
-
-    value: str | None
-
-    def isDefined(self) -> bool:  # noqa: N802
-        return self.value is not None
-
-    def get(self) -> str:
-        assert self.value is not None
-        return self.value
-
-
-@dataclass
-class FakeProgress:
-    """The JVM's StreamingQueryProgress."""
-
-    text: str
-
-    def json(self) -> str:
-        return self.text
 
 
 @dataclass
@@ -123,30 +90,30 @@ class FakeEvent:
     error: str | None = None
     progress_text: str = "{}"
 
-    def id(self) -> FakeText:
-        return FakeText(self.query_id)
+    def id(self) -> Any:
+        return SimpleNamespace(toString=lambda: self.query_id)
 
-    def runId(self) -> FakeText:  # noqa: N802
-        return FakeText(self.run_id)
+    def runId(self) -> Any:  # noqa: N802
+        return SimpleNamespace(toString=lambda: self.run_id)
 
     def name(self) -> str | None:
         return self.query_name
 
-    def exception(self) -> FakeOption:
-        return FakeOption(self.error)
+    def exception(self) -> Any:
+        return SimpleNamespace(isDefined=lambda: self.error is not None, get=lambda: self.error)
 
-    def progress(self) -> FakeProgress:
-        return FakeProgress(self.progress_text)
+    def progress(self) -> Any:
+        return SimpleNamespace(json=lambda: self.progress_text)
 
 
+@dataclass
 class FailingEvent:
     """An event of a JVM that answers nothing but errors: every call raises what `error` makes."""
 
-    def __init__(self, error: Callable[[], Exception]) -> None:
-        self._error = error
+    error: Callable[[], Exception]
 
     def __getattr__(self, name: str) -> Any:
-        raise self._error()
+        raise self.error()
 
 
 class FakeQueries:
@@ -241,10 +208,9 @@ class FakeQueries:
 class FakeListener:
     """Dropped and refused at will."""
 
-    def __init__(self) -> None:
-        self.registered = True
-        self.refused = False
-        self.refusals = 0
+    def __init__(self, *, registered: bool = True, refusals: int = 0) -> None:
+        self.registered = registered
+        self.refusals = refusals
         """So many first attempts are refused."""
         self.attempts = 0
         self.answering = threading.Event()
@@ -256,7 +222,7 @@ class FakeListener:
     def register(self) -> None:
         self.attempts += 1
         self.answering.wait(60)
-        if self.refused or self.attempts <= self.refusals:
+        if self.attempts <= self.refusals:
             raise NoListener("it does not want to")
         self.registered = True
 

@@ -51,6 +51,11 @@ class Counted:
         )
         self.task = asyncio.create_task(self.poller.run())
 
+    def starts(self, batch_id: int | None = None, text: str | None = None) -> None:
+        """The listener brings the start of a run that is active."""
+        self.observe(STARTED)
+        self.queries.runs(QUERY, RUN, batch_id, text)
+
     def observe(self, *events: QueryEvent) -> None:
         """What the listener brings."""
         for event in events:
@@ -93,16 +98,7 @@ async def counting(
             await made.task
 
 
-async def test_a_query_nothing_is_heard_of_is_refreshed_at_each_poll() -> None:
-    async with counting() as driver:
-        driver.observe(STARTED, PROGRESS)
-        driver.queries.runs(QUERY, RUN, BATCH)
-        await driver.polls(4)
-        assert driver.refreshed()[:3] == [RUN] * 3
-        assert driver.found() == []
-
-
-async def test_a_refresh_says_what_the_query_does_where_spark_says_it() -> None:
+async def test_a_query_nothing_is_heard_of_is_refreshed_with_what_it_does() -> None:
     async with counting() as driver:
         driver.observe(STARTED, PROGRESS)
         driver.queries.runs(QUERY, RUN, BATCH)
@@ -112,7 +108,8 @@ async def test_a_refresh_says_what_the_query_does_where_spark_says_it() -> None:
             await driver.polls(2)
             last = driver.told[-1]
             assert isinstance(last, Refreshed)
-            assert last.activity == activity
+            assert (last.run_id, last.activity) == (RUN, activity)
+        assert driver.found() == []
 
 
 async def test_a_query_that_was_just_observed_is_not() -> None:
@@ -127,8 +124,7 @@ async def test_a_query_that_was_just_observed_is_not() -> None:
 
 async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_not() -> None:
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
+        driver.starts(BATCH, PROGRESS.text)
         await holds(lambda: bool(driver.found()), "it is found")
         await driver.polls(3)
         assert [type(event) for event in driver.found()] == [Progressed]
@@ -136,8 +132,7 @@ async def test_a_progress_the_bus_lost_is_found_and_one_that_only_came_late_is_n
         assert driver.queries.texts_read == 1, "the text is not fetched where the batch is known"
     async with counting(heartbeat_s=1.0) as driver:
         driver.queries.bus = None
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, BATCH, PROGRESS.text)
+        driver.starts(BATCH, PROGRESS.text)
         await holds(lambda: driver.queries.polls > 0, "Spark is asked")
         driver.observe(PROGRESS)
         await driver.polls(0)
@@ -205,8 +200,7 @@ async def test_where_its_progress_came_before_the_first_poll_only_its_start_is_p
 
 async def test_an_end_the_bus_lost_is_found_with_its_last_batch_and_its_exception() -> None:
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         await driver.polls(1)
         driver.queries.ends(RUN, "it broke", BATCH, PROGRESS.text)
         await holds(lambda: len(driver.found()) == 2, "it is found")
@@ -224,8 +218,7 @@ async def test_an_end_that_is_told_while_the_query_leaves_is_not_found_again() -
     async with counting(heartbeat_s=0.5) as driver:
         driver.queries.bus = None
         # Before it has left.
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         driver.observe(Terminated(QUERY, RUN, None, 30))
         await driver.polls(0)
         assert driver.told == [] or driver.refreshed() == [RUN]
@@ -252,8 +245,7 @@ async def test_a_run_that_starts_while_spark_is_asked_has_not_ended() -> None:
 
 async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, 3, '{"id": 5}')
+        driver.starts(3, '{"id": 5}')
         await driver.polls(4)
         assert driver.queries.texts_read == 1
         driver.queries.runs(QUERY, RUN, 4, '{"id": 6}')
@@ -261,31 +253,20 @@ async def test_a_text_that_cannot_be_read_is_fetched_once() -> None:
         assert driver.queries.texts_read == 2
 
 
-async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ended() -> None:
-    async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
-        await driver.polls(1)
-        driver.queries.ends(RUN, None)
-        driver.queries.is_session_stopped = True
-        await asyncio.wait_for(driver.task, DEADLINE_S)
-        assert [type(event) for event in driver.found()] == [Terminated]
-        assert [each.lost for each in driver.told if isinstance(each, PolledEvent)] == [False]
-
-
 @pytest.mark.parametrize(("poll_interval_s", "exception"), [(None, None), (0.02, "no session")])
-async def test_what_fails_as_spark_is_stopped_is_no_failure_where_a_listener_has_those_before(
+async def test_a_session_that_is_over_is_asked_no_more_and_its_queries_have_ended(
     poll_interval_s: float | None, exception: str | None
 ) -> None:
+    """What fails as Spark is stopped is no failure where a listener has those before."""
     async with counting(poll_interval_s=poll_interval_s) as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         await driver.polls(1)
         driver.queries.ends(RUN, "no session")
         driver.queries.is_session_stopped = True
         await asyncio.wait_for(driver.task, DEADLINE_S)
-        (ended,) = (each for each in driver.found() if isinstance(each, Terminated))
-        assert ended.exception == exception
+        (ended,) = (each for each in driver.told if isinstance(each, PolledEvent))
+        assert isinstance(ended.event, Terminated)
+        assert (ended.event.exception, ended.lost) == (exception, False)
 
 
 @pytest.mark.parametrize("by_driver", [True, False])
@@ -294,8 +275,7 @@ async def test_while_spark_stops_it_waits_to_see_who_has_stopped_it(
 ) -> None:
     monkeypatch.setattr(query_poller, "_MAX_STOPPING_S", 600.0 if by_driver else 0.1)
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         await driver.polls(1)
         driver.queries.ends(RUN, None)
         driver.queries.is_session_stopped = driver.queries.is_stopping = True
@@ -320,8 +300,7 @@ async def test_a_jvm_that_is_gone_ends_it_quietly(caplog: pytest.LogCaptureFixtu
 
 async def test_one_lost_connection_is_not_the_end() -> None:
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         for _ in range(5):
             driver.queries.fail_once = ConnectionLost("gone")
             await driver.polls(2)
@@ -336,8 +315,7 @@ async def test_errors_of_spark_are_told_once_and_it_asks_on(
         await driver.polls(5)
         assert driver.stats.failed == 1
         driver.queries.fail = None
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         await holds(lambda: bool(driver.refreshed()), "it goes on")
     (told,) = logged(caplog)
     assert "does not list its active queries: it will not say" in told
@@ -349,8 +327,7 @@ async def test_a_jvm_that_hangs_is_asked_one_question_and_nothing_is_said_of_its
     monkeypatch.setattr(query_poller, "_CALL_TIMEOUT_S", 0.02)
     threads = threading.active_count()
     async with counting() as driver:
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         driver.queries.answering.clear()
         await holds(lambda: driver.stats.failed == 1, "it is told")
         driver.told.clear()
@@ -441,25 +418,21 @@ async def test_a_listener_that_is_dropped_is_registered_again_counted_and_told(
 async def test_a_listener_that_is_refused_is_told_once_and_tried_at_every_heartbeat(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listener = FakeListener()
-    listener.registered, listener.refused = False, True
+    listener = FakeListener(registered=False, refusals=1_000_000)
     async with watching(listener) as driver:
         await holds(lambda: listener.attempts >= 4, "it tries on")
         assert driver.stats.failed == 1
         assert "it does not want to" in str(driver.stats.last_error)
-        driver.observe(STARTED)
-        driver.queries.runs(QUERY, RUN, None)
+        driver.starts()
         await holds(lambda: bool(driver.refreshed()), "it polls on")
-        listener.refused = False
+        listener.refusals = 0
         await holds(lambda: driver.stats.reregistered == 1, "it is registered")
     assert len(logged(caplog, logging.WARNING)) == 2
 
 
 async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     """As of a session that is being stopped."""
-    listener = FakeListener()
-    listener.registered = False
-    listener.refusals = 1
+    listener = FakeListener(registered=False, refusals=1)
     async with watching(listener) as driver:
         await holds(lambda: driver.stats.reregistered == 1, "it is registered")
     assert (listener.attempts, driver.stats.failed) == (2, 0)
@@ -467,8 +440,7 @@ async def test_one_refusal_alone_is_not_told(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_client_that_hangs_is_asked_once_and_does_not_hold_up_the_end() -> None:
-    listener = FakeListener()
-    listener.registered = False
+    listener = FakeListener(registered=False)
     listener.answering.clear()
     async with watching(listener):
         await holds(lambda: listener.attempts == 1, "it is asked")
@@ -477,8 +449,7 @@ async def test_a_client_that_hangs_is_asked_once_and_does_not_hold_up_the_end() 
 
 
 async def test_a_session_that_is_over_takes_no_listener() -> None:
-    listener = FakeListener()
-    listener.registered = False
+    listener = FakeListener(registered=False)
     async with counting() as driver:
         driver.queries.is_session_stopped = True
         driver.session.listener = listener
