@@ -113,6 +113,11 @@ def driver(
     made.close()
 
 
+def listeners(spark: SparkSession) -> int:
+    """How many the JVM has."""
+    return len(spark._jsparkSession.streams().listListeners())
+
+
 def break_batch(batch: DataFrame, batch_id: int) -> None:
     """A foreachBatch function that fails, with a secret in its text."""
     raise ValueError("this batch breaks, password=S3CRET")

@@ -31,17 +31,6 @@ def test_coroutines_and_calls_run_on_its_own_thread() -> None:
     assert loop.stop(30)
 
 
-def test_an_error_of_a_coroutine_comes_to_whoever_asked() -> None:
-    loop = BackgroundLoop()
-
-    async def fail() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        loop.submit(fail()).result(30)
-    assert loop.stop(30)
-
-
 def test_once_stopped_nothing_is_taken_any_more_and_stopping_again_is_fine() -> None:
     loop = BackgroundLoop()
     assert loop.stop(30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from sparklag_listener.events.query_events import (
     Idled,
     PolledEvent,
     Progressed,
+    QueuedEvent,
     Refreshed,
     Started,
     Terminated,
@@ -36,6 +36,7 @@ SAMPLE = samples.progress_document("single_kafka.progress1")
 QUERY_ID, RUN_ID = SAMPLE["id"], SAMPLE["runId"]
 PROGRESS = Progressed(samples.progress_text("single_kafka.progress1"), 20)
 STARTED = Started(QUERY_ID, RUN_ID, "orders", 10)
+Queue = NewestQueue[Observation]
 
 
 def describes(query_id: str) -> QueryDescription:
@@ -54,12 +55,7 @@ class Taken:
         self.observations: list[Observation] = []
         self.bootstrap_servers: list[str] = []
 
-    async def __call__(
-        self,
-        queue: NewestQueue[Observation],
-        settings: ResolvedSettings,
-        stats: Stats,
-    ) -> None:
+    async def __call__(self, queue: Queue, settings: ResolvedSettings, stats: Stats) -> None:
         self.bootstrap_servers.append(settings.bootstrap_servers)
         while True:
             self.observations.append(await queue.get())
@@ -73,12 +69,7 @@ class Taken:
 class Clogged(Taken):
     """A sink that takes one observation and never gets rid of it."""
 
-    async def __call__(
-        self,
-        queue: NewestQueue[Observation],
-        settings: ResolvedSettings,
-        stats: Stats,
-    ) -> None:
+    async def __call__(self, queue: Queue, settings: ResolvedSettings, stats: Stats) -> None:
         self.observations.append(await queue.get())
         await asyncio.Event().wait()
 
@@ -86,12 +77,7 @@ class Clogged(Taken):
 class FailsTwice(Taken):
     """A sink that fails in a way nobody thought of, and the third time does not."""
 
-    async def __call__(
-        self,
-        queue: NewestQueue[Observation],
-        settings: ResolvedSettings,
-        stats: Stats,
-    ) -> None:
+    async def __call__(self, queue: Queue, settings: ResolvedSettings, stats: Stats) -> None:
         if len(self.bootstrap_servers) < 2:
             self.bootstrap_servers.append(settings.bootstrap_servers)
             raise ZeroDivisionError("unforeseen")
@@ -116,16 +102,17 @@ async def running(
             await task
 
 
-async def flushed(pipeline: DriverPipeline) -> None:
+async def receive(pipeline: DriverPipeline, *events: QueuedEvent) -> None:
+    """And wait until what comes of them is safe."""
+    for event in events:
+        pipeline.receive(event)
     await asyncio.wait_for(pipeline.flush(), DEADLINE_S)
 
 
 async def test_events_go_through_in_order_and_are_counted() -> None:
     sink = Taken()
     async with running(sink) as pipeline:
-        for event in (STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30)):
-            pipeline.receive(event)
-        await flushed(pipeline)
+        await receive(pipeline, STARTED, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
         assert sink.causes() == ["started", "progress", "idle"]
         stats = pipeline.stats()
     assert (stats.observed, stats.published, stats.queued) == (3, 3, 0)
@@ -139,8 +126,7 @@ async def test_brokers_are_those_that_are_set_else_of_the_first_query_that_says_
 ) -> None:
     sink = Taken()
     async with running(sink, settings=Settings(bootstrap_servers=told)) as pipeline:
-        pipeline.receive(STARTED)
-        await flushed(pipeline)
+        await receive(pipeline, STARTED)
     assert sink.bootstrap_servers == [used]
 
 
@@ -149,9 +135,7 @@ async def test_without_any_brokers_it_says_so_once_and_does_not_wait_at_the_end(
 ) -> None:
     sink = Taken()
     async with running(sink, lambda query_id: QueryDescription()) as pipeline:
-        pipeline.receive(PROGRESS)
-        pipeline.receive(Idled(QUERY_ID, RUN_ID, 30))
-        await flushed(pipeline)
+        await receive(pipeline, PROGRESS, Idled(QUERY_ID, RUN_ID, 30))
         stats = pipeline.stats()
         assert sink.observations == []
         assert stats.queued == 2
@@ -168,10 +152,7 @@ async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken
 ) -> None:
     sink = Taken()
     async with running(sink) as pipeline:
-        pipeline.receive(STARTED)
-        pipeline.receive(Progressed('{"id": 5}', 15))
-        pipeline.receive(PROGRESS)
-        await flushed(pipeline)
+        await receive(pipeline, STARTED, Progressed('{"id": 5}', 15), PROGRESS)
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress"]
     assert stats.failed == 1
@@ -182,10 +163,12 @@ async def test_an_event_that_cannot_be_read_is_counted_and_the_next_one_is_taken
 async def test_events_of_queries_that_read_no_kafka_are_ignored_and_counted() -> None:
     sink = Taken()
     async with running(sink, lambda query_id: QueryDescription()) as pipeline:
-        pipeline.receive(STARTED)
-        pipeline.receive(Progressed(samples.progress_text("rate_only.progress0"), 12))
-        pipeline.receive(Terminated(QUERY_ID, RUN_ID, None, 20))
-        await flushed(pipeline)
+        await receive(
+            pipeline,
+            STARTED,
+            Progressed(samples.progress_text("rate_only.progress0"), 12),
+            Terminated(QUERY_ID, RUN_ID, None, 20),
+        )
         assert sink.observations == []
         assert pipeline.stats().ignored == 3
 
@@ -198,44 +181,45 @@ async def test_a_run_is_described_once() -> None:
         return describes(query_id)
 
     async with running(Taken(), describe) as pipeline:
-        for _ in range(3):
-            pipeline.receive(STARTED)
-        await flushed(pipeline)
+        await receive(pipeline, STARTED, STARTED, STARTED)
     assert asked == [QUERY_ID]
 
 
 async def test_a_run_whose_progress_came_before_its_start_is_described() -> None:
     sink = Taken()
     async with running(sink, settings=Settings(bootstrap_servers="broker:9092")) as pipeline:
-        for event in (PROGRESS, PolledEvent(STARTED, lost=False)):
-            pipeline.receive(event)
-        await flushed(pipeline)
+        await receive(pipeline, PROGRESS, PolledEvent(STARTED, lost=False))
     assert [each.checkpoint_location for each in sink.observations] == [None, "file:/checkpoint"]
     assert sink.causes() == ["progress", "started"]
     assert sink.observations[0].sources[0].processed == sink.observations[1].sources[0].processed
 
 
-async def test_a_jvm_that_does_not_answer_costs_the_description_and_not_the_position(
+async def test_a_jvm_that_does_not_answer_costs_the_description_alone_and_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
     answering = threading.Event()
 
     def describe(query_id: str) -> QueryDescription:
-        answering.wait(60)
-        return QueryDescription()
+        assert answering.wait(60)
+        return describes(query_id)
 
     sink = Taken()
-    settings = Settings(bootstrap_servers="broker:9092")
+    refreshed = Refreshed(QUERY_ID, RUN_ID, 30)
     try:
-        async with running(sink, describe, settings) as pipeline:
-            pipeline.receive(STARTED)
-            pipeline.receive(PROGRESS)
-            await flushed(pipeline)
+        async with running(sink, describe, Settings(bootstrap_servers="broker:9092")) as pipeline:
+            await receive(pipeline, STARTED, PROGRESS)
             assert sink.causes() == ["progress"]
             assert "did not describe" in str(pipeline.stats().last_error)
+            monkeypatch.undo()
+            answering.set()
+            await receive(pipeline, refreshed, refreshed)
     finally:
         answering.set()
+    assert sink.causes() == ["progress", "refresh", "refresh"]
+    described = [each.checkpoint_location for each in sink.observations]
+    assert described == [None, "file:/checkpoint", "file:/checkpoint"]
+    assert sink.observations[1].sources[0].bootstrap_servers == "broker:9092"
 
 
 async def test_a_part_that_fails_unforeseen_is_started_again(
@@ -244,8 +228,7 @@ async def test_a_part_that_fails_unforeseen_is_started_again(
     monkeypatch.setattr(driver_pipeline, "_RESTART_PAUSE_S", 0.01)
     taken = FailsTwice()
     async with running(taken) as pipeline:
-        pipeline.receive(STARTED)
-        await flushed(pipeline)
+        await receive(pipeline, STARTED)
         assert taken.causes() == ["started"]
         assert pipeline.stats().failed == 2
     assert "publisher failed, starting it again" in caplog.text
@@ -278,12 +261,9 @@ async def test_what_was_found_by_asking_counts_once_and_the_first_of_a_series_is
     sink = Taken()
     ended = Terminated(QUERY_ID, RUN_ID, "it broke", 40)
     async with running(sink) as pipeline:
-        for event in (STARTED, PROGRESS, ended):
-            pipeline.receive(PolledEvent(event))
-        # What the bus brings late.
-        for event in (STARTED, PROGRESS, ended):
-            pipeline.receive(event)
-        await flushed(pipeline)
+        events = (STARTED, PROGRESS, ended)
+        # The bus brings them late.
+        await receive(pipeline, *map(PolledEvent, events), *events)
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert sink.observations[-1].exception == "it broke"
@@ -299,12 +279,8 @@ async def test_what_came_after_all_is_not_counted_as_found(
     sink = Taken()
     ended = Terminated(QUERY_ID, RUN_ID, None, 40)
     async with running(sink) as pipeline:
-        for event in (STARTED, PROGRESS):
-            pipeline.receive(event)
-            pipeline.receive(PolledEvent(event))
-        pipeline.receive(ended)
-        pipeline.receive(PolledEvent(ended))
-        await flushed(pipeline)
+        for event in (STARTED, PROGRESS, ended):
+            await receive(pipeline, event, PolledEvent(event))
         stats = pipeline.stats()
     assert sink.causes() == ["started", "progress", "terminated"]
     assert (stats.recovered, stats.observed, stats.ignored) == (0, 3, 0)
@@ -314,39 +290,12 @@ async def test_what_came_after_all_is_not_counted_as_found(
 async def test_a_refresh_is_no_event_of_sparks_and_of_no_other_query_an_observation() -> None:
     sink = Taken()
     async with running(sink) as pipeline:
-        pipeline.receive(STARTED)
-        pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
-        pipeline.receive(Refreshed("another", "run", 30))
-        await flushed(pipeline)
+        await receive(
+            pipeline, STARTED, Refreshed(QUERY_ID, RUN_ID, 30), Refreshed("another", "run", 30)
+        )
         stats = pipeline.stats()
     assert sink.causes() == ["started", "refresh"]
     assert (stats.observed, stats.published, stats.ignored) == (1, 2, 0)
-
-
-async def test_a_query_that_was_not_described_in_time_is_asked_again_once_it_is_found_running(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(driver_pipeline, "_DESCRIBE_TIMEOUT_S", 0.05)
-    answering = threading.Event()
-
-    def describe(query_id: str) -> QueryDescription:
-        assert answering.wait(60)
-        return describes(query_id)
-
-    sink = Taken()
-    try:
-        async with running(sink, describe) as pipeline:
-            pipeline.receive(STARTED)
-            await asyncio.wait_for(pipeline._events.join(), DEADLINE_S)
-            monkeypatch.undo()
-            answering.set()
-            for _ in range(2):
-                pipeline.receive(Refreshed(QUERY_ID, RUN_ID, 30))
-            await flushed(pipeline)
-    finally:
-        answering.set()
-    assert sink.causes() == ["refresh", "refresh"]
-    assert sink.observations[0].sources[0].topics == ["s1"]
 
 
 async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query_stays() -> None:
@@ -364,9 +313,8 @@ async def test_of_a_flood_while_the_observer_is_held_up_the_newest_of_each_query
             for query in range(3):
                 pipeline.receive(progress(query, batch))
             assert pipeline._events.qsize() <= 10
-        pipeline.receive(Terminated("query-0", "run-0", None, 1_001))
         held.set()
-        await flushed(pipeline)
+        await receive(pipeline, Terminated("query-0", "run-0", None, 1_001))
         stats = pipeline.stats()
     newest = {each.query_id: each for each in sink.observations}
     assert [newest[f"query-{query}"].batch_id for query in range(3)] == [999] * 3
@@ -395,15 +343,6 @@ async def test_what_is_left_at_the_end_is_dropped_counted_and_told(
     assert "closed with 2 observations not published" in caplog.text
 
 
-async def test_an_end_with_nothing_left_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sparklag")
-    async with running(Taken()) as pipeline:
-        pipeline.receive(STARTED)
-        await flushed(pipeline)
-        pipeline.drop_remaining()
-    assert logged(caplog) == []
-
-
 class Recorded:
     """What records everything and keeps it; `store` says when it may."""
 
@@ -411,7 +350,7 @@ class Recorded:
         self.observations: list[Observation] = []
         self.store_is_there = asyncio.Event()
 
-    async def __call__(self, queue: NewestQueue[Observation], stats: Stats) -> None:
+    async def __call__(self, queue: Queue, stats: Stats) -> None:
         while True:
             observation = await queue.get()
             await self.store_is_there.wait()
@@ -440,8 +379,7 @@ async def test_without_a_sink_nothing_is_published_and_no_brokers_are_asked_for(
     record = Recorded()
     record.store_is_there.set()
     async with running(None, record=record) as pipeline:
-        pipeline.receive(PROGRESS)
-        await flushed(pipeline)
+        await receive(pipeline, PROGRESS)
         assert len(record.observations) == 1
         stats = pipeline.stats()
         assert (stats.published, stats.queued, stats.last_error) == (0, 0, None)
@@ -466,7 +404,6 @@ async def test_a_pattern_that_matches_sparklags_own_topics_is_one_line(
         clusters={"east": ClusterSettings(bootstrap_servers="east:9092")},
     )
     async with running(sink, lambda _: QueryDescription((source,)), settings) as pipeline:
-        pipeline.receive(STARTED)
-        await pipeline.flush()
+        await receive(pipeline, STARTED)
     told = [line for line in logged(caplog) if "sparklag's own consumer-lag, processed-off" in line]
     assert len(told) == warned

@@ -7,11 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sparklag_listener import ObserverHandle
 from sparklag_listener.driver_pipeline import DriverPipeline
-from tests.listener.conftest import Driver
+from tests.listener.conftest import Driver, listeners
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.local_kafka import LocalKafka
 from tests.logged import logged
@@ -27,10 +26,6 @@ CLOSE_S = 60.0
 
 def our_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "sparklag"]
-
-
-def listeners(spark: SparkSession) -> int:
-    return len(spark._jsparkSession.streams().listListeners())
 
 
 def test_all_threads_that_close_return_once_what_spark_has_not_handed_over_yet_is_flushed(

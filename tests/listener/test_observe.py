@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from sparklag_listener import AlreadyObserved, observe
 from sparklag_schemas import Observation, SourcePosition
-from tests.listener.conftest import Driver, break_batch
+from tests.listener.conftest import Driver, break_batch, listeners
 from tests.listener.drivers import read_kafka
 from tests.listener.offsets_topic import causes, in_order
 from tests.logged import logged
@@ -22,10 +22,6 @@ from tests.waiting import DEADLINE_S, wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 CLOSE_S = 60.0
-
-
-def listeners(spark: SparkSession) -> int:
-    return len(spark._jsparkSession.streams().listListeners())
 
 
 def only_source(observation: Observation) -> SourcePosition:

@@ -408,10 +408,18 @@ def test_a_password_of_a_cluster_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["user:hunter2@registry:8081", "https://user:a/hunter2@h", "https://h?token=hunter2"]
+    ("url", "said"),
+    [
+        ("registry:8081", "takes http"),
+        ("ftp://registry", "takes http"),
+        ("user:hunter2@registry:8081", ""),
+        ("http://me:hunter2@registry:8081", r"registry\.username"),
+        ("https://user:a/hunter2@h", ""),
+        ("https://h?token=hunter2", ""),
+    ],
 )
-def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str) -> None:
-    with pytest.raises(ValueError, match=r"^registry\.url = ") as refusal:
+def test_a_registrys_url_is_refused_without_what_may_be_a_secret_in_it(url: str, said: str) -> None:
+    with pytest.raises(ValueError, match=rf"^registry\.url = .*{said}") as refusal:
         RegistrySettings(url=url)
     assert "hunter2" not in str(refusal.value)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import msgspec
 import pandas as pd
 
@@ -12,6 +9,7 @@ from sparklag_listener.lag.lags import Lags
 from sparklag_schemas import LagEvent, PartitionLag, PartitionRecord, TopicLag
 from sparklag_schemas.bounds import MAX_EPOCH_MS
 from tests.messages import QUERY_ID, lag_event
+from tests.scripts import run_script
 
 UNKNOWN = lag_event(query_id="b", query=None, total_lag=None, max_lag=None, processed_at=None)
 NESTED = {"batch", "running_batch", "group", "topics"}
@@ -44,14 +42,11 @@ def test_an_unknown_lag_is_missing_and_makes_no_float_of_the_others() -> None:
 
 
 def test_times_are_timestamps_in_utc_to_the_millisecond() -> None:
-    frame = Lags([lag_event(processed_at=1_790_000_000_123), UNKNOWN]).to_pandas()
+    event = lag_event(processed_at=1_790_000_000_123, loss_expected_at=MAX_EPOCH_MS)
+    frame = Lags([event, UNKNOWN]).to_pandas()
     assert frame["processed_at"][0] == pd.Timestamp("2026-09-21T14:13:20.123Z")
     assert frame["processed_at"][1] is pd.NaT
-
-
-def test_a_time_that_pandas_does_not_have_is_missing() -> None:
-    frame = Lags([lag_event(loss_expected_at=MAX_EPOCH_MS)]).to_pandas()
-    assert frame["loss_expected_at"][0] is pd.NaT
+    assert frame["loss_expected_at"][0] is pd.NaT, "pandas has no such time"
 
 
 def test_each_partition_of_each_source_is_a_row() -> None:
@@ -82,10 +77,8 @@ def test_no_query_is_a_frame_without_rows_and_with_the_same_types() -> None:
 
 
 def test_without_pandas_one_line_says_what_to_install() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PANDAS], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "to_pandas() needs pandas: pip install pandas\n"
+    done = run_script(WITHOUT_PANDAS)
+    assert done.lines == ["to_pandas() needs pandas: pip install pandas"], done.errors
 
 
 def test_lags_are_a_sequence_that_shows_a_line_whatever_is_in_a_name() -> None:
