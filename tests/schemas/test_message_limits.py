@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from scripts.message_examples import example_value
 from sparklag_schemas import (
     LagEvent,
     MalformedMessage,
     Observation,
+    Offsets,
     RunningBatch,
     decode_lag_event,
     decode_observation,
@@ -22,22 +23,11 @@ from sparklag_schemas.codec import converted
 from sparklag_schemas.errors import FutureTime, OutOfBounds
 from sparklag_schemas.message_limits import MessageLimits
 from sparklag_schemas.settings import LimitSettings
-from tests.messages import lag_event, observation
+from tests.fuzz.edits import places_in
+from tests.messages import lag_event, observation, position
 
 _HUGE = (2**63, -(2**63) - 1, 2**64, -(2**64), 10**30, 1e400)
 _NOW_MS = 1_800_000_000_000
-
-
-def numbers(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all numbers in it."""
-    if isinstance(document, dict):
-        for name, value in document.items():
-            yield from numbers(value, (*path, name))
-    elif isinstance(document, list):
-        for index, value in enumerate(document):
-            yield from numbers(value, (*path, index))
-    elif isinstance(document, int | float) and not isinstance(document, bool):
-        yield path
 
 
 def with_number(document: Any, path: tuple[Any, ...], number: float) -> Any:
@@ -51,8 +41,12 @@ def with_number(document: Any, path: tuple[Any, ...], number: float) -> Any:
 
 _OBSERVED = json.loads(encode(observation()))
 _EVENT = json.loads(encode(lag_event()))
-_NUMBERS = [("observation", path) for path in numbers(_OBSERVED)]
-_NUMBERS += [("event", path) for path in numbers(_EVENT)]
+_NUMBERS = [
+    (kind, path)
+    for kind, document in (("observation", _OBSERVED), ("event", _EVENT))
+    for path, value in places_in(document)
+    if type(value) in (int, float)
+]
 
 
 @pytest.mark.parametrize(("kind", "path"), _NUMBERS, ids=str)
@@ -68,10 +62,12 @@ def test_no_number_is_past_64_bits(kind: str, path: tuple[Any, ...]) -> None:
 
 
 def test_what_is_not_a_number_is_refused() -> None:
-    for name, value in _EVENT.items():
-        if isinstance(value, float):
-            with pytest.raises(MalformedMessage):
-                converted({**_EVENT, name: float("nan")}, LagEvent)
+    event = example_value(LagEvent)
+    fields = [name for name, value in event.items() if isinstance(value, float)]
+    assert "max_time_lag_s" in fields
+    for field in fields:
+        with pytest.raises(MalformedMessage):
+            converted({**event, field: float("nan")}, LagEvent)
 
 
 @pytest.mark.parametrize("field", ["query", "query_id", "run_id", "cluster", "observation_id"])
@@ -82,49 +78,42 @@ def test_a_name_has_an_end(field: str) -> None:
 
 def test_partitions_have_a_number_and_a_count() -> None:
     limits = MessageLimits(LimitSettings(partitions=10))
-    source = observation().sources[0]
 
-    def having(processed: dict[int, int]) -> Observation:
-        named = msgspec.structs.replace(source, processed={"orders": processed})
-        return msgspec.structs.replace(observation(), sources=[named])
+    def check(processed: Offsets) -> None:
+        limits.check(observation(sources=[position(processed)]), _NOW_MS)
 
-    limits.check(having(dict.fromkeys(range(10), 0)), _NOW_MS)
+    check({"orders": dict.fromkeys(range(10), 0)})
     with pytest.raises(OutOfBounds, match="partition 10: a number below 10"):
-        limits.check(having({10: 0}), _NOW_MS)
-    twice = {f"topic-{number}": dict.fromkeys(range(6), 0) for number in range(2)}
-    wide = msgspec.structs.replace(source, processed=twice)
+        check({"orders": {10: 0}})
     with pytest.raises(OutOfBounds, match="12 topics and partitions: of one query at most 10"):
-        limits.check(msgspec.structs.replace(observation(), sources=[wide]), _NOW_MS)
+        check({f"topic-{number}": dict.fromkeys(range(6), 0) for number in range(2)})
 
 
 def test_an_event_with_a_partition_too_far_is_refused() -> None:
     topic = lag_event().topics[0]
     far = msgspec.structs.replace(topic.partitions[0], partition=300_000)
-    event = msgspec.structs.replace(
-        lag_event(), topics=[msgspec.structs.replace(topic, partitions=[far])]
-    )
+    event = lag_event(topics=[msgspec.structs.replace(topic, partitions=[far])])
     with pytest.raises(OutOfBounds, match="partition 300000"):
         MessageLimits(LimitSettings()).check(event, event.measured_at)
 
 
 def test_what_is_named_twice_or_too_often_is_refused() -> None:
     limits = MessageLimits(LimitSettings())
-    source, topic = observation().sources[0], lag_event().topics[0]
-    partition = topic.partitions[0]
-    many = [msgspec.structs.replace(source, source=index) for index in range(101)]
+    (topic,) = lag_event().topics
+    many = [position(source=index) for index in range(101)]
     wide = [msgspec.structs.replace(topic, source=index) for index in range(101)]
-    twice = msgspec.structs.replace(topic, partitions=[partition, partition])
+    twice = msgspec.structs.replace(topic, partitions=topic.partitions * 2)
     for message, why in (
-        (msgspec.structs.replace(observation(), sources=[source, source]), "a source is named"),
-        (msgspec.structs.replace(observation(), sources=many), "101 sources"),
-        (msgspec.structs.replace(lag_event(), topics=[topic, topic]), "a topic is named twice"),
-        (msgspec.structs.replace(lag_event(), topics=[twice]), "a partition is named twice"),
-        (msgspec.structs.replace(lag_event(), topics=wide), "101 sources"),
+        (observation(sources=[position(), position()]), "a source is named"),
+        (observation(sources=many), "101 sources"),
+        (lag_event(topics=[topic, topic]), "a topic is named twice"),
+        (lag_event(topics=[twice]), "a partition is named twice"),
+        (lag_event(topics=wide), "101 sources"),
     ):
         with pytest.raises(OutOfBounds, match=why):
             limits.check(message, _NOW_MS)
-    limits.check(msgspec.structs.replace(observation(), sources=many[:100]), _NOW_MS)
-    limits.check(msgspec.structs.replace(lag_event(), topics=wide[:100]), _NOW_MS)
+    limits.check(observation(sources=many[:100]), _NOW_MS)
+    limits.check(lag_event(topics=wide[:100]), _NOW_MS)
 
 
 @pytest.mark.parametrize("field", ["observed_at", "processed_at"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import wait
 
@@ -58,15 +57,6 @@ def test_a_call_cancelled_before_it_began_is_not_made() -> None:
     assert threads.submit(lambda: "after").result(30) == "after"
     assert made == []
     threads.shutdown()
-
-
-async def test_it_is_a_loops_executor() -> None:
-    loop = asyncio.get_running_loop()
-    threads = DaemonThreads()
-    loop.set_default_executor(threads)
-    assert await loop.run_in_executor(None, divmod, 7, 3) == (2, 1)
-    found = await loop.getaddrinfo("localhost", 9092)
-    assert found
 
 
 def test_names_are_resolved_while_the_interpreter_exits_and_no_thread_can_be_started() -> None:

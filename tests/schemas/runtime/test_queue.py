@@ -25,41 +25,34 @@ def drain(queue: NewestQueue[Item]) -> list[Item]:
     return [queue.get_nowait() for _ in range(queue.qsize())]
 
 
-def test_below_its_limit_it_is_a_plain_queue_in_order() -> None:
-    queue = queue_of(10)
-    items = [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("b", 2)]
-    for item in items:
+@pytest.mark.parametrize(
+    ("limit", "put", "dropped", "left"),
+    [
+        (10, "a1 b1 a2 a3 b2", "", "a1 b1 a2 a3 b2"),
+        (3, "a1 b1 a2 a3", "a1", "b1 a2 a3"),
+        (3, "a1 b1 b2 c1", "b1", "a1 b2 c1"),
+        (2, "a1 b1 c1 d1 e1", "", "a1 b1 c1 d1 e1"),
+    ],
+    ids=[
+        "below its limit it is a plain queue",
+        "the oldest of the same key gives way",
+        "for a new key an older item of a crowded key gives way",
+        "where every item is the newest of its key it grows",
+    ],
+)
+def test_at_its_limit_an_older_item_of_a_key_gives_way(
+    limit: int, put: str, dropped: str, left: str
+) -> None:
+    def items(text: str) -> list[Item]:
+        return [(item[0], int(item[1])) for item in text.split()]
+
+    gave_way: list[Item] = []
+    queue = queue_of(limit, gave_way)
+    for item in items(put):
         queue.put_nowait(item)
-    assert drain(queue) == items
-    assert queue.dropped == 0
+    assert (gave_way, queue.dropped) == (items(dropped), len(gave_way))
+    assert drain(queue) == items(left)
     assert queue.empty()
-
-
-def test_at_its_limit_the_oldest_of_the_same_key_gives_way() -> None:
-    dropped: list[Item] = []
-    queue = queue_of(3, dropped)
-    for item in [("a", 1), ("b", 1), ("a", 2), ("a", 3)]:
-        queue.put_nowait(item)
-    assert dropped == [("a", 1)]
-    assert queue.dropped == 1
-    assert drain(queue) == [("b", 1), ("a", 2), ("a", 3)]
-
-
-def test_for_a_new_key_an_older_item_of_a_crowded_key_gives_way() -> None:
-    dropped: list[Item] = []
-    queue = queue_of(3, dropped)
-    for item in [("a", 1), ("b", 1), ("b", 2), ("c", 1)]:
-        queue.put_nowait(item)
-    assert dropped == [("b", 1)]
-    assert drain(queue) == [("a", 1), ("b", 2), ("c", 1)]
-
-
-def test_where_every_item_is_the_newest_of_its_key_it_grows_instead() -> None:
-    queue = queue_of(2)
-    for key in "abcde":
-        queue.put_nowait((key, 1))
-    assert queue.qsize() == 5
-    assert queue.dropped == 0
 
 
 @pytest.mark.parametrize("seed", range(50))

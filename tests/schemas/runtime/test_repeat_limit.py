@@ -12,8 +12,6 @@ from sparklag_schemas.runtime import repeat_limit
 from sparklag_schemas.runtime.repeat_limit import RepeatLimit
 from tests.waiting import wait_for
 
-WINDOW_S = 0.5
-
 
 class Kept(logging.Handler):
     """Keeps the records that it is to write."""
@@ -40,9 +38,13 @@ class Limited:
         self.log.addHandler(self.handler)
 
 
+for_an_hour = pytest.mark.parametrize("limited", [3_600], indirect=True)
+
+
 @pytest.fixture
-def limited() -> Iterator[Limited]:
-    made = Limited(WINDOW_S)
+def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
+    """With a window of half a second, or of the parameter."""
+    made = Limited(getattr(request, "param", 0.5))
     yield made
     made.log.removeHandler(made.handler)
 
@@ -84,28 +86,24 @@ def test_the_next_window_begins_anew(limited: Limited) -> None:
     assert limited.handler.texts()[-1] == "away"
 
 
-def test_at_the_end_of_the_process_the_number_so_far_is_logged() -> None:
-    made = Limited(3_600)
-    try:
-        for _ in range(8):
-            made.log.warning("away")
-        made.limit.report_all()
-        made.limit.report_all()
-    finally:
-        made.log.removeHandler(made.handler)
-    assert made.handler.texts() == ["away"] * 5 + ["… 3 more like this: away"]
+@for_an_hour
+def test_at_the_end_of_the_process_the_number_so_far_is_logged(limited: Limited) -> None:
+    for _ in range(8):
+        limited.log.warning("away")
+    limited.limit.report_all()
+    limited.limit.report_all()
+    assert limited.handler.texts() == ["away"] * 5 + ["… 3 more like this: away"]
 
 
-def test_what_is_kept_of_other_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@for_an_hour
+def test_what_is_kept_of_other_names_is_bounded(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(repeat_limit, "_KEPT", 10)
-    made = Limited(3_600)
-    try:
-        for _ in range(6):
-            made.log.warning("away", extra=log_fields("first"))
-        for number in range(30):
-            made.log.warning("away", extra=log_fields(f"q{number}"))
-    finally:
-        made.log.removeHandler(made.handler)
+    for _ in range(6):
+        limited.log.warning("away", extra=log_fields("first"))
+    for number in range(30):
+        limited.log.warning("away", extra=log_fields(f"q{number}"))
     # Nothing of what gave way is lost.
-    assert "… 1 more like this: away" in made.handler.texts()
-    assert len(made.limit._windows) == 10
+    assert "… 1 more like this: away" in limited.handler.texts()
+    assert len(limited.limit._windows) == 10
