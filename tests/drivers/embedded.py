@@ -12,36 +12,18 @@ import time
 
 from sparklag_listener import observe
 from sparklag_pipeline.demo.order_totals import build_session
+from tests.listener.drivers import read_kafka, start_query, tell
 
 if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint = sys.argv[1:]
     spark = build_session()
     handle = observe(spark, embedded=True, http_port=0)
-    (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribePattern", f"{topic}|{os.environ['SPARKLAG_LAG_TOPIC']}")
-        .load()
-        .writeStream.format("noop")
-        .queryName("loop")
-        .trigger(processingTime="1 second")
-        .start()
-    )
-    query = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 100)
-        .load()
-        .writeStream.format("noop")
-        .queryName("orders")
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime="4 seconds")
-        .start()
-    )
+    both = f"{topic}|{os.environ['SPARKLAG_LAG_TOPIC']}"
+    loop = read_kafka(spark, bootstrap_servers, subscribePattern=both, startingOffsets="latest")
+    loop.writeStream.format("noop").queryName("loop").trigger(processingTime="1 second").start()
+    orders = read_kafka(spark, bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger="100")
+    query = start_query(orders, checkpoint, processingTime="4 seconds")
     while handle.stats().url is None:
         time.sleep(0.05)
-    sys.stdout.write(f"{handle.stats().url}\n")
-    sys.stdout.flush()
+    tell(str(handle.stats().url))
     query.awaitTermination()

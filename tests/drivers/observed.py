@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from sparklag_listener import observe
 from sparklag_pipeline.demo.order_totals import build_session
+from tests.listener.drivers import read_kafka, start_query
 
 if __name__ == "__main__":
     bootstrap_servers, topic, checkpoint, name, hold = sys.argv[1:]
@@ -25,17 +26,5 @@ if __name__ == "__main__":
         while Path(hold).exists():
             time.sleep(0.05)
 
-    (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 200)
-        .load()
-        .writeStream.foreachBatch(write)
-        .queryName(name)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime="1 second")
-        .start()
-        .awaitTermination()
-    )
+    frame = read_kafka(spark, bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger="200")
+    start_query(frame, checkpoint, name, write, processingTime="1 second").awaitTermination()

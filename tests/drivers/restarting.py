@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from sparklag_listener import observe, starting_offsets
 from sparklag_pipeline.demo.order_totals import build_session
+from tests.listener.drivers import read_kafka, start_query, tell
 
 NAME = "restarted"
 
@@ -30,8 +31,7 @@ def main() -> None:
     starting = "earliest"
     if not Path(checkpoint).exists():
         starting = starting_offsets(NAME, store=store, default="earliest")
-    sys.stdout.write(f"{starting}\n")
-    sys.stdout.flush()
+    tell(starting)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch.select("partition", "offset").collect()
@@ -41,20 +41,9 @@ def main() -> None:
             file.flush()
             os.fsync(file.fileno())
 
-    (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", starting)
-        .option("maxOffsetsPerTrigger", 40)
-        .load()
-        .writeStream.foreachBatch(write)
-        .queryName(NAME)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime="1 second")
-        .start()
-        .awaitTermination()
-    )
+    options = {"subscribe": topic, "startingOffsets": starting, "maxOffsetsPerTrigger": "40"}
+    frame = read_kafka(spark, bootstrap_servers, **options)
+    start_query(frame, checkpoint, NAME, write, processingTime="1 second").awaitTermination()
 
 
 if __name__ == "__main__":

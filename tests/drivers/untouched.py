@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklag_pipeline.broker.maven import spark_kafka_jars
+from tests.listener.drivers import read_kafka, start_query
 
 if __name__ == "__main__":
     bootstrap_servers, topic, folder, gate = sys.argv[1:]
@@ -27,33 +27,13 @@ if __name__ == "__main__":
     )
     spark.sparkContext.setLogLevel("ERROR")
 
-    def read(**options: Any) -> DataFrame:
-        return (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", bootstrap_servers)
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .options(**options)
-            .load()
-        )
-
     def write(batch: DataFrame, batch_id: int) -> None:
         while batch_id == 2 and not Path(gate).exists():
             time.sleep(0.05)
         batch.write.format("noop").mode("overwrite").save()
 
-    (
-        read(maxOffsetsPerTrigger=100)
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", f"{folder}/orders")
-        .trigger(processingTime="2 seconds")
-        .start()
-    )
-    (
-        read()
-        .writeStream.format("noop")
-        .option("checkpointLocation", f"{folder}/continuous")
-        .trigger(continuous="1 second")
-        .start()
-    )
+    orders = read_kafka(spark, bootstrap_servers, subscribe=topic, maxOffsetsPerTrigger="100")
+    start_query(orders, f"{folder}/orders", None, write, processingTime="2 seconds")
+    frame = read_kafka(spark, bootstrap_servers, subscribe=topic)
+    start_query(frame, f"{folder}/continuous", None, continuous="1 second")
     spark.streams.awaitAnyTermination()

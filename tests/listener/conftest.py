@@ -14,7 +14,7 @@ from sparklag_listener import ObserverHandle, driver_pipeline, observe
 from sparklag_listener.events import query_poller
 from sparklag_schemas import Observation
 from tests import samples
-from tests.listener.drivers import read_kafka
+from tests.listener.drivers import read_kafka, start_query
 from tests.listener.offsets_topic import OffsetsTopic
 from tests.local_kafka import LocalKafka
 from tests.second_client import SecondClient
@@ -78,11 +78,8 @@ class Driver:
             if not {"subscribe", "subscribePattern", "assign"} & options.keys():
                 options["subscribe"] = self.topic
             frame = read_kafka(self.spark, self.servers, **options)
-        location = str(self.checkpoints / checkpoint)
-        writer = frame.writeStream.option("checkpointLocation", location).outputMode(output_mode)
-        writer = writer.format("noop") if write is None else writer.foreachBatch(write)
-        writer = writer if name is None else writer.queryName(name)
-        query = (writer if trigger is None else writer.trigger(**trigger)).start()
+        location = self.checkpoints / checkpoint
+        query = start_query(frame, location, name, write, output_mode, **(trigger or {}))
         self._queries.append(query)
         return query
 

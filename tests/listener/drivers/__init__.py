@@ -6,7 +6,7 @@ What they have in common is here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,16 @@ def read_kafka(spark: SparkSession, bootstrap_servers: str, **options: str) -> D
 
 
 def start_query(
-    frame: DataFrame, checkpoint: object, name: str | None = "orders", **trigger: Any
+    frame: DataFrame,
+    checkpoint: object,
+    name: str | None = "orders",
+    write: Callable[[DataFrame, int], None] | None = None,
+    output_mode: str = "append",
+    **trigger: Any,
 ) -> StreamingQuery:
-    """To the noop sink."""
-    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    """To foreachBatch with `write`, or to the noop sink."""
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(output_mode)
+    writer = writer.format("noop") if write is None else writer.foreachBatch(write)
     if name is not None:
         writer = writer.queryName(name)
     if trigger:

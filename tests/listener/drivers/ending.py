@@ -184,8 +184,7 @@ def its_query_fails(driver: Driver) -> None:
     def fail(batch: DataFrame, batch_id: int) -> None:
         raise ValueError("the batch broke")
 
-    writer = driver.frame.writeStream.foreachBatch(fail).queryName("orders")
-    query = writer.option("checkpointLocation", driver.checkpoint).start()
+    query = start_query(driver.frame, driver.checkpoint, write=fail)
     with suppress(StreamingQueryException):
         query.awaitTermination()
     tell("failed")
