@@ -25,11 +25,7 @@ SETTINGS = Path(__file__).with_name("schemathesis.toml")
 
 @pytest.mark.parametrize("most_cases", [5, pytest.param(2_000, marks=pytest.mark.slow)])
 async def test_schemathesis_finds_nothing_with_all_its_checks(
-    kafka: LocalKafka,
-    second_client: SecondClient,
-    topic_name: str,
-    tmp_path: Path,
-    most_cases: int,
+    kafka: LocalKafka, second_client: SecondClient, topic_name: str, tmp_path: Path, most_cases: int
 ) -> None:
     """`most_cases`: of an operation and a phase."""
     second_client.create(topic_name, 1)

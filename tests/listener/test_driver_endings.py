@@ -56,8 +56,7 @@ OTHERS = [
     End("returns", 0, "FINISHED", EXITED, interpreter=("-i",)),
     # The last events are on their way to the listener when the driver ends.
     End(
-        *("returns_where_no_thread_can_be_started_any_more", 0, "FINISHED"),
-        "the query was stopped",
+        *("returns_where_no_thread_can_be_started_any_more", 0, "FINISHED"), "the query was stopped"
     ),
     End("handles_sigterm_itself", 0, "UNKNOWN", CLOSED, signal.SIGTERM, causes=("closed",)),
     End("stops_its_query_and_waits", None, "FINISHED", "the query was stopped"),

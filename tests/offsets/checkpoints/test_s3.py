@@ -242,12 +242,7 @@ def test_a_log_of_more_files_than_one_answer_lists_is_read_to_its_end(
         list(threads.map(lambda number: bucket.commit("cp", number), range(1_100)))
     bucket.plan("cp", 1_099, at(7))
     position = read_checkpoint(store, location)
-    assert (position.batch_id, position.sources[0].processed) == (
-        1_099,
-        {
-            "orders": {0: 7},
-        },
-    )
+    assert (position.batch_id, position.sources[0].processed) == (1_099, {"orders": {0: 7}})
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,7 @@ EXPECTED: dict[str, tuple[int | None, int | None, Sources]] = {
     "offsets_v2_in_flight": (
         0,
         1,
-        {
-            0: (
-                {"orders": {0: 12, 1: 8}},
-                {"payments": {0: 5}, "orders": {0: 12, 1: 8}},
-            )
-        },
+        {0: ({"orders": {0: 12, 1: 8}}, {"payments": {0: 5}, "orders": {0: 12, 1: 8}})},
     ),
     "offsets_v2_named_sources": (
         5,
@@ -52,11 +47,7 @@ EXPECTED: dict[str, tuple[int | None, int | None, Sources]] = {
     "rate_only": (1, None, {0: (None, None)}),
     "rate_plus_kafka": (2, None, {0: (None, None), 1: ({"ur": {0: 5, 1: 5}}, None)}),
     "single_kafka": (2, None, {0: ({"s1": {0: 10, 1: 10}}, None)}),
-    "single_kafka_uncommitted_last": (
-        1,
-        2,
-        {0: ({"s1": {0: 8, 1: 8}}, {"s1": {0: 10, 1: 10}})},
-    ),
+    "single_kafka_uncommitted_last": (1, 2, {0: ({"s1": {0: 8, 1: 8}}, {"s1": {0: 10, 1: 10}})}),
     "spark_3_5": (0, None, {0: ({"orders": {0: 12, 1: 8}}, None)}),
     "starting_latest": (1, None, {0: ({"lat": {0: 4, 1: 3}}, None)}),
     "stateful_watermark": (3, None, {0: ({"st": {0: 7, 1: 7}}, None)}),

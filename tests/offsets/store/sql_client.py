@@ -9,11 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-_DRIVERS = {
-    "sqlite": "sqlite",
-    "postgresql": "postgresql+psycopg",
-    "mariadb": "mariadb+pymysql",
-}
+_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 
 
 @contextmanager

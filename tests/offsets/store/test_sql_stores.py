@@ -31,13 +31,7 @@ async def test_the_view_shows_every_range_as_a_row(sql_url: str, store: OffsetSt
         TopicRanges(0, "Orders", "AbCdEfGhIjKlMnOpQrStUv", "b:9092", [(0, 10, LARGEST)]),
         TopicRanges(1, "clicks-🚀", None, None, [(0, None, 7), (1, 0, 0)], assigned=True),
     ]
-    kept = record(
-        4,
-        generation=2,
-        first_batch_id=3,
-        is_inferred=True,
-        ranges=encode_ranges(topics),
-    )
+    kept = record(4, generation=2, first_batch_id=3, is_inferred=True, ranges=encode_ranges(topics))
     await store.prepare()
     await store.write([kept])
 

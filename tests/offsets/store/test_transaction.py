@@ -245,10 +245,7 @@ def test_without_tables_it_says_what_makes_them(empty: Engine) -> None:
 
 def test_without_a_transaction_it_refuses(engine: Engine) -> None:
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
-    with (
-        pytest.raises(UnusableStore, match="AUTOCOMMIT"),
-        autocommit.connect() as connection,
-    ):
+    with pytest.raises(UnusableStore, match="AUTOCOMMIT"), autocommit.connect() as connection:
         record_batch(connection, batch(0), no_id)
     with pytest.raises(UnusableStore, match="AUTOCOMMIT"):
         prepare(create_engine(engine.url, isolation_level="AUTOCOMMIT", poolclass=NullPool))
